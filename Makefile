@@ -1,0 +1,42 @@
+# make setup: virtual environment, dependencies, build. make run and make test do it by themselves, once.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SOURCES := $(wildcard mqcore/_fast/*.pyx mqcore/_fast/*.pxd mqcore/_fast/include/*.h)
+STAMP := $(VENV)/.setup-stamp
+BUILT := $(VENV)/.built-stamp
+
+.PHONY: setup run test test-slow lint clean
+
+setup: $(STAMP) $(BUILT)
+
+$(STAMP): pyproject.toml setup.py
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip setuptools wheel cython
+	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[dev]"
+	touch $(STAMP) $(BUILT)
+
+$(BUILT): $(STAMP) $(SOURCES)
+	$(BIN)/python setup.py --quiet build_ext --inplace
+	touch $(BUILT)
+
+run: setup
+	$(BIN)/python -m mqcore.broker --store ./store
+
+test: setup
+	$(BIN)/python -m pytest -m "not slow and not root"
+
+test-slow: setup
+	$(BIN)/python -m pytest -m "slow or root"
+
+lint: setup
+	$(BIN)/ruff format --check mqcore workers spark tests benchmarks
+	$(BIN)/ruff check mqcore workers spark tests benchmarks
+	$(BIN)/mypy
+	$(BIN)/cython-lint mqcore/_fast
+	$(BIN)/python -m mqcore.layout --check
+	$(BIN)/python -m mqcore.config --check
+
+clean:
+	rm -rf build $(STAMP) $(BUILT)
+	find mqcore -name '*.so' -delete

@@ -1,0 +1,1 @@
+"""The load generator and comparison harness: `python -m benchmarks.harness --help`."""

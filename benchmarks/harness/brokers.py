@@ -1,0 +1,139 @@
+"""The brokers of a comparison, started for it and stopped after it, each on a store of its own.
+
+They are named `apache:4.9.8`, `apache:5.3.3`, `mqcore` (this checkout, this interpreter), or
+`mqcore:revision=REV,python=PATH`: another commit, another interpreter, or both. Both sides get the same store settings,
+which are RocketMQ's defaults; the small files and the small heap of the test rigs would slow Apache's broker down.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from benchmarks.harness.compare import Side
+from benchmarks.harness.control import Address, ControlError
+from benchmarks.harness.revisions import built_revision
+from mqcore.version import __version__
+from tests.rigs.apache import ApacheServer
+from tests.rigs.maven import RELEASES
+from tests.rigs.mqcore_broker import MqcoreBroker
+from tests.rigs.process import Child
+
+APACHE_JVM: Final = (
+    "-Xms3g",
+    "-Xmx3g",
+    "-XX:+UseG1GC",
+    "-XX:G1HeapRegionSize=16m",
+    "-XX:G1ReservePercent=25",
+    "-XX:InitiatingHeapOccupancyPercent=30",
+    "-XX:SoftRefLRUPolicyMSPerMB=0",
+    "-XX:+AlwaysPreTouch",
+    "-XX:-UseLargePages",
+)
+"""What Apache's bin/runbroker.sh says, but for a heap that leaves a 24 GiB machine its page cache."""
+
+STORE_PROPERTIES: Final = {
+    "mappedFileSizeCommitLog": str(1 << 30),
+    "mappedFileSizeConsumeQueue": str(300_000 * 20),
+    "maxHashSlotNum": "5000000",
+    "maxIndexNum": "20000000",
+}
+"""RocketMQ's defaults. Source: store/config/MessageStoreConfig.java."""
+
+HOLDER_START_DEADLINE_S: Final = 60.0
+DISK_USED_MAX: Final = 0.8
+"""Brokers begin to delete and to refuse not far above."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSpec:
+    """Which broker to start."""
+
+    kind: str
+    version: str = ""
+    revision: str = ""
+    python: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> BrokerSpec:
+        """Read `apache:VERSION` or `mqcore[:revision=REV][,python=PATH]`. Raises ValueError for anything else."""
+        kind, _, rest = text.partition(":")
+        if kind == "apache" and rest in RELEASES:
+            return cls(kind, version=rest)
+        options = dict(option.partition("=")[::2] for option in rest.split(",") if option)
+        if kind == "mqcore" and options.keys() <= {"revision", "python"} and all(options.values()):
+            return cls(kind, **options)
+        known = ", ".join(f"apache:{version}" for version in RELEASES)
+        raise ValueError(f"broker: got {text!r}, wanted {known}, or mqcore[:revision=REV][,python=PATH]")
+
+    @property
+    def is_apache(self) -> bool:
+        return self.kind == "apache"
+
+    @property
+    def label(self) -> str:
+        """What the tables call it. Apache's names the release of the broker jar where that differs from the rest."""
+        if self.is_apache:
+            server_version = RELEASES[self.version].server_version
+            return f"apache {self.version}" + (
+                f" (broker jar {server_version})" if server_version != self.version else ""
+            )
+        name = f"mqcore@{self.revision}" if self.revision else f"mqcore {__version__}"
+        return f"{name} {Path(self.python).name}" if self.python else name
+
+
+def address_of(text: str) -> Address:
+    """Read HOST:PORT. Raises ValueError if it is something else."""
+    host, _, port = text.rpartition(":")
+    if not host or not port.isdigit():
+        raise ValueError(f"address: got {text!r}, wanted HOST:PORT")
+    return host, int(port)
+
+
+def check_disk(directory: Path) -> None:
+    """Raise ControlError if the stores have filled their disk so far that a broker would behave differently."""
+    usage = shutil.disk_usage(directory)
+    if usage.used > DISK_USED_MAX * usage.total:
+        raise ControlError(
+            f"{directory}: the disk is {usage.used / usage.total:.0%} full; use shorter or fewer repetitions"
+        )
+
+
+@contextmanager
+def running_broker(spec: BrokerSpec, directory: Path, properties: Mapping[str, str]) -> Iterator[Side]:
+    """Run the broker, and the name server it needs, with its store in *directory*; kill both on leaving."""
+    store_dir = directory / "store"
+    settings = {**STORE_PROPERTIES, **properties}
+    if spec.is_apache:
+        with ApacheServer(spec.version, store_dir, settings, jvm_options=APACHE_JVM) as apache:
+            yield Side(spec.label, address_of(apache.broker_address), apache.broker.pid)
+        return
+    # PYTHONSAFEPATH keeps the current directory, which is this checkout, from coming before the other revision.
+    root = built_revision(spec.revision, spec.python) if spec.revision else None
+    env = {"PYTHONPATH": str(root), "PYTHONSAFEPATH": "1"} if root else None
+    if spec.python:
+        with held_broker(spec, store_dir, settings, env) as side:
+            yield side
+        return
+    with MqcoreBroker(store_dir, settings, env=env) as broker:
+        yield Side(spec.label, address_of(broker.broker_address), broker.pid)
+
+
+@contextmanager
+def held_broker(
+    spec: BrokerSpec, store_dir: Path, settings: Mapping[str, str], env: Mapping[str, str] | None
+) -> Iterator[Side]:
+    """Run mqcore's broker under another interpreter: the rig starts it with its own, so the rig runs there too."""
+    pairs = [f"{name}={value}" for name, value in settings.items()]
+    command: list[str | Path] = [spec.python, "-m", "benchmarks.harness.hold_broker", store_dir, *pairs]
+    log = store_dir.with_name("holder.log")
+    with Child(command, log=log, env={**os.environ, **(env or {})}, talks=True) as holder:
+        ready = holder.read_event("ready", HOLDER_START_DEADLINE_S)
+        yield Side(spec.label, address_of(ready["address"]), ready["pid"])
+        holder.end_input()
+        holder.wait()

@@ -1,0 +1,1 @@
+"""Cython kernels; each has a plain Python twin under the same noun elsewhere in the package."""

@@ -1,0 +1,36 @@
+# Appends to the commit log, by whoever holds the put lock: the send workers, and the broker process for what is rare.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore._fast.boards cimport Shared
+from mqcore._fast.mapped_file cimport FileSet
+from mqcore._fast.record cimport RecordFields
+
+cdef struct Appender:
+    Shared *shared
+    FileSet *files
+    int64_t file_size
+    int64_t record_size_max       # maxMessageSize + 64 KiB
+    int64_t lock_timeout_ms       # longer than this is OS_PAGECACHE_BUSY
+    bint counts_topics            # whether appends count into the topic's row
+
+cdef struct Appended:
+    int64_t physical_offset       # of the first record
+    int64_t end_offset            # what must be flushed for the message to be durable
+    int64_t queue_offset          # of the first record
+    int64_t store_timestamp
+    int32_t count
+    int32_t size
+
+# Append one record (fields.queue_id names the queue, *queue_row* its row). Returns a PutStatus; *out* is set on PUT_OK.
+# On PUT_OK the record is complete in the mapped file and its end is published.
+cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+                       Appended *out) noexcept nogil
+
+# Append the members of a batch body as records of their own, contiguous, with consecutive queue offsets. *fields* has
+# what they share, *ends* room for *ends_capacity* physical offsets (each member's start); batch.count says how many.
+cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size,
+                      int32_t topic_row, int32_t queue_row, int64_t *starts, int32_t starts_capacity,
+                      Appended *out) noexcept nogil
+
+# How many members a batch body has, or -1 if it is malformed.
+cdef int32_t count_batch(const uint8_t *body, int32_t body_size) noexcept nogil

@@ -1,0 +1,346 @@
+"""putMessage below the checks: take the put lock, find room, write the record, publish its end.
+
+Order under the lock: the intent, the bytes, the end (``wrote_offset``, with release), the queue's next offset, and the
+intent is cleared. Whoever takes the lock over from a dead owner reads the intent: if its end was published, the message
+is there and the queue's next offset is completed; if not, the bytes past the published end are nobody's.
+"""
+
+from libc.errno cimport ENOSPC
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset
+
+import os
+
+from mqcore._fast.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TIMED_OUT, lock_release, lock_take,
+                                   now_ms, observe, or_full, peek, publish, put_relaxed)
+from mqcore._fast.big_endian cimport store_i32
+from mqcore._fast.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic
+from mqcore._fast.crc32 cimport crc32
+from mqcore._fast.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_RECORD_MAGIC_AT,
+                                  BLANK_RECORD_TOTAL_SIZE_AT, FILE_END_MIN_BLANK_SIZE, PUT_STATUS_CREATE_MAPEDFILE_FAILED,
+                                  PUT_STATUS_MESSAGE_ILLEGAL, PUT_STATUS_OS_PAGECACHE_BUSY, PUT_STATUS_PUT_OK,
+                                  PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR,
+                                  STORE_FLAG_CONSUME_QUEUE_ERROR, STORE_FLAG_DISK_FULL, STORE_FLAG_INDEX_ERROR,
+                                  STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_NOT_WRITABLE, STORE_FLAG_SHUTTING_DOWN,
+                                  STORE_FLAG_SYNC_FAILED, StoreBoard)
+from mqcore._fast.mapped_file cimport FileSet, MappedFile, file_at, file_made_at, files_close, files_open, files_trim
+from mqcore._fast.record cimport (BODY_CRC_MASK, DECODE_OK, SYS_TRANSACTION_MASK, SYS_TRANSACTION_PREPARED,
+                                  SYS_TRANSACTION_ROLLBACK, BatchMember, RecordFields, encode_record,
+                                  next_batch_member, record_size)
+
+cdef enum:
+    REFUSING_FLAGS = (STORE_FLAG_NOT_WRITABLE | STORE_FLAG_CONSUME_QUEUE_ERROR | STORE_FLAG_INDEX_ERROR
+                      | STORE_FLAG_DISK_FULL | STORE_FLAG_SYNC_FAILED | STORE_FLAG_SHUTTING_DOWN)
+
+
+cdef void settle_intent(Appender *appender) noexcept nogil:
+    # What a dead owner of the put lock had begun: finish it if its end was published, else wipe it. A whole record that
+    # stayed behind the published end could meet the end of a later, shorter one, and recovery would take it for real.
+    cdef Shared *shared = appender.shared
+    cdef StoreBoard *board = shared.board
+    cdef int64_t start = board.intent_end - board.intent_size
+    cdef MappedFile *file
+    if board.intent_end != 0 and observe(&board.wrote_offset) == board.intent_end:
+        publish(&shared.queues[board.intent_queue_row].next_offset, board.intent_next_offset)
+        put_relaxed(&board.put_times, board.put_times + board.intent_count)
+        put_relaxed(&board.put_bytes, board.put_bytes + board.intent_size)
+    elif board.intent_end != 0:
+        file = file_at(appender.files, start)
+        if file != NULL:
+            memset(file.base + (start - file.start), 0, board.intent_size)
+    publish(&board.intent_end, 0)
+    put_relaxed(&board.put_repairs, board.put_repairs + 1)
+
+
+cdef int take_put_lock(Appender *appender) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef int taken = lock_take(shared.board.put_lock, appender.lock_timeout_ms)
+    if taken == LOCK_TIMED_OUT:
+        return PUT_STATUS_OS_PAGECACHE_BUSY
+    if taken == LOCK_BROKEN:
+        return PUT_STATUS_UNKNOWN_ERROR
+    if taken == LOCK_INHERITED:
+        settle_intent(appender)
+    if observe(&shared.board.store_flags) & REFUSING_FLAGS:
+        lock_release(shared.board.put_lock)
+        return PUT_STATUS_SERVICE_NOT_AVAILABLE
+    return PUT_STATUS_PUT_OK
+
+
+cdef uint8_t *room_for(Appender *appender, int64_t size, int64_t *start) noexcept nogil:
+    # Where *size* bytes go, after a filler if the file's rest is too small; NULL if there is no file. At least 8 bytes
+    # stay free behind every record, for the filler that must follow it one day.
+    cdef StoreBoard *board = appender.shared.board
+    cdef int64_t end = peek(&board.wrote_offset)
+    cdef int64_t rest = appender.file_size - end % appender.file_size
+    cdef MappedFile *file
+    start[0] = end
+    if size + FILE_END_MIN_BLANK_SIZE > rest:
+        start[0] = end + rest
+        if file_made_at(appender.files, start[0]) == NULL:
+            return NULL
+        file = file_at(appender.files, end)
+        if file == NULL:
+            return NULL
+        store_i32(file.base + (end - file.start) + BLANK_RECORD_TOTAL_SIZE_AT, <int32_t>rest)
+        store_i32(file.base + (end - file.start) + BLANK_RECORD_MAGIC_AT, BLANK_MAGIC)
+        put_relaxed(&board.file_rolls, board.file_rolls + 1)
+    file = file_made_at(appender.files, start[0])
+    if file == NULL:
+        return NULL
+    return file.base + (start[0] - file.start)
+
+
+cdef int no_room(Appender *appender) noexcept nogil:
+    # A full disk is told apart from a broken one; the flag is for people, the flush worker looks again and clears it.
+    if appender.files.error == ENOSPC:
+        or_full(&appender.shared.board.store_flags, STORE_FLAG_NO_NEXT_FILE)
+        return PUT_STATUS_SERVICE_NOT_AVAILABLE
+    return PUT_STATUS_CREATE_MAPEDFILE_FAILED
+
+
+cdef void declare_intent(Shared *shared, int64_t end, int64_t next_offset, int32_t topic_row, int32_t queue_row,
+                         int64_t count, int64_t size) noexcept nogil:
+    shared.board.intent_next_offset = next_offset
+    shared.board.intent_topic_row = topic_row
+    shared.board.intent_queue_row = queue_row
+    shared.board.intent_count = count
+    shared.board.intent_size = size
+    publish(&shared.board.intent_end, end)
+
+
+cdef void publish_append(Appender *appender, int32_t topic_row, int32_t queue_row, int64_t next_offset,
+                         int64_t began, const Appended *done) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef StoreBoard *board = shared.board
+    cdef int64_t held
+    publish(&board.wrote_offset, done.end_offset)
+    publish(&shared.queues[queue_row].next_offset, next_offset)
+    publish(&board.wrote_timestamp, done.store_timestamp)
+    put_relaxed(&board.put_times, board.put_times + done.count)
+    put_relaxed(&board.put_bytes, board.put_bytes + done.size)
+    if appender.counts_topics:
+        put_relaxed(&shared.topics[topic_row].put_nums, shared.topics[topic_row].put_nums + done.count)
+        put_relaxed(&shared.topics[topic_row].put_bytes, shared.topics[topic_row].put_bytes + done.size)
+    publish(&board.intent_end, 0)
+    held = now_ms() - began
+    if held > board.put_lock_ms_max:
+        put_relaxed(&board.put_lock_ms_max, held)
+    put_relaxed(&board.locked_since, 0)
+
+
+cdef inline bint counts_in_queue(int32_t sys_flag) noexcept nogil:
+    cdef int32_t kind = sys_flag & SYS_TRANSACTION_MASK
+    return kind != SYS_TRANSACTION_PREPARED and kind != SYS_TRANSACTION_ROLLBACK
+
+
+cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+                       Appended *out) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef int64_t next_offset, start
+    cdef int32_t size = record_size(fields)
+    cdef uint8_t *at
+    cdef int status
+    if size < 0 or size > appender.record_size_max or size + FILE_END_MIN_BLANK_SIZE > appender.file_size:
+        return PUT_STATUS_MESSAGE_ILLEGAL
+    status = take_put_lock(appender)
+    if status != PUT_STATUS_PUT_OK:
+        return status
+    out.store_timestamp = now_ms()
+    put_relaxed(&shared.board.locked_since, out.store_timestamp)
+    at = room_for(appender, size, &start)
+    if at == NULL:
+        put_relaxed(&shared.board.locked_since, 0)
+        lock_release(shared.board.put_lock)
+        return no_room(appender)
+    next_offset = peek(&shared.queues[queue_row].next_offset)
+    fields.queue_offset = next_offset if counts_in_queue(fields.sys_flag) else 0
+    fields.physical_offset = start
+    fields.store_timestamp = out.store_timestamp
+    if counts_in_queue(fields.sys_flag):
+        next_offset += 1
+    out.physical_offset = start
+    out.end_offset = start + size
+    out.queue_offset = fields.queue_offset
+    out.count = 1
+    out.size = size
+    declare_intent(shared, out.end_offset, next_offset, topic_row, queue_row, 1, size)
+    encode_record(at, fields)
+    publish_append(appender, topic_row, queue_row, next_offset, out.store_timestamp, out)
+    lock_release(shared.board.put_lock)
+    return PUT_STATUS_PUT_OK
+
+
+cdef int32_t count_batch(const uint8_t *body, int32_t body_size) noexcept nogil:
+    cdef BatchMember member
+    cdef int32_t at = 0
+    cdef int32_t count = 0
+    while at < body_size:
+        if next_batch_member(body + at, body_size - at, &member) != DECODE_OK:
+            return -1
+        at += member.total_size
+        count += 1
+    return count
+
+
+cdef int64_t batch_size(Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size) noexcept nogil:
+    # The bytes of all members as records, or -1 if one of them breaks a limit.
+    cdef BatchMember member
+    cdef int32_t at = 0
+    cdef int32_t size
+    cdef int64_t total = 0
+    while at < body_size:
+        if next_batch_member(body + at, body_size - at, &member) != DECODE_OK:
+            return -1
+        fields.body_size = member.body_size
+        fields.properties = member.properties
+        fields.properties_size = member.properties_size
+        size = record_size(fields)
+        if size < 0 or size > appender.record_size_max:
+            return -1
+        total += size
+        at += member.total_size
+    return total
+
+
+cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size,
+                      int32_t topic_row, int32_t queue_row, int64_t *starts, int32_t starts_capacity,
+                      Appended *out) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef BatchMember member
+    cdef int64_t total = batch_size(appender, fields, body, body_size)
+    cdef int32_t count = count_batch(body, body_size)
+    cdef int64_t next_offset, start
+    cdef int32_t source = 0
+    cdef uint8_t *at
+    cdef int status
+    if total <= 0 or total + FILE_END_MIN_BLANK_SIZE > appender.file_size or count > starts_capacity:
+        return PUT_STATUS_MESSAGE_ILLEGAL
+    status = take_put_lock(appender)
+    if status != PUT_STATUS_PUT_OK:
+        return status
+    out.store_timestamp = now_ms()
+    put_relaxed(&shared.board.locked_since, out.store_timestamp)
+    at = room_for(appender, total, &start)
+    if at == NULL:
+        put_relaxed(&shared.board.locked_since, 0)
+        lock_release(shared.board.put_lock)
+        return no_room(appender)
+    next_offset = peek(&shared.queues[queue_row].next_offset)
+    out.physical_offset = start
+    out.end_offset = start + total
+    out.queue_offset = next_offset
+    out.count = 0
+    out.size = <int32_t>total
+    declare_intent(shared, out.end_offset, next_offset + count, topic_row, queue_row, count, total)
+    fields.store_timestamp = out.store_timestamp
+    while source < body_size:
+        next_batch_member(body + source, body_size - source, &member)
+        fields.flag = member.flag
+        fields.body = member.body
+        fields.body_size = member.body_size
+        fields.body_crc = <int32_t>(crc32(member.body, member.body_size) & BODY_CRC_MASK)
+        fields.properties = member.properties
+        fields.properties_size = member.properties_size
+        fields.queue_offset = next_offset + out.count
+        fields.physical_offset = start
+        encode_record(at, fields)
+        starts[out.count] = start
+        out.count += 1
+        at += record_size(fields)
+        start += record_size(fields)
+        source += member.total_size
+    publish_append(appender, topic_row, queue_row, next_offset + out.count, out.store_timestamp, out)
+    lock_release(shared.board.put_lock)
+    return PUT_STATUS_PUT_OK
+
+
+cdef class CommitLogWriter:
+    """The appender for Python: the broker process's own messages, and tests. One object belongs to one thread."""
+
+    cdef Appender appender
+    cdef FileSet *files
+    cdef SharedSegment segment
+
+    def __cinit__(self, SharedSegment segment not None, str directory not None, int64_t file_size,
+                  int64_t max_message_size, int64_t lock_timeout_ms=1000):
+        self.files = <FileSet *>malloc(sizeof(FileSet))
+        if self.files == NULL:
+            raise MemoryError()
+        files_open(self.files, os.fsencode(directory), file_size, True)
+        self.segment = segment
+        self.appender.shared = &segment.shared
+        self.appender.files = self.files
+        self.appender.file_size = file_size
+        self.appender.record_size_max = max_message_size + 65536
+        self.appender.lock_timeout_ms = lock_timeout_ms
+        self.appender.counts_topics = False
+
+    def __dealloc__(self):
+        if self.files != NULL:
+            files_close(self.files)
+            free(self.files)
+
+    def trim(self, int64_t offset):
+        """Unmap the files that end at or before *offset*."""
+        files_trim(self.files, offset)
+
+    def append(self, *, bytes topic not None, int queue_id, bytes body not None, bytes properties not None,
+               int flag, int sys_flag, int64_t born_timestamp, bytes born_address not None, int born_port,
+               bytes store_address not None, int store_port, int reconsume_times=0,
+               int64_t prepared_transaction_offset=0, bint is_batch=False):
+        """Append a message, or the members of a batch body whose shared properties are *properties*.
+
+        Returns (PutStatus, physical offsets of the records, end offset, first queue offset, store timestamp, size).
+        Only on PUT_OK is anything stored. Addresses have 4 or 16 bytes. Blocks at most for the lock's timeout.
+        """
+        cdef RecordFields fields
+        cdef Appended done
+        cdef int64_t *starts = NULL
+        cdef int32_t count
+        cdef int status
+        cdef int32_t topic_row = make_topic(&self.segment.shared, <const uint8_t *><const char *>topic, <int32_t>len(topic))
+        cdef int32_t queue_row = ROW_NONE
+        if topic_row != ROW_NONE:
+            queue_row = make_queue(&self.segment.shared, topic_row, queue_id)
+        if queue_row == ROW_NONE:
+            return PUT_STATUS_MESSAGE_ILLEGAL, [], 0, 0, 0, 0
+        memset(&fields, 0, sizeof(fields))
+        memset(&done, 0, sizeof(done))
+        fields.queue_id = queue_id
+        fields.flag = flag
+        fields.sys_flag = sys_flag
+        fields.born_timestamp = born_timestamp
+        fields.born_host.address = <const uint8_t *><const char *>born_address
+        fields.born_host.address_size = <int32_t>len(born_address)
+        fields.born_host.port = born_port
+        fields.store_host.address = <const uint8_t *><const char *>store_address
+        fields.store_host.address_size = <int32_t>len(store_address)
+        fields.store_host.port = store_port
+        fields.reconsume_times = reconsume_times
+        fields.prepared_transaction_offset = prepared_transaction_offset
+        fields.topic = <const uint8_t *><const char *>topic
+        fields.topic_size = <int32_t>len(topic)
+        if not is_batch:
+            fields.body = <const uint8_t *><const char *>body
+            fields.body_size = <int32_t>len(body)
+            fields.body_crc = <int32_t>(crc32(fields.body, fields.body_size) & BODY_CRC_MASK)
+            fields.properties = <const uint8_t *><const char *>properties
+            fields.properties_size = <int32_t>len(properties)
+            status = append_record(&self.appender, &fields, topic_row, queue_row, &done)
+            offsets = [done.physical_offset] if status == PUT_STATUS_PUT_OK else []
+            return status, offsets, done.end_offset, done.queue_offset, done.store_timestamp, done.size
+        count = max(1, <int32_t>len(body) // (BATCH_MEMBER_HEAD_SIZE + 2))
+        starts = <int64_t *>malloc(count * sizeof(int64_t))
+        if starts == NULL:
+            raise MemoryError()
+        try:
+            fields.batch_properties = <const uint8_t *><const char *>properties
+            fields.batch_properties_size = <int32_t>len(properties)
+            status = append_batch(&self.appender, &fields, <const uint8_t *><const char *>body, <int32_t>len(body),
+                                  topic_row, queue_row, starts, count, &done)
+            offsets = [starts[index] for index in range(done.count)] if status == PUT_STATUS_PUT_OK else []
+            return status, offsets, done.end_offset, done.queue_offset, done.store_timestamp, done.size
+        finally:
+            free(starts)

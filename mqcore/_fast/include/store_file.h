@@ -1,0 +1,167 @@
+/* Files of consume queues and index, below Python: all return 0 or an errno.
+
+   A file has its full length from the first moment on, because a broker refuses a directory with a file of any other;
+   it is a hole whose blocks are reserved in steps ahead of the writer, so that a full disk is ENOSPC and never a SIGBUS,
+   and so that a queue of ten messages does not hold 6 MB of disk. */
+#ifndef MQCORE_STORE_FILE_H
+#define MQCORE_STORE_FILE_H
+
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+static int mq_sync_directory(const char *path) {
+    int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+    if (fd < 0) return errno;
+    int failed = fsync(fd) < 0 ? errno : 0;
+    close(fd);
+    return failed;
+}
+
+/* Make the directory *path* in *parent*, durably. One that is there is success. */
+static int mq_make_directory(const char *path, const char *parent) {
+    if (mkdir(path, 0755) < 0) return errno == EEXIST ? 0 : errno;
+    return mq_sync_directory(parent);
+}
+
+/* The largest number that a file of *directory* has for a name, all digits; ENOENT when there is none. */
+static int mq_newest_file(const char *directory, int64_t *number) {
+    DIR *listing = opendir(directory);
+    if (listing == NULL) return errno;
+    int64_t newest = -1;
+    const struct dirent *entry;
+    while ((entry = readdir(listing)) != NULL) {
+        size_t length = strlen(entry->d_name);
+        if (length == 0 || length > 20 || strspn(entry->d_name, "0123456789") != length) continue;
+        errno = 0;
+        long long value = strtoll(entry->d_name, NULL, 10);
+        if (errno == 0 && value > newest) newest = value;
+    }
+    closedir(listing);
+    if (newest < 0) return ENOENT;
+    *number = newest;
+    return 0;
+}
+
+/* Map the whole file for reading and writing. EUCLEAN: it has another length. */
+static int mq_map_file(const char *path, int64_t size, uint8_t **out) {
+    struct stat status;
+    int failed = 0;
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return errno;
+    if (fstat(fd, &status) < 0) {
+        failed = errno;
+    } else if (!S_ISREG(status.st_mode) || status.st_size != size) {
+        failed = EUCLEAN;
+    } else {
+        void *map = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+        if (map == MAP_FAILED) failed = errno;
+        else *out = map;
+    }
+    close(fd);
+    return failed;
+}
+
+static void mq_unmap_file(uint8_t *map, int64_t size) {
+    munmap(map, (size_t)size);
+}
+
+static int mq_reserve_blocks(int fd, int64_t from, int64_t size) {
+    if (size <= 0 || fallocate(fd, 0, from, size) == 0) return 0;
+    return errno == EOPNOTSUPP ? 0 : errno;    /* a file system without reservation: nothing better is to be had */
+}
+
+/* Reserve the blocks of [from, from + size), which lie within the file. */
+static int mq_reserve_file(const char *path, int64_t from, int64_t size) {
+    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return errno;
+    int failed = mq_reserve_blocks(fd, from, size);
+    close(fd);
+    return failed;
+}
+
+static int mq_sync_file(const char *path) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return errno;
+    int failed = fdatasync(fd) < 0 ? errno : 0;
+    close(fd);
+    return failed;
+}
+
+static int mq_sync_map(uint8_t *map, int64_t size) {
+    return msync(map, (size_t)size, MS_SYNC) < 0 ? errno : 0;
+}
+
+static int mq_fill_new_file(int fd, int64_t size, int64_t reserve, const uint8_t *head, size_t head_size) {
+    if (ftruncate(fd, size) < 0) return errno;
+    int failed = mq_reserve_blocks(fd, 0, reserve);
+    if (failed) return failed;
+    if (head_size > 0) {
+        ssize_t wrote = pwrite(fd, head, head_size, 0);
+        if (wrote != (ssize_t)head_size) return wrote < 0 ? errno : EIO;
+    }
+    return fdatasync(fd) < 0 ? errno : 0;       /* the length must be on disk before the name is */
+}
+
+/* Make *path* in *directory*: *size* bytes, the first *reserve* with blocks, starting with *head*, durable, and under its
+   name only when it is complete. It is made without a name and linked; where the file system cannot do that, it is made
+   beside the directory, where brokers look for nothing, and linked from there. EEXIST: there is one. */
+static int mq_make_file(
+    const char *path, const char *directory, int64_t size, int64_t reserve, const uint8_t *head, size_t head_size
+) {
+    char from[4352];
+    int named = 0;
+    int fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
+    if (fd < 0) {
+        if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return errno;
+        snprintf(from, sizeof from, "%s.making", directory);
+        fd = open(from, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0644);
+        if (fd < 0) return errno;
+        named = 1;
+    } else {
+        snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
+    }
+    int failed = mq_fill_new_file(fd, size, reserve, head, head_size);
+    if (!failed && linkat(AT_FDCWD, from, AT_FDCWD, path, named ? 0 : AT_SYMLINK_FOLLOW) < 0) failed = errno;
+    if (named) unlink(from);
+    close(fd);
+    return failed ? failed : mq_sync_directory(directory);
+}
+
+/* The last *size* bytes of the file at *path*. */
+static int mq_read_end(const char *path, int64_t file_size, uint8_t *out, size_t size) {
+    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return errno;
+    ssize_t got = pread(fd, out, size, file_size - (int64_t)size);
+    int failed = got < 0 ? errno : got != (ssize_t)size ? EUCLEAN : 0;
+    close(fd);
+    return failed;
+}
+
+/* Local time now as the number yyyyMMddHHmmssSSS, which names an index file. */
+static int64_t mq_index_file_name(void) {
+    struct timespec now;
+    struct tm local;
+    clock_gettime(CLOCK_REALTIME, &now);
+    localtime_r(&now.tv_sec, &local);
+    int64_t name = local.tm_year + 1900;
+    name = name * 100 + local.tm_mon + 1;
+    name = name * 100 + local.tm_mday;
+    name = name * 100 + local.tm_hour;
+    name = name * 100 + local.tm_min;
+    name = name * 100 + local.tm_sec;
+    return name * 1000 + now.tv_nsec / 1000000;
+}
+
+#endif

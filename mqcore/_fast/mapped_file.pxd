@@ -1,0 +1,35 @@
+# A directory of equally sized files, named by the offset of their first byte in 20 digits, mapped on demand.
+#
+# One FileSet belongs to one thread. A mapping lives until its slot is needed for another file, the file is trimmed, or
+# the set is closed; the owner must not keep pointers across those calls.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+cdef enum:
+    FILE_SLOTS = 512
+    PATH_SIZE = 4096
+
+cdef struct MappedFile:
+    int64_t start
+    uint8_t *base
+    int fd
+
+cdef struct FileSet:
+    char directory[4096]
+    int64_t file_size
+    bint writable
+    int error
+    MappedFile slots[512]
+
+cdef void files_open(FileSet *files, const char *directory, int64_t file_size, bint writable) noexcept nogil
+cdef void files_close(FileSet *files) noexcept nogil
+# Unmap every file that ends at or before *offset*.
+cdef void files_trim(FileSet *files, int64_t offset) noexcept nogil
+# The mapped file that holds *offset*, opened if it must be; NULL (errno in files.error) if it is not there.
+cdef MappedFile *file_at(FileSet *files, int64_t offset) noexcept nogil
+# The same, made with all its blocks reserved if it is not there; NULL with ENOSPC in files.error on a full disk.
+cdef MappedFile *file_made_at(FileSet *files, int64_t offset) noexcept nogil
+# Bytes at *offset*; *available* gets how many follow in that file. NULL as above.
+cdef uint8_t *bytes_at(FileSet *files, int64_t offset, int64_t *available) noexcept nogil
+
+# Make one file of *size* bytes, blocks reserved, under its final name at once; 0, or errno. EEXIST is success.
+cdef int make_file(const char *path, const char *directory, int64_t size) noexcept nogil

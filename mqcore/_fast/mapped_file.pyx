@@ -1,0 +1,214 @@
+"""Mapped files of the store: reserve, map, warm, advise, lock, sync.
+
+A file's blocks are reserved when it is made, so that a full disk is an error code and never a SIGBUS. Nothing here ever
+shortens a file: truncation is a change of a position. Deleted files stay valid for whoever has them mapped.
+"""
+
+from libc.errno cimport EEXIST, ENAMETOOLONG, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, malloc
+from libc.string cimport memset, strlen
+
+import os
+
+cdef extern from "make_file.h" nogil:
+    int make_sized_file(const char *path, const char *directory, int64_t size)
+    int MADV_POPULATE_WRITE
+
+cdef extern from "<sys/mman.h>" nogil:
+    void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
+    int munmap(void *address, size_t length)
+    int madvise(void *address, size_t length, int advice)
+    int mlock(const void *address, size_t length)
+    int PROT_READ, PROT_WRITE, MAP_SHARED, MADV_WILLNEED
+    void *MAP_FAILED
+
+cdef extern from "<sys/stat.h>" nogil:
+    struct stat_type "stat":
+        int64_t st_size
+    int fstat(int fd, stat_type *out)
+
+cdef extern from "<fcntl.h>" nogil:
+    int open(const char *path, int flags, ...)
+    int O_RDONLY, O_RDWR, O_CLOEXEC, O_NOFOLLOW
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+
+cdef void files_open(FileSet *files, const char *directory, int64_t file_size, bint writable) noexcept nogil:
+    cdef int slot
+    memset(files, 0, sizeof(FileSet))
+    snprintf(files.directory, sizeof(files.directory), "%s", directory)
+    files.file_size = file_size
+    files.writable = writable
+    for slot in range(FILE_SLOTS):
+        files.slots[slot].start = -1
+        files.slots[slot].fd = -1
+
+
+cdef void unmap_slot(FileSet *files, MappedFile *slot) noexcept nogil:
+    if slot.base != NULL:
+        munmap(slot.base, files.file_size)
+        close(slot.fd)
+    slot.base = NULL
+    slot.start = -1
+    slot.fd = -1
+
+
+cdef void files_close(FileSet *files) noexcept nogil:
+    cdef int slot
+    for slot in range(FILE_SLOTS):
+        unmap_slot(files, &files.slots[slot])
+
+
+cdef void files_trim(FileSet *files, int64_t offset) noexcept nogil:
+    cdef int slot
+    for slot in range(FILE_SLOTS):
+        if files.slots[slot].base != NULL and files.slots[slot].start + files.file_size <= offset:
+            unmap_slot(files, &files.slots[slot])
+
+
+cdef int make_file(const char *path, const char *directory, int64_t size) noexcept nogil:
+    cdef int failed = make_sized_file(path, directory, size)
+    return 0 if failed == EEXIST else failed
+
+
+cdef int file_path(const FileSet *files, int64_t start, char *out) noexcept nogil:
+    if snprintf(out, PATH_SIZE, "%s/%020lld", files.directory, <long long>start) >= PATH_SIZE:
+        return ENAMETOOLONG
+    return 0
+
+
+cdef MappedFile *file_at(FileSet *files, int64_t offset) noexcept nogil:
+    cdef int64_t number = offset // files.file_size
+    cdef int64_t start = number * files.file_size
+    cdef MappedFile *slot = &files.slots[number % FILE_SLOTS]
+    cdef char path[PATH_SIZE]
+    cdef stat_type info
+    cdef void *base
+    if slot.start == start:
+        return slot
+    if offset < 0:
+        files.error = 0
+        return NULL
+    files.error = file_path(files, start, path)
+    if files.error != 0:
+        return NULL
+    cdef int fd = open(path, (O_RDWR if files.writable else O_RDONLY) | O_CLOEXEC | O_NOFOLLOW)
+    if fd < 0:
+        files.error = errno
+        return NULL
+    # A file that is shorter than its mapping is a SIGBUS waiting to happen.
+    if fstat(fd, &info) != 0 or info.st_size != files.file_size:
+        files.error = EEXIST
+        close(fd)
+        return NULL
+    base = mmap(NULL, files.file_size, PROT_READ | PROT_WRITE if files.writable else PROT_READ, MAP_SHARED, fd, 0)
+    if base == MAP_FAILED:
+        files.error = errno
+        close(fd)
+        return NULL
+    unmap_slot(files, slot)
+    slot.start = start
+    slot.base = <uint8_t *>base
+    slot.fd = fd
+    return slot
+
+
+cdef MappedFile *file_made_at(FileSet *files, int64_t offset) noexcept nogil:
+    cdef char path[PATH_SIZE]
+    cdef MappedFile *slot = file_at(files, offset)
+    if slot != NULL:
+        return slot
+    files.error = file_path(files, offset // files.file_size * files.file_size, path)
+    if files.error == 0:
+        files.error = make_file(path, files.directory, files.file_size)
+    return NULL if files.error != 0 else file_at(files, offset)
+
+
+cdef uint8_t *bytes_at(FileSet *files, int64_t offset, int64_t *available) noexcept nogil:
+    cdef MappedFile *slot = file_at(files, offset)
+    if slot == NULL:
+        return NULL
+    available[0] = slot.start + files.file_size - offset
+    return slot.base + (offset - slot.start)
+
+
+cdef class MappedFiles:
+    """A set of mapped files for the flush worker and for tests: make, warm, lock, write."""
+
+    cdef FileSet *files
+
+    def __cinit__(self, str directory not None, int64_t file_size, bint writable=True):
+        from mqcore.errors import StoreError
+
+        encoded = os.fsencode(directory)
+        if file_size <= 0 or strlen(encoded) > PATH_SIZE - 32:
+            raise StoreError(f"mapped files in {directory}: file size {file_size} or the path's length is out of range")
+        self.files = <FileSet *>malloc(sizeof(FileSet))
+        if self.files == NULL:
+            raise MemoryError()
+        files_open(self.files, encoded, file_size, writable)
+
+    def __dealloc__(self):
+        if self.files != NULL:
+            files_close(self.files)
+            free(self.files)
+
+    def make(self, int64_t offset):
+        """Make the file that holds *offset*, with all blocks reserved, unless it is there. Raises OSError (ENOSPC)."""
+        cdef char path[PATH_SIZE]
+        cdef int failed = file_path(self.files, offset // self.files.file_size * self.files.file_size, path)
+        if failed == 0:
+            with nogil:
+                failed = make_file(path, self.files.directory, self.files.file_size)
+        if failed != 0:
+            raise OSError(failed, os.strerror(failed), os.fsdecode(<bytes>path))
+
+    def warm(self, int64_t offset, int64_t size):
+        """Bring pages [offset, offset + size) into memory, ready to be written. Raises OSError; EFAULT means no space."""
+        cdef MappedFile *slot = file_at(self.files, offset)
+        cdef int64_t at, end
+        cdef int failed = 0
+        if slot == NULL:
+            raise OSError(self.files.error, os.strerror(self.files.error), os.fsdecode(<bytes>self.files.directory))
+        at = (offset - slot.start) & ~<int64_t>4095
+        end = min(offset - slot.start + size, self.files.file_size)
+        with nogil:
+            if madvise(slot.base + at, end - at, MADV_POPULATE_WRITE) != 0:
+                failed = errno
+        if failed != 0:
+            raise OSError(failed, os.strerror(failed))
+
+    def lock(self, int64_t offset, int64_t size):
+        """Keep pages in memory. Raises OSError beyond RLIMIT_MEMLOCK."""
+        cdef MappedFile *slot = file_at(self.files, offset)
+        if slot == NULL or mlock(slot.base + (offset - slot.start), size) != 0:
+            raise OSError(errno, os.strerror(errno))
+
+    def advise_needed(self, int64_t offset, int64_t size):
+        """Tell the kernel that pages will be read soon."""
+        cdef MappedFile *slot = file_at(self.files, offset)
+        if slot != NULL:
+            madvise(slot.base + ((offset - slot.start) & ~<int64_t>4095), size, MADV_WILLNEED)
+
+    def trim(self, int64_t offset):
+        """Unmap the files that end at or before *offset*."""
+        files_trim(self.files, offset)
+
+    def descriptor(self, int64_t offset):
+        """The open descriptor of the file that holds *offset*; owned by this object."""
+        cdef MappedFile *slot = file_at(self.files, offset)
+        if slot == NULL:
+            raise OSError(self.files.error, os.strerror(self.files.error))
+        return slot.fd
+
+    def view(self, int64_t offset):
+        """A writable view from *offset* to the end of its file. Borrowed: not valid after trim() or close."""
+        cdef int64_t available = 0
+        cdef uint8_t *at = bytes_at(self.files, offset, &available)
+        if at == NULL:
+            raise OSError(self.files.error, os.strerror(self.files.error))
+        return <uint8_t[:available]>at

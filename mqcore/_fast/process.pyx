@@ -1,0 +1,66 @@
+"""What a worker process asks of the system for itself."""
+
+from libc.errno cimport errno
+from libc.signal cimport SIGKILL
+from libc.stdio cimport snprintf
+
+import os
+
+cdef extern from "<sys/prctl.h>" nogil:
+    int prctl(int option, ...)
+    int PR_SET_PDEATHSIG, PR_SET_NAME
+
+cdef extern from "<signal.h>" nogil:
+    ctypedef struct siginfo_t:
+        int si_code
+        void *si_addr
+    struct sigaction_type "sigaction":
+        void (*sa_sigaction)(int, siginfo_t *, void *) noexcept nogil
+        int sa_flags
+    int sigaction(int number, const sigaction_type *new, sigaction_type *old)
+    int SA_SIGINFO, SIGBUS
+
+cdef extern from "<string.h>" nogil:
+    void *memset(void *at, int value, size_t size)
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t write(int fd, const void *data, size_t size)
+    void _exit(int status)
+
+cdef enum:
+    SIGBUS_STATUS = 135             # 128 + SIGBUS, as a shell says it
+
+
+cdef void on_sigbus(int number, siginfo_t *info, void *context) noexcept nogil:
+    # A mapped file is shorter than its mapping, or the disk failed under it. The supervisor sees the status.
+    cdef char text[160]
+    cdef int size = snprintf(
+        text, sizeof(text), "mqcore: SIGBUS at %p (code %d): a mapped store file was cut short or cannot be read\n",
+        info.si_addr, info.si_code)
+    if write(2, text, size) < 0:
+        pass
+    _exit(SIGBUS_STATUS)
+
+
+def die_with_parent(int parent_pid):
+    """Have the kernel kill this process when its parent's main thread ends; ends at once if that has happened."""
+    if prctl(PR_SET_PDEATHSIG, <unsigned long>SIGKILL) != 0:
+        raise OSError(errno, os.strerror(errno))
+    if os.getppid() != parent_pid:
+        _exit(0)
+
+
+def name_process(str name not None):
+    """Show *name* (15 bytes) in ps and top instead of python."""
+    encoded = name.encode()[:15]
+    prctl(PR_SET_NAME, <const char *><bytes>encoded)
+
+
+def end_on_sigbus():
+    """Say what a SIGBUS means, and exit with its status, instead of dying without a word."""
+    cdef sigaction_type action
+    memset(&action, 0, sizeof(action))
+    action.sa_sigaction = on_sigbus
+    action.sa_flags = SA_SIGINFO
+    if sigaction(SIGBUS, &action, NULL) != 0:
+        raise OSError(errno, os.strerror(errno))

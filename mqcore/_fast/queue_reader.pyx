@@ -1,0 +1,122 @@
+"""Reads consume queues through one read-only mapping per queue."""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from mqcore._fast.boards cimport Shared
+from mqcore._fast.layout cimport CQ_UNIT_SIZE, QueueRow, TopicRow
+
+cdef extern from "<sys/mman.h>" nogil:
+    void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
+    int munmap(void *address, size_t length)
+    int PROT_READ, MAP_SHARED
+    void *MAP_FAILED
+
+cdef extern from "<sys/stat.h>" nogil:
+    struct stat_type "stat":
+        int64_t st_size
+    int fstat(int fd, stat_type *out)
+
+cdef extern from "<fcntl.h>" nogil:
+    int open(const char *path, int flags, ...)
+    int O_RDONLY, O_CLOEXEC, O_NOFOLLOW
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef enum:
+    READER_PATH_SIZE = 4096
+    ROWS_MIN = 1024
+
+
+cdef void queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size) noexcept nogil:
+    memset(reader, 0, sizeof(QueueReader))
+    reader.shared = shared
+    reader.root = root
+    reader.file_size = file_size
+
+
+cdef void unmap_queue(QueueReader *reader, QueueFile *file) noexcept nogil:
+    if file.base != NULL:
+        munmap(file.base, reader.file_size)
+        reader.mapped_count -= 1
+    file.base = NULL
+    file.start = -1
+
+
+cdef void queues_close(QueueReader *reader) noexcept nogil:
+    cdef int32_t row
+    for row in range(reader.capacity):
+        unmap_queue(reader, &reader.files[row])
+    free(reader.files)
+    reader.files = NULL
+    reader.capacity = 0
+
+
+cdef bint grow(QueueReader *reader, int32_t row) noexcept nogil:
+    cdef int32_t capacity = max(<int32_t>ROWS_MIN, reader.capacity)
+    cdef QueueFile *files
+    cdef int32_t index
+    while capacity <= row:
+        capacity *= 2
+    files = <QueueFile *>realloc(reader.files, capacity * sizeof(QueueFile))
+    if files == NULL:
+        return False
+    for index in range(reader.capacity, capacity):
+        files[index].start = -1
+        files[index].base = NULL
+    reader.files = files
+    reader.capacity = capacity
+    return True
+
+
+cdef bint map_queue(QueueReader *reader, int32_t queue_row, int64_t start) noexcept nogil:
+    cdef const QueueRow *queue = &reader.shared.queues[queue_row]
+    cdef const TopicRow *topic = &reader.shared.topics[queue.topic_row]
+    cdef char path[READER_PATH_SIZE]
+    cdef stat_type info
+    cdef void *base
+    cdef int fd
+    if snprintf(path, READER_PATH_SIZE, "%s/%.*s/%d/%020lld", reader.root, topic.name_size, <const char *>topic.name,
+                queue.queue_id, <long long>start) >= READER_PATH_SIZE:
+        return False
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+    if fd < 0:
+        return False
+    if fstat(fd, &info) != 0 or info.st_size != reader.file_size:
+        close(fd)
+        return False
+    base = mmap(NULL, reader.file_size, PROT_READ, MAP_SHARED, fd, 0)
+    close(fd)
+    if base == MAP_FAILED:
+        return False
+    unmap_queue(reader, &reader.files[queue_row])
+    reader.files[queue_row].base = <uint8_t *>base
+    reader.files[queue_row].start = start
+    reader.mapped_count += 1
+    return True
+
+
+cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t first, int64_t limit, int64_t now,
+                             int64_t *count) noexcept nogil:
+    cdef int64_t position = first * CQ_UNIT_SIZE
+    cdef int64_t start = position - position % reader.file_size
+    cdef QueueFile *file
+    count[0] = 0
+    if first < 0 or (queue_row >= reader.capacity and not grow(reader, queue_row)):
+        return NULL
+    if reader.files[queue_row].start != start and not map_queue(reader, queue_row, start):
+        return NULL
+    file = &reader.files[queue_row]
+    file.used_at = now
+    count[0] = min(limit - first, (start + reader.file_size - position) // CQ_UNIT_SIZE)
+    return file.base + (position - start)
+
+
+cdef void queues_rest(QueueReader *reader, int64_t before) noexcept nogil:
+    cdef int32_t row
+    for row in range(reader.capacity):
+        if reader.files[row].base != NULL and reader.files[row].used_at < before:
+            unmap_queue(reader, &reader.files[row])

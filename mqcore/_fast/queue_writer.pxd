@@ -1,0 +1,64 @@
+# Consume queue files that are being written: found by topic and queue id, made, mapped, grown. One thread.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+
+from mqcore._fast.store_file cimport DIRECTORY_SIZE_MAX, FileFailure
+
+
+cdef enum:
+    FILL_UNITS_MAX = 1000000        # a larger gap is taken for a damaged queue offset
+
+
+cdef struct QueueWriter:            # the newest file of one consume queue
+    uint8_t topic[128]
+    int32_t topic_size
+    int32_t queue_id
+    uint64_t hash
+    bint loaded                     # what follows has been read from disk
+    bint bare                       # the only file, and no unit of a message in it
+    uint8_t *map                    # NULL = not mapped
+    int64_t file_start              # bytes in the queue's stream; -1 = the queue has no file
+    int64_t wrote                   # position in the file
+    int64_t reserved                # disk blocks exist up to this position
+    int64_t flushed                 # synced up to here, bytes in the queue's stream
+    int64_t max_physical            # end of the newest record that has a unit; -1 = none
+
+
+cdef struct QueueTable:
+    char path[DIRECTORY_SIZE_MAX]   # the directory consumequeue
+    int64_t file_size
+    QueueWriter **slots             # open addressing; capacity is a power of two
+    size_t capacity
+    size_t count
+    int32_t mapped_count
+    int32_t mapped_count_max
+    size_t clock_hand
+
+
+cdef bint queues_open(QueueTable *queues, const char *path, int64_t file_size, int32_t mapped_count_max) noexcept nogil
+cdef void queues_close(QueueTable *queues) noexcept nogil
+
+# The writer of a queue, its end read from disk the first time. The caller has seen that is_topic(). NULL: *failure says.
+cdef QueueWriter *find_writer(
+    QueueTable *queues, const uint8_t *topic, int32_t topic_size, int32_t queue_id, FileFailure *failure
+) noexcept nogil
+
+# See that the newest file has room for a unit; a first file starts, pre-filled, so that *target* (bytes) is its end.
+# With *fill* any gap before *target* is filled, up to FILL_UNITS_MAX units.
+cdef bint make_room(
+    QueueTable *queues, QueueWriter *queue, int64_t target, bint fill, FileFailure *failure
+) noexcept nogil
+
+# Append after make_room.
+cdef bint append_unit(
+    QueueTable *queues, QueueWriter *queue, int64_t physical_offset, int32_t record_size, int64_t tags_code,
+    FileFailure *failure
+) noexcept nogil
+
+# Sync what was appended since the last time; returns files synced, -1 on failure.
+cdef int64_t sync_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil
+
+# Let go of the queues of a topic. False: no memory.
+cdef bint forget_topic(QueueTable *queues, const uint8_t *topic, int32_t topic_size) noexcept nogil
+
+# Whether the bytes may become the name of a directory: 1..127 of % | a-z A-Z 0-9 _ -
+cdef bint is_topic(const uint8_t *topic, Py_ssize_t size) noexcept nogil

@@ -1,0 +1,315 @@
+"""Consume queue files that are being written. The rules are those of mqcore/store/dispatcher.py."""
+
+from libc.errno cimport EEXIST, ENOENT, ENOMEM
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
+
+from mqcore._fast.consume_queue cimport CqUnit, count_valid_units, read_unit, write_unit
+from mqcore._fast.layout cimport CQ_UNIT_SIZE, PRE_FILL_SIZE
+from mqcore._fast.record cimport TOPIC_SIZE_MAX
+from mqcore._fast.store_file cimport (PATH_SIZE_MAX, mq_make_directory, mq_make_file, mq_map_file, mq_newest_file,
+                                      mq_read_end, mq_reserve_file, mq_sync_file, mq_unmap_file)
+
+
+cdef enum:
+    TABLE_CAPACITY_FIRST = 256
+    RESERVE_SIZE = 128 * 1024           # blocks reserved ahead: one system call per 6,553 units
+
+
+cdef inline bint is_topic_byte(uint8_t c) noexcept nogil:
+    return (97 <= c <= 122) or (65 <= c <= 90) or (48 <= c <= 57) or c == 95 or c == 45 or c == 37 or c == 124
+
+
+cdef bint is_topic(const uint8_t *topic, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t at
+    if not 0 < size <= TOPIC_SIZE_MAX:
+        return False
+    for at in range(size):
+        if not is_topic_byte(topic[at]):
+            return False
+    return True
+
+
+cdef bint fail(FileFailure *failure, int error_number, const char *path) noexcept nogil:
+    failure.error_number = error_number
+    snprintf(failure.path, PATH_SIZE_MAX, "%s", path)
+    return False
+
+
+cdef uint64_t hash_queue(const uint8_t *topic, int32_t topic_size, int32_t queue_id) noexcept nogil:
+    cdef uint64_t value = <uint64_t>0xcbf29ce484222325
+    cdef int32_t at
+    for at in range(topic_size):
+        value = (value ^ topic[at]) * <uint64_t>0x100000001b3
+    value = (value ^ <uint64_t>queue_id) * <uint64_t>0x9e3779b97f4a7c15
+    return value ^ (value >> 32)
+
+
+cdef void directory_path(char *out, const QueueTable *queues, const QueueWriter *queue) noexcept nogil:
+    snprintf(out, PATH_SIZE_MAX, "%s/%.*s/%d", queues.path, <int>queue.topic_size, <const char *>queue.topic,
+             <int>queue.queue_id)
+
+
+cdef void file_path(char *out, const QueueTable *queues, const QueueWriter *queue, int64_t file_start) noexcept nogil:
+    snprintf(out, PATH_SIZE_MAX, "%s/%.*s/%d/%020lld", queues.path, <int>queue.topic_size, <const char *>queue.topic,
+             <int>queue.queue_id, <long long>file_start)
+
+
+# ------------------------------------------------------------------------------------------------------- the table
+
+
+cdef bint queues_open(QueueTable *queues, const char *path, int64_t file_size, int32_t mapped_count_max) noexcept nogil:
+    memset(queues, 0, sizeof(QueueTable))
+    snprintf(queues.path, DIRECTORY_SIZE_MAX, "%s", path)
+    queues.file_size = file_size
+    queues.mapped_count_max = mapped_count_max
+    queues.capacity = TABLE_CAPACITY_FIRST
+    queues.slots = <QueueWriter **>calloc(queues.capacity, sizeof(QueueWriter *))
+    return queues.slots != NULL
+
+
+cdef void queues_close(QueueTable *queues) noexcept nogil:
+    cdef size_t at
+    if queues.slots == NULL:
+        return
+    for at in range(queues.capacity):
+        if queues.slots[at] != NULL:
+            unmap_queue(queues, queues.slots[at])
+            free(queues.slots[at])
+    free(queues.slots)
+    queues.slots = NULL
+    queues.capacity = queues.count = 0
+
+
+cdef bint is_queue(
+    const QueueWriter *queue, uint64_t hash, const uint8_t *topic, int32_t topic_size, int32_t queue_id
+) noexcept nogil:
+    return (queue.hash == hash and queue.queue_id == queue_id and queue.topic_size == topic_size
+            and memcmp(queue.topic, topic, topic_size) == 0)
+
+
+# Move every queue but those of a topic (NULL: all) to a new table of *capacity*.
+cdef bint rebuild(QueueTable *queues, size_t capacity, const uint8_t *topic, int32_t topic_size) noexcept nogil:
+    cdef QueueWriter **slots = <QueueWriter **>calloc(capacity, sizeof(QueueWriter *))
+    cdef QueueWriter *queue
+    cdef size_t at, slot
+    if slots == NULL:
+        return False
+    queues.count = 0
+    for at in range(queues.capacity):
+        queue = queues.slots[at]
+        if queue == NULL:
+            continue
+        if topic != NULL and queue.topic_size == topic_size and memcmp(queue.topic, topic, topic_size) == 0:
+            unmap_queue(queues, queue)
+            free(queue)
+            continue
+        slot = queue.hash & (capacity - 1)
+        while slots[slot] != NULL:
+            slot = (slot + 1) & (capacity - 1)
+        slots[slot] = queue
+        queues.count += 1
+    free(queues.slots)
+    queues.slots = slots
+    queues.capacity = capacity
+    queues.clock_hand = 0
+    return True
+
+
+cdef bint forget_topic(QueueTable *queues, const uint8_t *topic, int32_t topic_size) noexcept nogil:
+    return queues.slots == NULL or rebuild(queues, queues.capacity, topic, topic_size)
+
+
+cdef QueueWriter *find_writer(
+    QueueTable *queues, const uint8_t *topic, int32_t topic_size, int32_t queue_id, FileFailure *failure
+) noexcept nogil:
+    cdef uint64_t hash = hash_queue(topic, topic_size, queue_id)
+    cdef size_t slot
+    cdef QueueWriter *queue
+    if 2 * queues.count >= queues.capacity and not rebuild(queues, 2 * queues.capacity, NULL, 0):
+        fail(failure, ENOMEM, queues.path)
+        return NULL
+    slot = hash & (queues.capacity - 1)
+    while queues.slots[slot] != NULL and not is_queue(queues.slots[slot], hash, topic, topic_size, queue_id):
+        slot = (slot + 1) & (queues.capacity - 1)
+    queue = queues.slots[slot]
+    if queue == NULL:
+        queue = <QueueWriter *>calloc(1, sizeof(QueueWriter))
+        if queue == NULL:
+            fail(failure, ENOMEM, queues.path)
+            return NULL
+        memcpy(queue.topic, topic, topic_size)
+        queue.topic_size = topic_size
+        queue.queue_id = queue_id
+        queue.hash = hash
+        queues.slots[slot] = queue
+        queues.count += 1
+    if not queue.loaded and not load_queue(queues, queue, failure):
+        return NULL
+    return queue
+
+
+# ------------------------------------------------------------------------------------------------------- one queue
+
+
+cdef bint load_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
+    cdef char path[PATH_SIZE_MAX]
+    cdef int failed
+    unmap_queue(queues, queue)
+    queue.file_start = queue.max_physical = -1
+    queue.wrote = queue.reserved = queue.flushed = 0
+    directory_path(path, queues, queue)
+    failed = mq_newest_file(path, &queue.file_start)
+    if failed == ENOENT:
+        queue.loaded = True
+        return True
+    if failed:
+        return fail(failure, failed, path)
+    if not map_queue(queues, queue, failure):
+        return False
+    queue.wrote = CQ_UNIT_SIZE * count_valid_units(queue.map, queues.file_size // CQ_UNIT_SIZE)
+    # Who made the file, and whether the one before it was synced, is not known: both are done anew, which costs little.
+    queue.reserved = queue.wrote
+    queue.flushed = max(<int64_t>0, queue.file_start - queues.file_size)
+    queue.loaded = load_end(queues, queue, failure)
+    return queue.loaded
+
+
+# The end of the newest record that has a unit: from the last unit, which may be the last one of the file before.
+cdef bint load_end(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
+    cdef char path[PATH_SIZE_MAX]
+    cdef uint8_t raw[CQ_UNIT_SIZE]
+    cdef CqUnit unit
+    cdef int failed = 0
+    memset(raw, 0, CQ_UNIT_SIZE)
+    if queue.wrote > 0:
+        memcpy(raw, queue.map + queue.wrote - CQ_UNIT_SIZE, CQ_UNIT_SIZE)
+    elif queue.file_start >= queues.file_size:
+        file_path(path, queues, queue, queue.file_start - queues.file_size)
+        failed = mq_read_end(path, queues.file_size, raw, CQ_UNIT_SIZE)
+        if failed and failed != ENOENT:
+            return fail(failure, failed, path)
+    read_unit(raw, &unit)
+    queue.bare = unit.record_size <= 0 or unit.record_size == PRE_FILL_SIZE
+    if not queue.bare and unit.physical_offset >= 0:
+        queue.max_physical = unit.physical_offset + unit.record_size
+    return True
+
+
+cdef void unmap_queue(QueueTable *queues, QueueWriter *queue) noexcept nogil:
+    if queue.map != NULL:
+        mq_unmap_file(queue.map, queues.file_size)
+        queue.map = NULL
+        queues.mapped_count -= 1
+
+
+# Unmap the next queue in turn: with more queues in use than mappings allowed, every choice is about equally bad.
+cdef void evict_queue(QueueTable *queues) noexcept nogil:
+    cdef size_t tried
+    for tried in range(queues.capacity):
+        queues.clock_hand = (queues.clock_hand + 1) & (queues.capacity - 1)
+        if queues.slots[queues.clock_hand] != NULL and queues.slots[queues.clock_hand].map != NULL:
+            unmap_queue(queues, queues.slots[queues.clock_hand])
+            return
+
+
+cdef bint map_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
+    cdef char path[PATH_SIZE_MAX]
+    cdef int failed
+    if queues.mapped_count >= queues.mapped_count_max:
+        evict_queue(queues)
+    file_path(path, queues, queue, queue.file_start)
+    failed = mq_map_file(path, queues.file_size, &queue.map)
+    if failed:
+        return fail(failure, failed, path)
+    queues.mapped_count += 1
+    return True
+
+
+cdef bint make_file(QueueTable *queues, QueueWriter *queue, int64_t file_start, FileFailure *failure) noexcept nogil:
+    cdef char topic_path[PATH_SIZE_MAX]
+    cdef char path[PATH_SIZE_MAX]
+    cdef char name[PATH_SIZE_MAX]
+    cdef int64_t reserve = min(<int64_t>RESERVE_SIZE, queues.file_size)
+    cdef int failed
+    snprintf(topic_path, PATH_SIZE_MAX, "%s/%.*s", queues.path, <int>queue.topic_size, <const char *>queue.topic)
+    directory_path(path, queues, queue)
+    file_path(name, queues, queue, file_start)
+    failed = mq_make_directory(topic_path, queues.path)
+    if not failed:
+        failed = mq_make_directory(path, topic_path)
+    if not failed:
+        failed = mq_make_file(name, path, queues.file_size, reserve, NULL, 0)
+    if failed and failed != EEXIST:
+        return fail(failure, failed, name)
+    unmap_queue(queues, queue)
+    queue.file_start = file_start
+    queue.wrote = 0
+    queue.reserved = 0 if failed else reserve
+    return map_queue(queues, queue, failure)
+
+
+cdef bint make_room(
+    QueueTable *queues, QueueWriter *queue, int64_t target, bint fill, FileFailure *failure
+) noexcept nogil:
+    if queue.file_start < 0:
+        if not make_file(queues, queue, target - target % queues.file_size, failure):
+            return False
+        queue.bare = True
+        queue.flushed = queue.file_start
+    elif not open_end(queues, queue, failure):
+        return False
+    # Also when a writer died while it pre-filled: the file is bare until it holds a message.
+    if (queue.bare and target < queue.file_start + queues.file_size) or (
+            fill and target - queue.file_start - queue.wrote <= <int64_t>FILL_UNITS_MAX * CQ_UNIT_SIZE):
+        while queue.file_start + queue.wrote < target:
+            if not append_unit(queues, queue, 0, PRE_FILL_SIZE, 0, failure) or not open_end(queues, queue, failure):
+                return False
+    return True
+
+
+# See that the newest file is mapped and not full.
+cdef bint open_end(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
+    if queue.wrote >= queues.file_size:
+        queue.bare = False
+        return make_file(queues, queue, queue.file_start + queues.file_size, failure)
+    return queue.map != NULL or map_queue(queues, queue, failure)
+
+
+cdef bint append_unit(
+    QueueTable *queues, QueueWriter *queue, int64_t physical_offset, int32_t record_size, int64_t tags_code,
+    FileFailure *failure
+) noexcept nogil:
+    cdef char path[PATH_SIZE_MAX]
+    cdef int64_t end
+    cdef int failed
+    if queue.wrote + CQ_UNIT_SIZE > queue.reserved:
+        end = min(queue.wrote + RESERVE_SIZE, queues.file_size)
+        file_path(path, queues, queue, queue.file_start)
+        failed = mq_reserve_file(path, queue.wrote, end - queue.wrote)
+        if failed:
+            return fail(failure, failed, path)
+        queue.reserved = end
+    write_unit(queue.map + queue.wrote, physical_offset, record_size, tags_code)
+    queue.wrote += CQ_UNIT_SIZE
+    return True
+
+
+cdef int64_t sync_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
+    cdef char path[PATH_SIZE_MAX]
+    cdef int64_t end = queue.file_start + queue.wrote
+    cdef int64_t start = queue.flushed - queue.flushed % queues.file_size
+    cdef int64_t synced = 0
+    cdef int failed
+    while queue.loaded and queue.file_start >= 0 and queue.flushed < end:
+        file_path(path, queues, queue, start)
+        failed = mq_sync_file(path)
+        if failed and not (failed == ENOENT and start < queue.file_start):      # an older file may have expired
+            fail(failure, failed, path)
+            return -1
+        synced += 0 if failed else 1
+        start += queues.file_size
+        queue.flushed = min(start, end)
+    return synced

@@ -1,0 +1,30 @@
+# Writes response frames, in the serialize type of the request, byte for byte as RocketMQ's broker does.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore._fast.buffers cimport Buffer
+
+cdef struct ReplyField:
+    const char *name
+    const uint8_t *value
+    int32_t value_size          # 0 = leave the field out
+
+cdef struct Reply:
+    int32_t serialize_type
+    int32_t code
+    int32_t opaque
+    const char *remark          # NULL = none
+    int32_t remark_size
+    bint has_ext_fields         # False: the reply has no header object at all
+    ReplyField fields[8]
+    int32_t field_count
+
+cdef void reply_start(Reply *reply, int32_t serialize_type, int32_t code, int32_t opaque) noexcept nogil
+cdef void reply_field(Reply *reply, const char *name, const uint8_t *value, int32_t value_size) noexcept nogil
+cdef void reply_remark(Reply *reply, const char *remark) noexcept nogil
+# Write the frame's head for a body of *body_size* bytes, which the caller puts behind it. False when memory is short.
+cdef bint reply_put(const Reply *reply, Buffer *out, int64_t body_size) noexcept nogil
+
+# Decimal text; the number of bytes written, at most 20.
+cdef int32_t put_decimal(uint8_t *out, int64_t value) noexcept nogil
+# Upper-case hexadecimal of *size* bytes; writes 2 * size bytes.
+cdef void put_hex(uint8_t *out, const uint8_t *data, int32_t size) noexcept nogil

@@ -1,0 +1,74 @@
+"""``python -m mqcore.broker``: one broker in the foreground, until SIGTERM or SIGINT.
+
+Exit statuses are RocketMQ's: 0 after an orderly stop, 253 for settings that cannot stand, 255 for a start that failed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+import time
+
+from mqcore.broker.options import EXIT_BAD_SETTINGS, parse_arguments
+from mqcore.broker.server import BrokerServer
+from mqcore.config import Settings
+from mqcore.errors import ConfigError, MQError
+from mqcore.version import __version__
+
+logger = logging.getLogger("mqcore.broker")
+
+LOG_FORMAT = "%(asctime)s %(levelname)s broker %(name)s %(message)s"
+EXIT_START_FAILED = 255
+
+
+async def serve(settings: Settings, began: float) -> int:
+    """Run the broker until a signal asks it to stop; the exit status."""
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = BrokerServer(settings)
+    try:
+        await server.start()
+    except ConfigError as error:
+        print(f"mqcore broker: {error}", file=sys.stderr)
+        return EXIT_BAD_SETTINGS
+    except (MQError, OSError) as error:
+        logger.error("start failed error=%s", error)
+        print(f"mqcore broker: the start failed: {error}", file=sys.stderr)
+        return EXIT_START_FAILED
+    announce(server, began)
+    await stop.wait()
+    logger.info("stopping")
+    await server.stop()
+    logger.info("stopped")
+    return 0
+
+
+def announce(server: BrokerServer, began: float) -> None:
+    """Print the line that RocketMQ prints, and how to send and receive a first message."""
+    name_servers = ";".join(server.name_server_addresses)
+    lines = [
+        f"The broker[{server.settings.broker.broker_name}, {server.core.broker.address}] boot success. "
+        f"serializeType=JSON and name server is {name_servers}",
+        f"mqcore {__version__}, up in {time.monotonic() - began:.2f} s, store {server.settings.store.root_dir.absolute()}",
+        "Send a first message, and receive it:",
+        f"  mqcore send -n {name_servers} hello --body 'hello, world'",
+        f"  mqcore consume -n {name_servers} hello --group first --from earliest -n 1",
+    ]
+    print("\n".join(lines), flush=True)
+
+
+def main() -> int:
+    began = time.monotonic()
+    settings = parse_arguments()
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    for warning in settings.warnings:
+        logger.warning("%s", warning)
+    return asyncio.run(serve(settings, began))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

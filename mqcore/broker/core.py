@@ -1,0 +1,309 @@
+"""The broker process's decisions in one object: requests in, responses out, and what has to happen by itself.
+
+``BrokerCore`` owns the managers and the request processors, and stands on the ports it is given. It opens no socket but
+through the *caller* that reaches the name servers, and starts no process.
+Source: RocketMQ broker/BrokerController.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from mqcore.broker.client_housekeeping import SCAN_INTERVAL_S, ClientHousekeeping
+from mqcore.broker.config_file import ConfigFile
+from mqcore.broker.consumers import ConsumerManager
+from mqcore.broker.context import BrokerContext
+from mqcore.broker.groups import SubscriptionGroupManager
+from mqcore.broker.live_settings import LiveSettings
+from mqcore.broker.offsets import ConsumerOffsetManager
+from mqcore.broker.periodic import Periodic
+from mqcore.broker.ports import (
+    Channel,
+    Clock,
+    Counters,
+    MessageSink,
+    OffsetTable,
+    PoolView,
+    PullBinding,
+    PullDispatcher,
+    PullHeader,
+    StoreView,
+    TopicBoard,
+    wall_clock_ms,
+)
+from mqcore.broker.processors.admin_config import AdminConfigProcessor
+from mqcore.broker.processors.admin_consumer import AdminConsumerProcessor
+from mqcore.broker.processors.admin_group import AdminGroupProcessor
+from mqcore.broker.processors.admin_offset import AdminOffsetProcessor
+from mqcore.broker.processors.admin_stats import AdminStatsProcessor
+from mqcore.broker.processors.admin_store import AdminStoreProcessor
+from mqcore.broker.processors.admin_topic import AdminTopicProcessor
+from mqcore.broker.processors.client_manage import ClientManageProcessor
+from mqcore.broker.processors.consumer_manage import ConsumerManageProcessor
+from mqcore.broker.processors.later import LaterProcessor
+from mqcore.broker.processors.pull import PullProcessor
+from mqcore.broker.processors.query import QueryProcessor
+from mqcore.broker.processors.send import SendProcessor
+from mqcore.broker.processors.send_back import SendBackProcessor
+from mqcore.broker.processors.table import TABLE, row_for
+from mqcore.broker.producers import ProducerManager
+from mqcore.broker.queue_locks import QueueLocks
+from mqcore.broker.registration import Caller, Registration
+from mqcore.broker.remarks import request_not_supported
+from mqcore.broker.runtime_info import SAMPLE_INTERVAL_S, RuntimeInfo
+from mqcore.broker.schedule import ScheduleMessageService
+from mqcore.broker.statistics import (
+    DAY_INTERVAL_S,
+    HOUR_INTERVAL_S,
+    MINUTE_INTERVAL_S,
+    BrokerStatsManager,
+    next_midnight_ms,
+)
+from mqcore.broker.topics import TopicConfigManager
+from mqcore.codes import ResponseCode
+from mqcore.config import Settings
+from mqcore.errors import MQError
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.message_id import HostAddress
+
+logger = logging.getLogger(__name__)
+
+Handler = Callable[[Channel, RemotingCommand], Awaitable[RemotingCommand | None]]
+
+FIRST_PERSIST_S: Final = 10.0
+BEHIND_LOG_INTERVAL_S: Final = 60.0
+
+BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the world gives the broker's deciding part."""
+
+    store: StoreView
+    sink: MessageSink
+    offset_table: OffsetTable
+    board: TopicBoard
+    counters: Counters
+    pools: PoolView
+    pulls: PullDispatcher
+    caller: Caller
+
+
+class BrokerCore:
+    """One broker. Make it, ``load`` it, ``start`` it, hand it requests, ``shutdown`` it; all from one event loop."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        ports: Ports,
+        *,
+        config_path: Path | None = None,
+        address: HostAddress | None = None,
+        ha_address: str | None = None,
+        clock: Clock = wall_clock_ms,
+    ) -> None:
+        """*config_path* is the properties file that remote updates are written to.
+
+        *address* and *ha_address* are to be given when the ports were chosen by the system, not by the settings.
+        """
+        live = LiveSettings(settings, clock, config_path)
+        address = address or HostAddress(settings.broker.broker_ip1, settings.server.listen_port)
+        files = settings.store.config_dir
+        topics = TopicConfigManager(live, ConfigFile(files / "topics.json"), ports.board, clock)
+        consumers = ConsumerManager(clock, ports.board.bump, lambda: live.broker.notify_consumer_ids_changed_enable)
+        producers = ProducerManager(clock)
+        statistics = BrokerStatsManager(
+            settings.broker.broker_cluster_name, settings.broker.enable_detail_stat, ports.counters, clock
+        )
+        schedule = ScheduleMessageService(
+            settings.store.delay_levels_ms,
+            ConfigFile(files / "delayOffset.json"),
+            ports.sink,
+            ports.store,
+            statistics,
+            address,
+            clock,
+        )
+        self.broker = BrokerContext(
+            settings=live,
+            clock=clock,
+            address=address,
+            topics=topics,
+            groups=SubscriptionGroupManager(
+                live, ConfigFile(files / "subscriptionGroup.json"), ports.board.bump, clock
+            ),
+            offsets=ConsumerOffsetManager(ports.offset_table, ConfigFile(files / "consumerOffset.json")),
+            consumers=consumers,
+            producers=producers,
+            housekeeping=ClientHousekeeping(consumers, producers),
+            queue_locks=QueueLocks(clock),
+            statistics=statistics,
+            runtime_info=RuntimeInfo(live, ports.counters, ports.store, ports.pools, schedule, clock),
+            schedule=schedule,
+            registration=Registration(live, topics, ports.caller, str(address), ha_address or settings.ha_address),
+            sink=ports.sink,
+            store=ports.store,
+            pulls=ports.pulls,
+        )
+        self._pull = PullProcessor(self.broker)
+        self._handlers = self._make_handlers()
+        self._periodic = Periodic()
+        self._is_loaded = False
+        self._has_left = False
+        topics.on_created = self.broker.registration.register_soon
+        live.on_change(lambda before, after: topics.publish_all())
+
+    def _make_handlers(self) -> dict[int, Handler]:
+        processors = {
+            "send": SendProcessor(self.broker),
+            "send_back": SendBackProcessor(self.broker),
+            "pull": self._pull,
+            "query": QueryProcessor(self.broker),
+            "client_manage": ClientManageProcessor(self.broker),
+            "consumer_manage": ConsumerManageProcessor(self.broker),
+            "admin_topic": AdminTopicProcessor(self.broker),
+            "admin_group": AdminGroupProcessor(self.broker),
+            "admin_consumer": AdminConsumerProcessor(self.broker),
+            "admin_offset": AdminOffsetProcessor(self.broker),
+            "admin_stats": AdminStatsProcessor(self.broker),
+            "admin_config": AdminConfigProcessor(self.broker),
+            "admin_store": AdminStoreProcessor(self.broker),
+            "later": LaterProcessor(self.broker),
+        }
+        handlers: dict[int, Handler] = {}
+        for row in TABLE.values():
+            module, _, method = row.handler.partition(".")
+            handlers[row.code] = getattr(processors[module], method)
+        return handlers
+
+    # Life cycle.
+
+    def load(self) -> None:
+        """Read the configuration tables, and fill the topic board and the offset table.
+
+        To be called before any worker serves. Raises CorruptFileError if a table and its backup are broken.
+        """
+        self.broker.groups.load()
+        self.broker.offsets.load()
+        self.broker.schedule.load()
+        self.broker.topics.load()
+        self._is_loaded = True
+
+    async def start(self) -> None:
+        """Register with the name servers and start everything that runs by itself. The store must have recovered."""
+        if not self._is_loaded:
+            self.load()
+        self.broker.schedule.correct_offsets()
+        self.broker.schedule.start()
+        await self.broker.registration.register_all(check_order=True, oneway=False, force=True)
+        self._periodic.run(self.broker.registration.run(), "registration")
+        self._start_periodic()
+
+    def _start_periodic(self) -> None:
+        broker, every = self.broker, self._periodic.every
+        settings = broker.settings
+        every(SAMPLE_INTERVAL_S, broker.runtime_info.sample, "sample totals", first_s=0)
+        every(MINUTE_INTERVAL_S, broker.statistics.sample_minutes, "sample minutes")
+        every(HOUR_INTERVAL_S, broker.statistics.sample_hours, "sample hours")
+        every(DAY_INTERVAL_S, broker.statistics.sample_days, "sample days")
+        every(SCAN_INTERVAL_S, broker.housekeeping.scan, "scan clients")
+        every(
+            settings.broker.flush_consumer_offset_interval_ms / 1000,
+            broker.offsets.persist,
+            "persist consumer offsets",
+            first_s=FIRST_PERSIST_S,
+        )
+        every(settings.store.flush_delay_offset_interval_ms / 1000, broker.schedule.persist, "persist delay offsets")
+        every(BEHIND_LOG_INTERVAL_S, self._log_behind, "log dispatch", first_s=FIRST_PERSIST_S)
+        self._periodic.run(self._roll_days(), "roll day totals")
+        accept_ms = settings.broker.start_accept_send_request_time_stamp_ms - broker.clock()
+        if accept_ms > 0:
+            self._periodic.run(self._accept_sends_after(accept_ms / 1000), "accept sends")
+
+    async def leave(self) -> None:
+        """Tell the name servers that this broker goes away; may be called while it still serves."""
+        if not self._has_left:
+            self._has_left = True
+            await self.broker.registration.close()
+            await self.broker.registration.unregister_all()
+
+    async def shutdown(self) -> None:
+        """Stop what runs by itself, leave the name servers, and write what is not on disk.
+
+        To be called once no request comes in any more, since consumer offsets are written last.
+        """
+        await self._periodic.stop()
+        await self.broker.schedule.stop()
+        await self.leave()
+        await self.broker.topics.close()
+        await self.broker.groups.close()
+        await self.broker.offsets.persist()
+
+    async def _roll_days(self) -> None:
+        while True:
+            now = self.broker.clock()
+            await asyncio.sleep((next_midnight_ms(now) - now) / 1000)
+            self.broker.runtime_info.roll_day()
+
+    async def _accept_sends_after(self, seconds: float) -> None:
+        await asyncio.sleep(seconds)
+        self.broker.topics.publish_all()
+
+    def _log_behind(self) -> None:
+        logger.info("dispatch behind the commit log bytes=%d", self.broker.store.facts().dispatch_behind_bytes)
+
+    # Requests.
+
+    async def handle(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Answer one request; None when nothing is to be sent: a oneway request, or a pull that was passed on.
+
+        Never raises but when cancelled. Two refusals do not look at the oneway bit, as upstream.
+        """
+        row = row_for(request.code, channel.is_vip)
+        if row is None:
+            return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, request_not_supported(request.code))
+        if row.pool == "send" and self._is_rejecting():
+            return request.reply(ResponseCode.SYSTEM_BUSY, BUSY)
+        try:
+            reply = await self._handlers[row.code](channel, request)
+        except Exception as error:  # the top of a request: whatever it is, the client gets an answer
+            reply = _failure(request, error)
+        return None if request.is_oneway else reply
+
+    def _is_rejecting(self) -> bool:
+        facts = self.broker.store.facts()
+        return facts.is_page_cache_busy or facts.is_transient_pool_deficient
+
+    async def resolve_pull(
+        self, channel: Channel, header: PullHeader, request: RemotingCommand
+    ) -> PullBinding | RemotingCommand:
+        """Make the checks of a pull for the pull worker: the binding to keep, or the reply that refuses *request*.
+
+        Of *request* only the opaque and the serialize type are used. Never raises but when cancelled.
+        """
+        try:
+            return await self._pull.resolve(channel, request, header)
+        except Exception as error:  # the top of a request, as in handle
+            return _failure(request, error)
+
+    async def on_offset_moved(self, group: str, topic: str, queue_id: int, requested: int, new: int) -> None:
+        """The pull worker has answered PULL_OFFSET_MOVED: leave a message about it."""
+        await self._pull.on_offset_moved(group, topic, queue_id, requested, new)
+
+    def on_channel_closed(self, channel: Channel) -> None:
+        """A connection was closed, broke, or was idle for too long."""
+        self.broker.housekeeping.channel_closed(channel)
+
+
+def _failure(request: RemotingCommand, error: Exception) -> RemotingCommand:
+    if isinstance(error, MQError):
+        logger.warning("request failed code=%d error=%s", request.code, error)
+        return request.reply(error.response_code, f"{type(error).__name__}: {error}")
+    logger.exception("request failed code=%d", request.code)
+    return request.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")

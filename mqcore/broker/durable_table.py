@@ -1,0 +1,122 @@
+"""A table of configuration records whose changes are on disk before anyone sees them.
+
+Changes are functions over a draft. All that wait are made on one draft, written in one file write, and shown
+together: a hundred consumers that show up at once cost a few syncs and not a hundred. A change that cannot be written
+is not made. Reads are plain look-ups in the last written state and never wait.
+
+Apache's broker shows a change first and leaves the writing to the page cache; a topic that was created, and filled,
+just before a power cut is gone there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from mqcore.broker.config_file import ConfigFile
+from mqcore.broker.ports import Clock
+from mqcore.protocol.bodies import DataVersion
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+
+@dataclass(slots=True)
+class Draft(Generic[T]):
+    """The next state of a table, while changes are being made to it."""
+
+    table: dict[str, T]
+    version: DataVersion
+    clock: Clock
+    touched: dict[str, None]
+
+    def put(self, name: str, record: T) -> None:
+        self.table[name] = record
+        self.touch(name)
+
+    def remove(self, name: str) -> bool:
+        """Take *name* out; False if it was not there."""
+        if self.table.pop(name, None) is None:
+            return False
+        self.touch(name)
+        return True
+
+    def touch(self, *names: str) -> None:
+        """Give the table its next version, for changes of *names*."""
+        self.version = DataVersion(counter=self.version.counter + 1, timestamp=self.clock())
+        self.touched.update(dict.fromkeys(names))
+
+
+class DurableTable(Generic[T]):
+    """Name to record, and a data version."""
+
+    def __init__(
+        self,
+        file: ConfigFile,
+        render: Callable[[Mapping[str, T], DataVersion], Any],
+        on_commit: Callable[[Iterable[str]], None],
+        clock: Clock,
+    ) -> None:
+        """*render* gives the file's JSON value. *on_commit* is told the changed names, after the write."""
+        self.records: dict[str, T] = {}
+        self.version = DataVersion(counter=0, timestamp=clock())
+        self._file = file
+        self._render = render
+        self._on_commit = on_commit
+        self._clock = clock
+        self._waiting: list[tuple[Callable[[Draft[T]], Any], asyncio.Future[Any]]] = []
+        self._writer: asyncio.Task[None] | None = None
+
+    async def change(self, make: Callable[[Draft[T]], R]) -> R:
+        """Call *make* on the next draft and return its result once the draft is on disk.
+
+        *make* sees the changes of those who came before it. If it leaves the version alone nothing is written for it.
+        Raises what *make* raises, or the OSError of a failed write, after which the table is as it was.
+        """
+        future: asyncio.Future[R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((make, future))
+        if self._writer is None or self._writer.done():
+            self._writer = asyncio.create_task(self._write_waiting())
+        return await future
+
+    async def close(self) -> None:
+        """Wait until every change that was asked for is on disk, or has failed."""
+        if self._writer is not None:
+            await self._writer
+
+    async def _write_waiting(self) -> None:
+        while self._waiting:
+            batch, self._waiting = self._waiting, []
+            draft = Draft(dict(self.records), self.version, self._clock, {})
+            outcomes = [(future, *_attempt(make, draft)) for make, future in batch]
+            try:
+                await self._commit(draft)
+            except Exception as error:  # a failure of the one write is one of every change in it
+                outcomes = [(future, None, failure or error) for future, _, failure in outcomes]
+            for future, result, failure in outcomes:
+                _settle(future, result, failure)
+
+    async def _commit(self, draft: Draft[T]) -> None:
+        if draft.version != self.version:
+            await self._file.write(self._render(draft.table, draft.version))
+        self.records, self.version = draft.table, draft.version
+        if draft.touched:
+            self._on_commit(draft.touched)
+
+
+def _attempt(make: Callable[[Draft[Any]], Any], draft: Draft[Any]) -> tuple[Any, Exception | None]:
+    try:
+        return make(draft), None
+    except Exception as error:
+        return None, error
+
+
+def _settle(future: asyncio.Future[Any], result: Any, failure: Exception | None) -> None:
+    if future.cancelled():
+        return
+    if failure is None:
+        future.set_result(result)
+    else:
+        future.set_exception(failure)

@@ -1,0 +1,116 @@
+"""How far each group has consumed each queue.
+
+The offsets themselves are in an ``OffsetTable``, which the pull worker writes too; this reads and writes them for
+requests, finds topics and groups among them, and keeps ``consumerOffset.json``.
+Source: RocketMQ broker/offset/ConsumerOffsetManager.java.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from mqcore.broker.config_file import ConfigFile
+from mqcore.broker.ports import OffsetTable
+
+logger = logging.getLogger(__name__)
+
+NO_OFFSET = -1
+SEPARATOR = "@"
+
+
+class ConsumerOffsetManager:
+    """The consumer offsets of one broker."""
+
+    def __init__(self, table: OffsetTable, file: ConfigFile) -> None:
+        self._table = table
+        self._file = file
+        self._foreign: dict[str, dict[int, int]] = {}
+
+    def load(self) -> None:
+        """Fill the table from the file. Entries whose key is not ``topic@group`` are kept for the file only."""
+        loaded = self._file.load() or {}
+        for key, queues in (loaded.get("offsetTable") or {}).items():
+            offsets = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
+            topic, separator, group = key.partition(SEPARATOR)
+            if not (topic and separator and group):
+                self._foreign[key] = offsets
+                continue
+            for queue_id, offset in offsets.items():
+                self._table.put(group, topic, queue_id, offset)
+
+    async def persist(self) -> None:
+        """Write the file."""
+        await self._file.write(self.to_json())
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the table as the file and GET_ALL_CONSUMER_OFFSET have it."""
+        table: dict[str, dict[int, int]] = {}
+        for group, topic, queue_id, offset in self._table.items():
+            table.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
+        return {"offsetTable": {key: dict(sorted(queues.items())) for key, queues in (table | self._foreign).items()}}
+
+    def query(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the committed offset, NO_OFFSET if there is none."""
+        offset = self._table.get(group, topic, queue_id)
+        return NO_OFFSET if offset is None else offset
+
+    def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
+        """Store *offset*; a lower one than before is stored too, and logged."""
+        before = self.query(group, topic, queue_id)
+        if offset < before:
+            logger.warning(
+                "offset goes back group=%s topic=%s queue_id=%d from=%d to=%d client=%s",
+                group, topic, queue_id, before, offset, client,
+            )  # fmt: skip
+        self._table.put(group, topic, queue_id, offset)
+
+    def queues(self, group: str, topic: str) -> dict[int, int]:
+        """Return queue id to offset for one group and topic; empty if it has none."""
+        return {q: offset for g, t, q, offset in self._table.items() if g == group and t == topic}
+
+    def topics_of(self, group: str) -> list[str]:
+        """Return the topics that *group* has offsets for."""
+        return list(dict.fromkeys(topic for g, topic, _, _ in self._table.items() if g == group))
+
+    def groups_of(self, topic: str) -> list[str]:
+        """Return the groups that have offsets for *topic*."""
+        return list(dict.fromkeys(group for group, t, _, _ in self._table.items() if t == topic))
+
+    def clone(self, source: str, target: str, topic: str) -> None:
+        """Give *target* the offsets of *source* for *topic*; what it had for other queues of the topic goes."""
+        queues = self.queues(source, topic)
+        if not queues:
+            return
+        self._table.remove(target, topic)
+        for queue_id, offset in queues.items():
+            self._table.put(target, topic, queue_id, offset)
+
+    def remove_group(self, group: str) -> None:
+        """Forget every offset of *group*."""
+        for topic in self.topics_of(group):
+            self._table.remove(group, topic)
+
+    def remove_topic(self, topic: str) -> None:
+        """Forget every group's offsets of *topic*.
+
+        4.9.8 keeps them, so that a topic made again under the name is skipped up to the old offsets; 5.x does this.
+        """
+        for group in self.groups_of(topic):
+            self._table.remove(group, topic)
+
+    def lowest_offsets(
+        self, topic: str, filtered_groups: Iterable[str], min_offset: Callable[[str, int], int]
+    ) -> dict[int, int]:
+        """Return per queue the smallest offset of any group that is not below the queue's own *min_offset*.
+
+        Source: queryMinOffsetInAllGroup. There the filtered groups lose their offsets for good; here they are only
+        left out, since a query must not make a consumer start anew. The answer is the same.
+        """
+        filtered = set(filtered_groups)
+        lowest: dict[int, int] = {}
+        for group, t, queue_id, offset in self._table.items():
+            if t == topic and group not in filtered and offset >= min_offset(topic, queue_id):
+                lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
+        return lowest

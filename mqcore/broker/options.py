@@ -1,0 +1,84 @@
+"""The broker's command line: RocketMQ's -c -n -p -m -h, and --store and --set for starts without a file.
+
+Exit statuses are RocketMQ's: 0 after -h, -p and -m, 253 (its -3) for settings that cannot stand. A command line that
+cannot be parsed exits with 2, as commands here do. ROCKETMQ_HOME is not needed.
+Source: RocketMQ broker/BrokerStartup.java.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+
+from mqcore.config import Program, Settings, load
+from mqcore.errors import ConfigError
+
+EXIT_BAD_SETTINGS = 253
+
+
+def parse_arguments(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings that *argv* (sys.argv without the program unless given) asks for.
+
+    Exits by itself after -h, -p and -m, which print to standard output, and after an error, which goes to standard
+    error. The warnings are left in the result: the caller logs them once logging is set up.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        settings = load(Program.BROKER, files=arguments.files, overrides=_overrides(arguments), environment=environment)
+    except ConfigError as error:
+        print(f"mqcore broker: {error}", file=sys.stderr)
+        sys.exit(EXIT_BAD_SETTINGS)
+    if arguments.print_all or arguments.print_important:
+        sys.stdout.write(settings.as_properties(important_only=not arguments.print_all))
+        sys.exit(0)
+    return settings
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m mqcore.broker", description="A broker that speaks RocketMQ's protocol.", allow_abbrev=False
+    )
+    parser.add_argument(
+        "-c",
+        "--configFile",
+        dest="files",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="properties file; may be repeated",
+    )
+    parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="name servers, as in 10.0.0.1:9876;10.0.0.2:9876")
+    parser.add_argument("-p", "--printConfigItem", dest="print_all", action="store_true", help="print all settings")
+    parser.add_argument(
+        "-m", "--printImportantConfig", dest="print_important", action="store_true", help="print the important settings"
+    )
+    parser.add_argument("--store", metavar="DIR", help="root of the store, the same as --set storePathRootDir=DIR")
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        metavar="KEY=VALUE",
+        type=_assignment,
+        action="append",
+        default=[],
+        help="one setting; may be repeated; wins over everything else",
+    )
+    return parser
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted KEY=VALUE")
+    return key.strip(), value
+
+
+def _overrides(arguments: argparse.Namespace) -> dict[str, str]:
+    """Property name to text; a repeated key keeps its last place, so that the last spelling of a setting wins."""
+    given = [("storePathRootDir", arguments.store), ("namesrvAddr", arguments.namesrvAddr), *arguments.assignments]
+    overrides: dict[str, str] = {}
+    for key, value in given:
+        if value is not None:
+            overrides.pop(key, None)
+            overrides[key] = value
+    return overrides

@@ -1,0 +1,118 @@
+"""Topics, as administrators see and change them. Source: RocketMQ broker/processor/AdminBrokerProcessor.java."""
+
+from __future__ import annotations
+
+import logging
+
+from mqcore.broker.consumers import channel_address
+from mqcore.broker.context import BrokerContext
+from mqcore.broker.ports import Channel
+from mqcore.broker.remarks import NOT_SET, SLAVE_IS_READ_ONLY, system_topic
+from mqcore.codes import ResponseCode
+from mqcore.errors import HeaderError
+from mqcore.protocol import headers
+from mqcore.protocol.bodies import GroupList, TopicConfig, TopicFilterType, TopicList, TopicOffset, TopicStatsTable
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.names import SYSTEM_TOPICS, validate_topic
+
+logger = logging.getLogger(__name__)
+
+
+class AdminTopicProcessor:
+    """Reads and changes the topic table."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+
+    def _refusal(self, topic: str) -> str | None:
+        """Return why *topic* may not be changed from outside, None if it may."""
+        if self._broker.is_slave:
+            return SLAVE_IS_READ_ONLY
+        fault = validate_topic(topic)
+        if fault is None and self._broker.topics.is_system(topic):
+            fault = system_topic(topic)
+        return fault
+
+    async def update_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 17. On success the topic is on disk, and with the name servers that answered.
+
+        ``order`` is taken as it comes; the name servers' table overrules it at the next registration.
+        """
+        header = headers.decode_request(request.code, request.ext_fields)
+        topic = str(header["topic"])
+        refusal = self._refusal(topic)
+        if refusal is not None:
+            return request.reply(ResponseCode.SYSTEM_ERROR, refusal)
+        logger.info("update of a topic asked for topic=%s by=%s", topic, channel_address(channel))
+        config = TopicConfig(
+            topic,
+            header["read_queue_nums"],
+            header["write_queue_nums"],
+            header["perm"],
+            _filter_type(header["topic_filter_type"]),
+            header["topic_sys_flag"] or 0,
+            header["order"],
+        )
+        await self._broker.topics.update(config)
+        await self._broker.registration.register_topic(config)
+        return request.reply(remark=NOT_SET)
+
+    async def delete_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 215. Queues, offsets and counters of the topic go with it; its messages go with their files."""
+        topic = str(headers.decode_request(request.code, request.ext_fields)["topic"])
+        refusal = self._refusal(topic)
+        if refusal is not None:
+            return request.reply(ResponseCode.SYSTEM_ERROR, refusal)
+        logger.warning("deletion of a topic asked for topic=%s by=%s", topic, channel_address(channel))
+        await self._broker.topics.delete(topic)
+        self._broker.store.clean_unused_topics(self._broker.topics.names)
+        self._broker.offsets.remove_topic(topic)
+        self._broker.statistics.forget_topic(topic)
+        return request.reply()
+
+    async def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 21."""
+        return request.reply(ext_fields={}, body=self._broker.topics.wrapper.encode())
+
+    async def one_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 351 of 5.x tools, which they send after statistics."""
+        topic = headers.decode_request(request.code, request.ext_fields)["topic"]
+        config = self._broker.topics.find(topic)
+        if config is None:
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
+        return request.reply(body=config.encode())
+
+    async def system_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 305."""
+        topics = sorted(SYSTEM_TOPICS | self._broker.topics.system_topics)
+        return request.reply(body=TopicList(topics).encode())
+
+    async def topic_stats(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 202."""
+        topic = headers.decode_request(request.code, request.ext_fields)["topic"]
+        config = self._broker.topics.find(topic)
+        if config is None:
+            return request.reply(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        queues = range(config.write_queue_nums)
+        table = {self._broker.queue(topic, queue_id): self._offsets(topic, queue_id) for queue_id in queues}
+        return request.reply(body=TopicStatsTable(table).encode())
+
+    def _offsets(self, topic: str, queue_id: int) -> TopicOffset:
+        store = self._broker.store
+        lowest = max(store.min_offset(topic, queue_id), 0)
+        highest = max(store.max_offset(topic, queue_id), 0)
+        updated = store.store_timestamp(topic, queue_id, highest - 1) if highest > 0 else 0
+        return TopicOffset(lowest, highest, updated)
+
+    async def consumed_by(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 300: groups with members that subscribe to the topic, and groups with offsets for it."""
+        topic = headers.decode_request(request.code, request.ext_fields)["topic"]
+        groups = {*self._broker.consumers.groups_of(topic), *self._broker.offsets.groups_of(topic)}
+        return request.reply(body=GroupList(sorted(groups)).encode())
+
+
+def _filter_type(name: str) -> TopicFilterType:
+    try:
+        return TopicFilterType[name]
+    except KeyError as error:
+        raise HeaderError("topicFilterType", repr(name), "SINGLE_TAG or MULTI_TAG") from error

@@ -1,0 +1,169 @@
+"""PULL_MESSAGE and LITE_PULL_MESSAGE: who may read what. The reading itself is the pull worker's.
+
+The worker keeps the answer of the checks, a ``PullBinding``, until the topic board's epoch changes, so these run once
+per queue and group and not once per pull. Source: RocketMQ broker/processor/PullMessageProcessor.java.
+"""
+
+from __future__ import annotations
+
+import logging
+
+from mqcore.broker.consumers import ConsumerGroupInfo, channel_address
+from mqcore.broker.context import BrokerContext
+from mqcore.broker.filters import matches_all, not_supported_remark
+from mqcore.broker.ports import Channel, InnerMessage, PullBinding, PullHeader
+from mqcore.broker.remarks import HELP, group_not_exist, topic_not_exist
+from mqcore.codes import PermName, PullSysFlag, RequestCode, ResponseCode
+from mqcore.errors import ProtocolError
+from mqcore.protocol import headers
+from mqcore.protocol.bodies import MessageModel, OffsetMovedEvent, SubscriptionData, SubscriptionGroupConfig
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.heartbeat import is_tag_type
+from mqcore.protocol.names import OFFSET_MOVED_EVENT
+from mqcore.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS, encode_properties
+
+logger = logging.getLogger(__name__)
+
+
+class _Refused(Exception):
+    """A check said no; *code* and *remark* go into the reply."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(code, remark)
+        self.code = code
+        self.remark = remark
+
+
+class PullProcessor:
+    """Makes the checks of a pull, and writes what a pull leaves behind."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+
+    async def pull_message(self, channel: Channel, request: RemotingCommand) -> RemotingCommand | None:
+        """Answer codes 11 and 361: a refusal, or None once the pull worker has been given the pull and its binding."""
+        header = pull_header(request)
+        binding = await self.resolve(channel, request, header)
+        if isinstance(binding, RemotingCommand):
+            return binding
+        self._broker.pulls.dispatch(channel, request, header, binding)
+        return None
+
+    async def resolve(
+        self, channel: Channel, request: RemotingCommand, header: PullHeader
+    ) -> PullBinding | RemotingCommand:
+        """Make every check of *header* in order; return the binding, or the refusal as a reply to *request*."""
+        try:
+            return await self._checked(channel, header)
+        except _Refused as refusal:
+            return request.reply(refusal.code, refusal.remark, ext_fields={})
+
+    async def _checked(self, channel: Channel, header: PullHeader) -> PullBinding:
+        broker, settings = self._broker, self._broker.settings.broker
+        if not broker.is_readable:
+            raise _Refused(
+                ResponseCode.NO_PERMISSION, f"the broker[{settings.broker_ip1}] pulling message is forbidden"
+            )
+        group = await broker.groups.find_or_create(header.group)
+        if group is None:
+            raise _Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, group_not_exist(header.group))
+        if not group.consume_enable:
+            raise _Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.group}")
+        self._check_queue(channel, header)
+        own_expression = bool(header.sys_flag & PullSysFlag.SUBSCRIPTION)
+        subscription = _parsed(header) if own_expression else self._registered(header, group)
+        if not is_tag_type(subscription.expression_type):
+            raise _Refused(ResponseCode.SYSTEM_ERROR, not_supported_remark(subscription.expression_type))
+        return PullBinding(
+            group=header.group,
+            topic=header.topic,
+            queue_id=header.queue_id,
+            match_all=matches_all(subscription),
+            tag_codes=tuple(sorted(subscription.code_set)),
+            suspend_limit_ms=None if settings.long_polling_enable else settings.short_polling_time_ms,
+            broker_id=group.broker_id if settings.slave_read_enable else 0,
+            slow_broker_id=group.which_broker_when_consume_slowly if settings.slave_read_enable else 0,
+            sub_version=subscription.sub_version,
+            expression=header.subscription or "" if own_expression else None,
+        )
+
+    def _check_queue(self, channel: Channel, header: PullHeader) -> None:
+        topic, config = header.topic, self._broker.topics.find(header.topic)
+        if config is None:
+            logger.error("pull from a topic that does not exist topic=%s consumer=%s", topic, channel_address(channel))
+            raise _Refused(ResponseCode.TOPIC_NOT_EXIST, topic_not_exist(topic))
+        if not PermName.is_readable(config.perm):
+            raise _Refused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
+        if not 0 <= header.queue_id < config.read_queue_nums:
+            raise _Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"queueId[{header.queue_id}] is illegal, topic:[{topic}] "
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}] consumer:[{channel_address(channel)}]",
+            )
+
+    def _registered(self, header: PullHeader, group: SubscriptionGroupConfig) -> SubscriptionData:
+        """Return what the group said in its heart-beats about the topic."""
+        members: ConsumerGroupInfo | None = self._broker.consumers.groups.get(header.group)
+        if members is None:
+            raise _Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}")
+        if not group.consume_broadcast_enable and members.message_model is MessageModel.BROADCASTING:
+            raise _Refused(
+                ResponseCode.NO_PERMISSION, f"the consumer group[{header.group}] can not consume by broadcast way"
+            )
+        subscription = members.subscriptions.get(header.topic)
+        if subscription is None:
+            raise _Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{HELP}")
+        if subscription.sub_version < header.sub_version:
+            raise _Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+        return subscription
+
+    async def on_offset_moved(self, group: str, topic: str, queue_id: int, requested: int, new: int) -> None:
+        """Leave a message about a consumer that was told to read elsewhere (reply PULL_OFFSET_MOVED)."""
+        broker = self._broker
+        event = OffsetMovedEvent(broker.queue(topic, queue_id), group, requested, new)
+        properties = {PROPERTY_TAGS: group, PROPERTY_KEYS: group}
+        result = await broker.sink.put(
+            InnerMessage(
+                topic=OFFSET_MOVED_EVENT,
+                queue_id=0,
+                body=event.encode(),
+                born_timestamp=broker.clock(),
+                born_host=broker.address,
+                store_host=broker.address,
+                properties=properties,
+                properties_text=encode_properties(properties),
+            )
+        )
+        logger.warning(
+            "offset moved group=%s topic=%s queue_id=%d requested=%d new=%d event=%s",
+            group, topic, queue_id, requested, new, result.status,
+        )  # fmt: skip
+
+
+def pull_header(request: RemotingCommand) -> PullHeader:
+    """Read the header of code 11 or 361; raise HeaderError if it is not complete."""
+    values = headers.decode_request(RequestCode.PULL_MESSAGE, request.ext_fields)
+    return PullHeader(
+        group=values["consumer_group"],
+        topic=values["topic"],
+        queue_id=values["queue_id"],
+        queue_offset=values["queue_offset"],
+        max_msg_nums=values["max_msg_nums"],
+        sys_flag=values["sys_flag"],
+        commit_offset=values["commit_offset"],
+        suspend_timeout_ms=values["suspend_timeout_millis"],
+        subscription=values["subscription"],
+        sub_version=values["sub_version"],
+        expression_type=values["expression_type"],
+    )
+
+
+def _parsed(header: PullHeader) -> SubscriptionData:
+    """Return the expression that the pull brings with it."""
+    try:
+        return SubscriptionData.build(
+            header.topic, header.subscription, header.expression_type, sub_version=header.sub_version
+        )
+    except ProtocolError as error:
+        logger.warning("a pull's expression does not parse group=%s error=%s", header.group, error)
+        raise _Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed") from error

@@ -1,0 +1,256 @@
+"""SEND_MESSAGE, its V2 and its batch form: every check, and every case that the send worker leaves to this process.
+
+Source: RocketMQ broker/processor/SendMessageProcessor.java, AbstractSendMessageProcessor.java.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+from typing import Any, Final
+
+from mqcore.broker.consumers import channel_address
+from mqcore.broker.context import BrokerContext
+from mqcore.broker.java_text import human_time, topic_config_text
+from mqcore.broker.ports import Channel, InnerMessage, PutResult, PutStatus
+from mqcore.broker.remarks import sending_forbidden, topic_not_exist
+from mqcore.broker.topics import READ_WRITE
+from mqcore.codes import MQVersion, ResponseCode, SysFlag, TopicSysFlag
+from mqcore.protocol import headers
+from mqcore.protocol.bodies import TopicConfig, TopicFilterType
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.message_id import HostAddress
+from mqcore.protocol.names import (
+    RETRY_GROUP_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    TOPIC_LENGTH_MAX,
+    dlq_topic,
+    is_forbidden_topic,
+    is_retry_topic,
+    validate_topic,
+)
+from mqcore.protocol.properties import (
+    PROPERTY_CLUSTER,
+    PROPERTY_MSG_REGION,
+    PROPERTY_TRACE_SWITCH,
+    PROPERTY_TRANSACTION_PREPARED,
+    PROPERTY_WAIT_STORE_MSG_OK,
+    decode_properties,
+    encode_properties,
+)
+
+logger = logging.getLogger(__name__)
+
+DLQ_QUEUE_COUNT: Final = 1
+
+STATUS_CODES: Final = {
+    PutStatus.PUT_OK: ResponseCode.SUCCESS,
+    PutStatus.FLUSH_DISK_TIMEOUT: ResponseCode.FLUSH_DISK_TIMEOUT,
+    PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
+    PutStatus.CREATE_MAPEDFILE_FAILED: ResponseCode.SYSTEM_ERROR,
+    PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
+    PutStatus.OS_PAGECACHE_BUSY: ResponseCode.SYSTEM_ERROR,
+    PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: ResponseCode.SYSTEM_ERROR,
+    PutStatus.UNKNOWN_ERROR: ResponseCode.SYSTEM_ERROR,
+}
+
+
+class _Refused(Exception):
+    """A check said no; *code* and *remark* go into the reply."""
+
+    def __init__(self, code: ResponseCode, remark: str) -> None:
+        super().__init__(code, remark)
+        self.code = code
+        self.remark = remark
+
+
+class SendProcessor:
+    """Stores what producers send."""
+
+    def __init__(self, broker: BrokerContext) -> None:
+        self._broker = broker
+
+    async def send_message(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer codes 10, 310 and 320. The batch flag of the header, not the code, makes it a batch."""
+        header = headers.decode_request(request.code, request.ext_fields)
+        settings = self._broker.settings.broker
+        reply = request.reply(
+            ext_fields={
+                PROPERTY_MSG_REGION: settings.region_id,
+                PROPERTY_TRACE_SWITCH: "true" if settings.trace_on else "false",
+            }
+        )
+        try:
+            config = await self._check(channel, header)
+            queue_id = header["queue_id"]
+            if queue_id < 0:
+                queue_id = random.randrange(max(config.write_queue_nums, 1))
+            message = await self._message(channel, request, header | {"queue_id": queue_id}, config)
+            if header["batch"]:
+                result = await self._broker.sink.put_batch(message)
+            else:
+                message = self._broker.schedule.rewrite(message)
+                result = await self._broker.schedule.put(message)
+            self._fill(reply, result, queue_id)
+            self._count(message.topic, result)
+        except _Refused as refusal:
+            reply.code, reply.remark = refusal.code, refusal.remark
+        return reply
+
+    async def _check(self, channel: Channel, header: dict[str, Any]) -> TopicConfig:
+        """Make the checks that every send must pass, in their order; return the topic, created if need be."""
+        broker, topic = self._broker, str(header["topic"])
+        start = broker.settings.broker.start_accept_send_request_time_stamp_ms
+        if broker.clock() < start:
+            raise _Refused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {human_time(start)}")
+        if not broker.is_writeable and broker.topics.is_order(topic):
+            raise _Refused(ResponseCode.NO_PERMISSION, sending_forbidden(broker.settings.broker.broker_ip1))
+        fault = validate_topic(topic)
+        if fault is not None:
+            raise _Refused(ResponseCode.SYSTEM_ERROR, fault)
+        if is_forbidden_topic(topic):
+            raise _Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+        config = broker.topics.find(topic) or await self._create(header, channel)
+        if config is None:
+            raise _Refused(ResponseCode.TOPIC_NOT_EXIST, topic_not_exist(topic))
+        queue_id = header["queue_id"]
+        if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
+            raise _Refused(
+                ResponseCode.SYSTEM_ERROR,
+                f"request queueId[{queue_id}] is illegal, {topic_config_text(config)} "
+                f"Producer: {channel_address(channel)}",
+            )
+        return config
+
+    async def _create(self, header: dict[str, Any], channel: Channel) -> TopicConfig | None:
+        topic = header["topic"]
+        sys_flag = 0
+        if header["unit_mode"]:
+            sys_flag = int(TopicSysFlag.UNIT_SUB if is_retry_topic(topic) else TopicSysFlag.UNIT)
+        logger.warning("topic does not exist topic=%s producer=%s", topic, channel_address(channel))
+        config = await self._broker.topics.create_by_template(
+            topic, header["default_topic"], header["default_topic_queue_nums"], sys_flag
+        )
+        if config is None and is_retry_topic(topic):
+            config = await self._broker.topics.create(topic, 1, READ_WRITE, sys_flag)
+        return config
+
+    async def _message(
+        self, channel: Channel, request: RemotingCommand, header: dict[str, Any], config: TopicConfig
+    ) -> InnerMessage:
+        """Return what is to be stored. A retry that has had its tries goes to the dead letters instead."""
+        broker = self._broker
+        is_batch = header["batch"]
+        if is_batch and len(header["topic"]) > TOPIC_LENGTH_MAX:
+            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(header['topic'])}")
+        topic, queue_id, sys_flag = header["topic"], header["queue_id"], header["sys_flag"]
+        if config.topic_filter_type is TopicFilterType.MULTI_TAG:
+            sys_flag |= int(SysFlag.MULTI_TAGS)
+        properties = decode_properties(header["properties"])
+        if not is_batch:
+            dead = await self._dead_letter_topic(request, header)
+            if dead is not None:
+                topic, queue_id = dead, 0
+            refuse_transaction(broker, properties)
+        properties[PROPERTY_CLUSTER] = broker.settings.broker.broker_cluster_name
+        stored = properties
+        if not is_batch:  # a batch keeps WAIT in every member's text
+            stored = {name: value for name, value in properties.items() if name != PROPERTY_WAIT_STORE_MSG_OK}
+        return InnerMessage(
+            topic=topic,
+            queue_id=queue_id,
+            body=request.body,
+            flag=header["flag"],
+            sys_flag=sys_flag,
+            born_timestamp=header["born_timestamp"],
+            born_host=HostAddress(channel.remote_ip, channel.remote_port),
+            store_host=broker.address,
+            properties=properties,
+            properties_text=encode_properties(stored),
+            reconsume_times=header["reconsume_times"] or 0,
+            wait_store_ok=properties.get(PROPERTY_WAIT_STORE_MSG_OK, "true").lower() == "true",
+        )
+
+    async def _dead_letter_topic(self, request: RemotingCommand, header: dict[str, Any]) -> str | None:
+        """Return the dead letter topic for a message to %RETRY%group that has been tried often enough."""
+        topic = header["topic"]
+        if not is_retry_topic(topic):
+            return None
+        group = topic[len(RETRY_GROUP_TOPIC_PREFIX) :]
+        config = await self._broker.groups.find_or_create(group)
+        if config is None:
+            raise _Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+        tries_max = config.retry_max_times
+        if request.version >= MQVersion.V3_4_9 and header["max_reconsume_times"] is not None:
+            tries_max = header["max_reconsume_times"]
+        if (header["reconsume_times"] or 0) < tries_max:
+            return None
+        dead = dlq_topic(group)
+        await self._broker.topics.create(dead, DLQ_QUEUE_COUNT, READ_WRITE, 0)
+        return dead
+
+    def _fill(self, reply: RemotingCommand, result: PutResult, queue_id: int) -> None:
+        """Write the outcome into the reply. The queue is the one that was asked for, wherever the message went."""
+        reply.code = int(STATUS_CODES[result.status])
+        if not result.is_stored:
+            reply.remark = refusal_remark(self._broker, result.status)
+            return
+        assert reply.ext_fields is not None
+        reply.ext_fields |= {
+            "msgId": result.message_id,
+            "queueId": str(queue_id),
+            "queueOffset": str(result.queue_offset),
+        }
+
+    def _count(self, topic: str, result: PutResult) -> None:
+        """Count a stored message. A delayed one has been counted for the schedule topic where it was put."""
+        if result.is_stored:
+            self._broker.statistics.count_broker_put(result.count)
+            if topic != SCHEDULE_TOPIC:
+                self._broker.statistics.count_topic_put(topic, result.count, result.size)
+
+
+def refuse_transaction(broker: BrokerContext, properties: dict[str, str]) -> None:
+    """Refuse a half message: this broker keeps no transactions yet, and stored as an ordinary one it would be seen."""
+    if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() != "true":
+        return
+    if broker.settings.broker.reject_transaction_message:
+        raise _Refused(
+            ResponseCode.NO_PERMISSION,
+            f"the broker[{broker.settings.broker.broker_ip1}] sending transaction message is forbidden",
+        )
+    raise _Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transaction messages are not supported by this broker")
+
+
+def refusal_remark(broker: BrokerContext, status: PutStatus) -> str:
+    """Return what a producer is told when its message was not stored."""
+    if status in (PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED):
+        return (
+            "the message is illegal, maybe msg body or properties length not matched. "
+            f"msg body length limit {broker.settings.store.max_message_size}B, msg properties length limit 32KB."
+        )
+    if status is PutStatus.SERVICE_NOT_AVAILABLE:
+        return (
+            "service not available now. It may be caused by one of the following reasons: "
+            f"the broker's disk is full [{disk_use(broker)}], messages are put to the slave, "
+            "message store has been shut down, etc."
+        )
+    return {
+        PutStatus.CREATE_MAPEDFILE_FAILED: "create mapped file failed, server is busy or broken.",
+        PutStatus.OS_PAGECACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
+        PutStatus.UNKNOWN_ERROR: "UNKNOWN_ERROR",
+        PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
+            "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, "
+            "lmq consumeQueue num exceed maxLmqConsumeQueueNum config num, default limit 2w."
+        ),
+    }[status]
+
+
+def disk_use(broker: BrokerContext) -> str:
+    """Return the used shares of the store's directories as a refusal shows them."""
+    facts = broker.store.facts()
+    commit_log = min((space.ratio for space in facts.commit_log_spaces), default=-1.0)
+    return f"CL: {commit_log:5.2f} CQ: {facts.consume_queue_space.ratio:5.2f} INDEX: {facts.index_space.ratio:5.2f}"

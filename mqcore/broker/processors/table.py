@@ -1,0 +1,160 @@
+"""The one table that says which request code belongs to which worker, pool, handler and port.
+
+A row's ``worker`` is the process that answers the ordinary case by itself; whatever it does not understand, and every
+row of the broker process, comes to ``BrokerCore.handle`` and runs the row's handler. ``handler`` is ``module.method``
+below ``mqcore.broker.processors``. Unlisted codes go to the default processor, which refuses them.
+
+Source: RocketMQ broker/BrokerController.java, registerProcessor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+from mqcore.codes import RequestCode as Code
+
+
+class WorkerKind(StrEnum):
+    """The process that answers a request's ordinary case."""
+
+    SEND = "send"
+    PULL = "pull"
+    BROKER = "broker"
+
+
+class Port(StrEnum):
+    """The two listeners: the listen port, and the fast (VIP) one two below it."""
+
+    MAIN = "main"
+    FAST = "fast"
+
+
+BOTH: Final = frozenset({Port.MAIN, Port.FAST})
+MAIN_ONLY: Final = frozenset({Port.MAIN})
+
+
+@dataclass(frozen=True, slots=True)
+class Pool:
+    """One of RocketMQ's thread pools. None: unbounded, or no limit on the wait."""
+
+    name: str
+    capacity: int | None
+    capacity_setting: str | None = None
+    wait_limit_ms: int | None = None
+    wait_setting: str | None = None
+
+
+POOLS: Final = {
+    pool.name: pool
+    for pool in (
+        Pool("send", 10_000, "sendThreadPoolQueueCapacity", 200, "waitTimeMillsInSendQueue"),
+        Pool("pull", 100_000, "pullThreadPoolQueueCapacity", 5_000, "waitTimeMillsInPullQueue"),
+        Pool("reply", 10_000, "replyThreadPoolQueueCapacity"),
+        Pool("query", 20_000, "queryThreadPoolQueueCapacity"),
+        Pool("client_manage", 1_000_000, "clientManagerThreadPoolQueueCapacity"),
+        Pool("heartbeat", 50_000, "heartbeatThreadPoolQueueCapacity", 31_000, "waitTimeMillsInHeartbeatQueue"),
+        Pool("consumer_manage", None),
+        Pool("end_transaction", 100_000, "endTransactionPoolQueueCapacity", 3_000, "waitTimeMillsInTransactionQueue"),
+        Pool("admin", None),
+    )
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Where one request code is answered."""
+
+    code: int
+    worker: WorkerKind
+    pool: str
+    handler: str
+    ports: frozenset[Port] = BOTH
+
+
+def _admin(code: Code, handler: str) -> Row:
+    return Row(code, WorkerKind.BROKER, "admin", handler)
+
+
+def _later(code: Code, pool: str = "admin") -> Row:
+    return Row(code, WorkerKind.BROKER, pool, "later.not_served")
+
+
+_ROWS: Final = (
+    Row(Code.SEND_MESSAGE, WorkerKind.SEND, "send", "send.send_message"),
+    Row(Code.SEND_MESSAGE_V2, WorkerKind.SEND, "send", "send.send_message"),
+    Row(Code.SEND_BATCH_MESSAGE, WorkerKind.SEND, "send", "send.send_message"),
+    Row(Code.CONSUMER_SEND_MSG_BACK, WorkerKind.BROKER, "send", "send_back.send_back"),
+    Row(Code.PULL_MESSAGE, WorkerKind.PULL, "pull", "pull.pull_message", MAIN_ONLY),
+    Row(Code.LITE_PULL_MESSAGE, WorkerKind.PULL, "pull", "pull.pull_message", MAIN_ONLY),
+    Row(Code.QUERY_MESSAGE, WorkerKind.BROKER, "query", "query.query_message"),
+    Row(Code.VIEW_MESSAGE_BY_ID, WorkerKind.BROKER, "query", "query.view_message"),
+    Row(Code.HEART_BEAT, WorkerKind.BROKER, "heartbeat", "client_manage.heart_beat"),
+    Row(Code.UNREGISTER_CLIENT, WorkerKind.BROKER, "client_manage", "client_manage.unregister_client"),
+    Row(Code.CHECK_CLIENT_CONFIG, WorkerKind.BROKER, "client_manage", "client_manage.check_client_config"),
+    Row(Code.GET_CONSUMER_LIST_BY_GROUP, WorkerKind.BROKER, "consumer_manage", "consumer_manage.consumer_list"),
+    Row(Code.QUERY_CONSUMER_OFFSET, WorkerKind.BROKER, "consumer_manage", "consumer_manage.query_offset"),
+    Row(Code.UPDATE_CONSUMER_OFFSET, WorkerKind.BROKER, "consumer_manage", "consumer_manage.update_offset"),
+    # The default processor.
+    _admin(Code.UPDATE_AND_CREATE_TOPIC, "admin_topic.update_topic"),
+    _admin(Code.DELETE_TOPIC_IN_BROKER, "admin_topic.delete_topic"),
+    _admin(Code.GET_ALL_TOPIC_CONFIG, "admin_topic.all_topics"),
+    _admin(Code.GET_TOPIC_CONFIG, "admin_topic.one_topic"),
+    _admin(Code.GET_SYSTEM_TOPIC_LIST_FROM_BROKER, "admin_topic.system_topics"),
+    _admin(Code.GET_TOPIC_STATS_INFO, "admin_topic.topic_stats"),
+    _admin(Code.QUERY_TOPIC_CONSUME_BY_WHO, "admin_topic.consumed_by"),
+    _admin(Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, "admin_group.update_group"),
+    _admin(Code.DELETE_SUBSCRIPTIONGROUP, "admin_group.delete_group"),
+    _admin(Code.GET_ALL_SUBSCRIPTIONGROUP_CONFIG, "admin_group.all_groups"),
+    _admin(Code.GET_CONSUMER_CONNECTION_LIST, "admin_group.consumer_connections"),
+    _admin(Code.GET_PRODUCER_CONNECTION_LIST, "admin_group.producer_connections"),
+    _admin(Code.GET_ALL_PRODUCER_INFO, "admin_group.all_producers"),
+    _admin(Code.LOCK_BATCH_MQ, "admin_consumer.lock_queues"),
+    _admin(Code.UNLOCK_BATCH_MQ, "admin_consumer.unlock_queues"),
+    _admin(Code.INVOKE_BROKER_TO_RESET_OFFSET, "admin_consumer.reset_offset"),
+    _admin(Code.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, "admin_consumer.consumer_status"),
+    _admin(Code.GET_CONSUMER_RUNNING_INFO, "admin_consumer.running_info"),
+    _admin(Code.CONSUME_MESSAGE_DIRECTLY, "admin_consumer.consume_directly"),
+    _admin(Code.CLONE_GROUP_OFFSET, "admin_offset.clone_offset"),
+    _admin(Code.QUERY_CORRECTION_OFFSET, "admin_offset.correction_offset"),
+    _admin(Code.GET_ALL_CONSUMER_OFFSET, "admin_offset.all_offsets"),
+    _admin(Code.GET_ALL_DELAY_OFFSET, "admin_offset.delay_offsets"),
+    _admin(Code.GET_CONSUME_STATS, "admin_stats.consume_stats"),
+    _admin(Code.GET_BROKER_CONSUME_STATS, "admin_stats.broker_consume_stats"),
+    _admin(Code.QUERY_CONSUME_TIME_SPAN, "admin_stats.consume_time_span"),
+    _admin(Code.VIEW_BROKER_STATS_DATA, "admin_stats.stats_data"),
+    _admin(Code.UPDATE_BROKER_CONFIG, "admin_config.update_config"),
+    _admin(Code.GET_BROKER_CONFIG, "admin_config.get_config"),
+    _admin(Code.GET_BROKER_RUNTIME_INFO, "admin_config.runtime_info"),
+    _admin(Code.SEARCH_OFFSET_BY_TIMESTAMP, "admin_store.offset_by_time"),
+    _admin(Code.GET_MAX_OFFSET, "admin_store.max_offset"),
+    _admin(Code.GET_MIN_OFFSET, "admin_store.min_offset"),
+    _admin(Code.GET_EARLIEST_MSG_STORETIME, "admin_store.earliest_time"),
+    _admin(Code.QUERY_CONSUME_QUEUE, "admin_store.query_consume_queue"),
+    _admin(Code.CLEAN_EXPIRED_CONSUMEQUEUE, "admin_store.clean_consume_queues"),
+    _admin(Code.CLEAN_UNUSED_TOPIC, "admin_store.clean_unused_topics"),
+    _admin(Code.DELETE_EXPIRED_COMMITLOG, "admin_store.delete_expired_commit_log"),
+    # Requests of features that this broker does not have yet: refused with a remark that names the feature.
+    _later(Code.END_TRANSACTION, "end_transaction"),
+    _later(Code.CHECK_TRANSACTION_STATE),
+    _later(Code.RESUME_CHECK_HALF_MESSAGE),
+    _later(Code.SEND_REPLY_MESSAGE, "reply"),
+    _later(Code.SEND_REPLY_MESSAGE_V2, "reply"),
+    _later(Code.UPDATE_AND_CREATE_ACL_CONFIG),
+    _later(Code.DELETE_ACL_CONFIG),
+    _later(Code.GET_BROKER_CLUSTER_ACL_INFO),
+    _later(Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG),
+)
+
+TABLE: Final = {row.code: row for row in _ROWS}
+assert len(TABLE) == len(_ROWS), "a request code stands twice in the table"
+assert all(row.pool in POOLS for row in _ROWS), "a row names an unknown pool"
+
+
+def row_for(code: int, is_vip: bool) -> Row | None:
+    """Return the row that answers *code* on that port; None leaves it to the default processor, which refuses it."""
+    row = TABLE.get(code)
+    if row is None or (Port.FAST if is_vip else Port.MAIN) not in row.ports:
+        return None
+    return row

@@ -1,0 +1,192 @@
+"""Telling the name servers which topics this broker has, again and again, and saying good-bye.
+
+Source: RocketMQ broker/BrokerController.java (registerBrokerAll), broker/out/BrokerOuterAPI.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, Final, Protocol
+
+from mqcore.broker.live_settings import LiveSettings
+from mqcore.broker.topics import TopicConfigManager
+from mqcore.codes import PermName, RemotingFlag, RequestCode, ResponseCode
+from mqcore.errors import BrokerError, MQError
+from mqcore.protocol import headers
+from mqcore.protocol.bodies import KVTable, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, body_crc32
+from mqcore.protocol.command import RemotingCommand
+
+logger = logging.getLogger(__name__)
+
+FIRST_PERIODIC_S: Final = 10.0
+UNREGISTER_TIMEOUT_S: Final = 3.0
+QUERY_TIMEOUT_S: Final = 3.0
+
+
+class Caller(Protocol):
+    """What registration needs of a remoting client."""
+
+    async def invoke(self, address: str, command: RemotingCommand, timeout_s: float) -> RemotingCommand: ...
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_s: float) -> None: ...
+
+
+class Registration:
+    """Keeps the name servers informed. Without name servers it does nothing."""
+
+    def __init__(
+        self, settings: LiveSettings, topics: TopicConfigManager, caller: Caller, address: str, ha_address: str
+    ) -> None:
+        """*address* is what clients are to connect to, *ha_address* what slaves are."""
+        self.address = address
+        self._settings = settings
+        self._topics = topics
+        self._caller = caller
+        self._ha_address = ha_address
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._soon: asyncio.Task[None] | None = None
+
+    @property
+    def name_servers(self) -> list[str]:
+        return [str(address) for address in self._settings.current.namesrv_addresses]
+
+    async def register_all(self, *, check_order: bool, oneway: bool, force: bool) -> None:
+        """Register every topic with every name server; failures are logged.
+
+        *check_order* takes the order topics from the first answer. Without *force* only if a name server says that it
+        knows another version.
+        """
+        if force or await self._is_needed():
+            await self._register(self._topics.wrapper, check_order=check_order, oneway=oneway)
+
+    async def register_topic(self, config: TopicConfig) -> None:
+        """Register one topic that was created or changed, with the table's new version."""
+        wrapper = TopicConfigSerializeWrapper({config.topic_name: config}, self._topics.version)
+        await self._register(wrapper, check_order=True, oneway=False)
+
+    def register_soon(self) -> None:
+        """Register every topic in the background, once for all calls that come before it begins."""
+        if self._soon is None:
+            self._soon = self._start(self._register_soon())
+
+    async def _register_soon(self) -> None:
+        await asyncio.sleep(0)
+        self._soon = None
+        await self.register_all(check_order=False, oneway=True, force=True)
+
+    async def run(self) -> None:
+        """Register periodically until cancelled."""
+        await asyncio.sleep(FIRST_PERIODIC_S)
+        while True:
+            force = self._settings.broker.force_register
+            try:
+                await self.register_all(check_order=True, oneway=False, force=force)
+            except Exception:  # the top loop of this task: without it the name servers would forget the broker
+                logger.exception("registration failed, trying again in the next period")
+            await asyncio.sleep(self._settings.broker.register_name_server_period_ms / 1000)
+
+    async def unregister_all(self) -> None:
+        """Tell every name server that the broker goes away; failures are logged."""
+        broker = self._settings.broker
+        request = RemotingCommand(
+            RequestCode.UNREGISTER_BROKER,
+            ext_fields=headers.encode_request(
+                RequestCode.UNREGISTER_BROKER,
+                broker_name=broker.broker_name,
+                broker_addr=self.address,
+                cluster_name=broker.broker_cluster_name,
+                broker_id=broker.broker_id,
+            ),
+        )
+        await self._call_all(request, UNREGISTER_TIMEOUT_S)
+
+    async def close(self) -> None:
+        """Stop what runs in the background."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _is_needed(self) -> bool:
+        broker = self._settings.broker
+        request = RemotingCommand(
+            RequestCode.QUERY_DATA_VERSION,
+            ext_fields=headers.encode_request(
+                RequestCode.QUERY_DATA_VERSION,
+                broker_name=broker.broker_name,
+                broker_addr=self.address,
+                cluster_name=broker.broker_cluster_name,
+                broker_id=broker.broker_id,
+            ),
+            body=self._topics.version.encode(),
+        )
+        replies = await self._call_all(request, QUERY_TIMEOUT_S)
+        return any(
+            reply is None or headers.decode_response(RequestCode.QUERY_DATA_VERSION, reply.ext_fields)["changed"]
+            for reply in replies
+        )
+
+    async def _register(self, wrapper: TopicConfigSerializeWrapper, *, check_order: bool, oneway: bool) -> None:
+        request = self._register_request(self._as_published(wrapper))
+        timeout_s = self._settings.broker.register_broker_timeout_ms / 1000
+        if oneway:
+            request.flag |= int(RemotingFlag.ONEWAY)
+            await asyncio.gather(*(self._send(address, request, timeout_s) for address in self.name_servers))
+            return
+        replies = [reply for reply in await self._call_all(request, timeout_s) if reply is not None]
+        if check_order and replies and replies[0].body:
+            await self._topics.update_order(KVTable.decode(replies[0].body).table)
+
+    def _as_published(self, wrapper: TopicConfigSerializeWrapper) -> TopicConfigSerializeWrapper:
+        """A broker that may not both be read and written shows its own permission for every topic."""
+        perm = self._settings.broker.broker_permission
+        if PermName.is_readable(perm) and PermName.is_writeable(perm):
+            return wrapper
+        topics = {name: replace(config, perm=perm) for name, config in wrapper.topic_config_table.items()}
+        return TopicConfigSerializeWrapper(topics, wrapper.data_version)
+
+    def _register_request(self, wrapper: TopicConfigSerializeWrapper) -> RemotingCommand:
+        broker = self._settings.broker
+        body = RegisterBrokerBody(wrapper).encode_body(compressed=broker.compressed_register)
+        return RemotingCommand(
+            RequestCode.REGISTER_BROKER,
+            ext_fields=headers.encode_request(
+                RequestCode.REGISTER_BROKER,
+                broker_name=broker.broker_name,
+                broker_addr=self.address,
+                cluster_name=broker.broker_cluster_name,
+                ha_server_addr=self._ha_address,
+                broker_id=broker.broker_id,
+                compressed=broker.compressed_register,
+                body_crc32=body_crc32(body),
+            ),
+            body=body,
+        )
+
+    async def _call_all(self, request: RemotingCommand, timeout_s: float) -> list[RemotingCommand | None]:
+        """Send *request* to every name server; return the answers in their order, None for a failure."""
+        return await asyncio.gather(*(self._call(address, request, timeout_s) for address in self.name_servers))
+
+    async def _call(self, address: str, request: RemotingCommand, timeout_s: float) -> RemotingCommand | None:
+        try:
+            reply = await self._caller.invoke(address, replace(request), timeout_s)
+            if reply.code != ResponseCode.SUCCESS:
+                raise BrokerError(reply.code, reply.remark or "", address)
+        except MQError as error:
+            logger.warning("name server failed address=%s code=%d error=%s", address, request.code, error)
+            return None
+        return reply
+
+    async def _send(self, address: str, request: RemotingCommand, timeout_s: float) -> None:
+        try:
+            await self._caller.invoke_oneway(address, replace(request), timeout_s)
+        except MQError as error:
+            logger.warning("name server failed address=%s code=%d error=%s", address, request.code, error)

@@ -1,0 +1,34 @@
+"""Remarks that more than one processor gives, in RocketMQ's words, since operators search for them."""
+
+from __future__ import annotations
+
+from typing import Final
+
+NOT_SET: Final = "not set any response code"
+"""What a reply carries whose handler sets the code only; some successful replies do."""
+
+HELP: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+
+SLAVE_IS_READ_ONLY: Final = (
+    "Can't modify topic or subscription group from slave broker, please execute it from master broker."
+)
+
+
+def sending_forbidden(broker_ip: str) -> str:
+    return f"the broker[{broker_ip}] sending message is forbidden"
+
+
+def topic_not_exist(topic: str) -> str:
+    return f"topic[{topic}] not exist, apply first please!{HELP}"
+
+
+def group_not_exist(group: str) -> str:
+    return f"subscription group [{group}] does not exist, {HELP}"
+
+
+def system_topic(topic: str) -> str:
+    return f"The topic[{topic}] is conflict with system topic."
+
+
+def request_not_supported(code: int) -> str:
+    return f" request type {code} not supported"

@@ -1,0 +1,360 @@
+"""One broker process: boards and recovery, workers and links, and the deciding part between them.
+
+``BrokerServer`` is what ``python -m mqcore.broker`` runs and what tests embed. Source: RocketMQ
+broker/BrokerController.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import socket
+import struct
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+from mqcore import layout
+from mqcore._fast.boards import SharedSegment
+from mqcore.broker.channels import WorkerChannel, is_response
+from mqcore.broker.core import BrokerCore, Ports
+from mqcore.broker.embedded_name_server import EmbeddedNameServer
+from mqcore.broker.links import WorkerLink
+from mqcore.broker.listeners import open_listeners
+from mqcore.broker.ports import Channel, PullBinding, PullHeader, wall_clock_ms
+from mqcore.broker.shared_ports import (
+    SharedCounters,
+    SharedOffsetTable,
+    SharedPools,
+    SharedSink,
+    SharedTopicBoard,
+)
+from mqcore.broker.store_boot import StoreBoot
+from mqcore.broker.store_view import SharedStoreView
+from mqcore.broker.supervisor import BROKER_ROW, Supervisor, Worker
+from mqcore.codes import RequestCode, ResponseCode, SerializeType
+from mqcore.config import Settings
+from mqcore.errors import ProtocolError
+from mqcore.protocol import headers
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.message_id import HostAddress
+from mqcore.remoting.client import RemotingClient
+
+logger = logging.getLogger(__name__)
+
+KIND = layout.constants("WorkerKind")
+LINK_KIND = layout.constants("LinkKind")
+STORE_FLAG = layout.constants("StoreFlag")
+REQUESTS_MAX = 20_000
+HOUSEKEEPING_S = 1.0
+TAG_CODE = struct.Struct("=i")
+OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+
+
+class BrokerServer:
+    """Make it, ``start`` it, ``stop`` it, from one event loop; after stop nothing of it is left but the store."""
+
+    def __init__(self, settings: Settings, config_path: Path | None = None) -> None:
+        self.settings = settings
+        self._config_path = config_path
+        self._segment = SharedSegment.create()
+        self._segment.describe_worker(BROKER_ROW, KIND["BROKER"], 0)
+        self._channels: dict[int, WorkerChannel] = {}
+        self._links: dict[str, WorkerLink] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._store_boot = StoreBoot(settings, self._segment)
+        self._name_server: EmbeddedNameServer | None = None
+        self._supervisor: Supervisor | None = None
+        self._core: BrokerCore | None = None
+        self._sink: SharedSink | None = None
+        self._client: RemotingClient | None = None
+        self._listeners: list[tuple[socket.socket, bool]] = []
+        self._housekeeping: asyncio.Task[None] | None = None
+
+    @property
+    def segment(self) -> SharedSegment:
+        return self._segment
+
+    @property
+    def supervisor(self) -> Supervisor:
+        assert self._supervisor is not None
+        return self._supervisor
+
+    @property
+    def core(self) -> BrokerCore:
+        assert self._core is not None
+        return self._core
+
+    @property
+    def name_server_addresses(self) -> list[str]:
+        return [str(address) for address in self.settings.namesrv_addresses]
+
+    # Starting ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Take the store, recover it, start the workers and register. On failure everything is undone, and it raises."""
+        try:
+            await self._start()
+        except BaseException:
+            await self._abandon()
+            raise
+
+    async def _start(self) -> None:
+        await asyncio.to_thread(self._store_boot.open)
+        self._listeners, port = open_listeners(self.settings)
+        address = HostAddress(self.settings.broker.broker_ip1, port)
+        self._segment.set_store_host(address.packed, port)
+        if not self.settings.namesrv_addresses:
+            self._name_server = EmbeddedNameServer(self.settings)
+            self.settings = await self._name_server.start()
+        self._client = RemotingClient()
+        self._sink = SharedSink(self.settings, self._segment, address)
+        asyncio.get_running_loop().add_reader(self._sink.wake, self._sink.on_wake)
+        self._supervisor = Supervisor(
+            self.settings, self._segment, self._listeners, self._on_worker_started, self._sink.wake
+        )
+        self._sink.on_append = self._on_own_append
+        self._core = BrokerCore(
+            self.settings, self._make_ports(), config_path=self._config_path, address=address,
+            ha_address=f"{self.settings.broker.broker_ip2}:{port + 1}",
+        )  # fmt: skip
+        self._core.load()
+        self._store_boot.begin()
+        await self._supervisor.start()
+        await self._core.start()
+        self._housekeeping = asyncio.create_task(self._keep_house())
+
+    def _make_ports(self) -> Ports:
+        assert self._sink is not None
+        assert self._client is not None
+        rows = {kind: [w.row for w in self.supervisor.of_kind(kind)] for kind in ("send", "pull")}
+        return Ports(
+            store=SharedStoreView(self.settings, self._segment, wall_clock_ms, self._drop_topic),
+            sink=self._sink,
+            offset_table=SharedOffsetTable(self._segment),
+            board=SharedTopicBoard(self._segment),
+            counters=SharedCounters(self._segment),
+            pools=SharedPools(self._segment, rows),
+            pulls=self,
+            caller=self._client,
+        )
+
+    def _on_own_append(self) -> None:
+        for kind in ("flush", "reput"):
+            for worker in self.supervisor.of_kind(kind):
+                if self._segment.worker_word(worker.row, "sleeping"):
+                    self.supervisor.wake(worker)
+
+    def _drop_topic(self, topic: str) -> None:
+        self._links["reput-0"].write(LINK_KIND["DROP_TOPIC"], 0, topic.encode())
+
+    async def _keep_house(self) -> None:
+        while True:
+            await asyncio.sleep(HOUSEKEEPING_S)
+            self._segment.set_worker_word(BROKER_ROW, "heartbeat", wall_clock_ms())
+            if self._sink is not None:
+                self._sink.trim()
+
+    # Links ------------------------------------------------------------------------------------------------------
+
+    def _on_worker_started(self, worker: Worker, end: socket.socket) -> None:
+        self._spawn(self._open_link(worker, end))
+
+    async def _open_link(self, worker: Worker, end: socket.socket) -> None:
+        self._links[worker.name] = await WorkerLink.open(worker.name, end, self._on_message, self._on_link_lost)
+
+    def _on_link_lost(self, link: WorkerLink) -> None:
+        """A worker is gone, and with a send worker all its connections."""
+        for channel in [channel for channel in self._channels.values() if channel.belongs_to(link)]:
+            self._close_channel(channel)
+
+    def _on_message(self, link: WorkerLink, kind: int, connection_id: int, payload: bytes) -> None:
+        if kind == LINK_KIND["REQUEST"]:
+            self._on_frame(connection_id, payload)
+        elif kind == LINK_KIND["CONNECTED"]:
+            self._channels[connection_id] = WorkerChannel.introduced(link, connection_id, payload)
+        elif kind == LINK_KIND["CLOSED"]:
+            channel = self._channels.get(connection_id)
+            if channel is not None:
+                self._close_channel(channel)
+        elif kind == LINK_KIND["RESOLVE"]:
+            self._spawn(self._resolve(link, connection_id, payload))
+        elif kind == LINK_KIND["OFFSET_MOVED"]:
+            self._spawn(self._offset_moved(payload))
+
+    def _close_channel(self, channel: WorkerChannel) -> None:
+        self._channels.pop(channel.channel_id, None)
+        channel.on_closed()
+        if self._core is not None:
+            self._core.on_channel_closed(channel)
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.get_running_loop().create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # Requests ---------------------------------------------------------------------------------------------------
+
+    def _on_frame(self, connection_id: int, payload: bytes) -> None:
+        channel = self._channels.get(connection_id)
+        if channel is None:
+            return
+        try:
+            command = RemotingCommand.decode(payload)
+        except ProtocolError as error:
+            logger.warning(
+                "bad header, connection closed peer=%s:%d error=%s", channel.remote_ip, channel.remote_port, error
+            )
+            channel.close()
+            return
+        if is_response(command):
+            channel.on_response(command)
+        elif len(self._tasks) < REQUESTS_MAX:
+            self._spawn(self._handle(channel, command))
+        elif not command.is_oneway:
+            channel.send(command.reply(ResponseCode.SYSTEM_BUSY, OVERLOAD))
+
+    async def _handle(self, channel: WorkerChannel, command: RemotingCommand) -> None:
+        reply = await self.core.handle(channel, command)
+        if reply is not None:
+            channel.send(reply)
+
+    async def _resolve(self, link: WorkerLink, connection_id: int, payload: bytes) -> None:
+        """Answer a pull worker's question whether a pull may be served."""
+        (resolve_id,) = layout.RESOLVE.struct.unpack_from(payload)
+        epoch = self._segment.get("config_epoch")
+        channel = self._channels.get(connection_id)
+        header, opaque, serialize_type, code = read_pull_request(payload[layout.RESOLVE.size :])
+        if channel is None:
+            # A consumer heart-beats before it pulls, a tool may not: its connection is not known here yet.
+            channel = self._unknown_channel(connection_id)
+        request = RemotingCommand(code=code, opaque=opaque, serialize_type=serialize_type)
+        answer = await self.core.resolve_pull(channel, header, request)
+        if isinstance(answer, PullBinding):
+            link.write(LINK_KIND["BINDING"], connection_id, encode_binding(resolve_id, epoch, answer))
+            return
+        channel.send(answer)
+        link.write(LINK_KIND["BINDING"], connection_id, encode_refusal(resolve_id))
+
+    def _unknown_channel(self, connection_id: int) -> WorkerChannel:
+        number = connection_id >> CONNECTION_NUMBER_SHIFT
+        return WorkerChannel(self._links[f"send-{number}"], connection_id, "0.0.0.0", 0, False)
+
+    async def _offset_moved(self, payload: bytes) -> None:
+        moved = layout.OFFSET_MOVED
+        requested, corrected, queue_id, topic_size, group_size = moved.struct.unpack_from(payload)
+        topic = payload[moved.size : moved.size + topic_size].decode()
+        group = payload[moved.size + topic_size : moved.size + topic_size + group_size].decode()
+        await self.core.on_offset_moved(group, topic, queue_id, requested, corrected)
+
+    def dispatch(self, channel: Channel, command: RemotingCommand, header: PullHeader, binding: PullBinding) -> None:
+        """ports.PullDispatcher: put the pull into words that the send worker reads, and give it back to it."""
+        assert isinstance(channel, WorkerChannel)
+        fields = headers.decode_request(RequestCode.PULL_MESSAGE, command.ext_fields)
+        plain = RemotingCommand(
+            code=command.code,
+            opaque=command.opaque,
+            flag=command.flag,
+            version=command.version,
+            serialize_type=command.serialize_type,
+            ext_fields=headers.encode_request(RequestCode.PULL_MESSAGE, **fields),
+        )
+        channel.inject(plain)
+
+    # Stopping ---------------------------------------------------------------------------------------------------
+
+    async def stop(self) -> None:
+        """Stop in RocketMQ's order: servers, what runs by itself, store; then the lock and the abort file."""
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+        supervisor = self.supervisor
+        await supervisor.drain("send")
+        await self._drain_tasks()
+        await self.core.shutdown()
+        await supervisor.stop("send")
+        await supervisor.stop("pull")
+        self._segment.set_flags(STORE_FLAG["SHUTTING_DOWN"])
+        is_caught_up = await self._store_boot.wait_for_dispatch()
+        await supervisor.stop("reput")
+        await supervisor.stop("flush")
+        await asyncio.to_thread(self._store_boot.close, is_caught_up)
+        await self._abandon()
+
+    async def _drain_tasks(self) -> None:
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=3.0)
+        for task in list(self._tasks):
+            task.cancel()
+
+    async def _abandon(self) -> None:
+        """Give back what is still held; the abort file stays if the store was not closed."""
+        if self._housekeeping is not None:
+            self._housekeeping.cancel()
+        for link in list(self._links.values()):
+            link.close()
+        if self._supervisor is not None:
+            self._supervisor.close()
+            self._supervisor = None
+        if self._sink is not None:
+            asyncio.get_running_loop().remove_reader(self._sink.wake)
+            self._sink.close()
+            self._sink = None
+        if self._client is not None:
+            await self._client.close()
+            self._client = None
+        if self._name_server is not None:
+            await self._name_server.stop()
+            self._name_server = None
+        for listener, _ in self._listeners:
+            listener.close()
+        self._listeners = []
+        self._store_boot.release()
+        with contextlib.suppress(OSError):
+            os.close(self._segment.fd)
+
+
+CONNECTION_NUMBER_SHIFT = 56
+
+
+def read_pull_request(payload: bytes) -> tuple[PullHeader, int, SerializeType, int]:
+    """Read a PULL_REQUEST and its strings: the header, opaque, serialize type and code."""
+    names = [member.name for member in layout.PULL_REQUEST.fields]
+    values = dict(zip(names, layout.PULL_REQUEST.struct.unpack_from(payload), strict=True))
+    at = layout.PULL_REQUEST.size
+    texts: list[str | None] = []
+    for name in ("topic_size", "group_size", "subscription_size", "expression_type_size"):
+        size = values[name]
+        texts.append(None if size < 0 else payload[at : at + size].decode("utf-8", "replace"))
+        at += max(size, 0)
+    topic, group, subscription, expression_type = texts
+    header = PullHeader(
+        group=group or "",
+        topic=topic or "",
+        queue_id=values["queue_id"],
+        queue_offset=values["queue_offset"],
+        max_msg_nums=values["max_msg_nums"],
+        sys_flag=values["sys_flag"],
+        commit_offset=values["commit_offset"],
+        suspend_timeout_ms=values["suspend_timeout_ms"],
+        subscription=subscription,
+        sub_version=values["sub_version"],
+        expression_type=expression_type,
+    )
+    return header, values["opaque"], SerializeType(values["serialize_type"]), values["code"]
+
+
+def encode_binding(resolve_id: int, epoch: int, binding: PullBinding) -> bytes:
+    """The answer to RESOLVE that lets the pull worker go on."""
+    suspend_limit = -1 if binding.suspend_limit_ms is None else binding.suspend_limit_ms
+    head = layout.BINDING.struct.pack(
+        resolve_id, epoch, suspend_limit, binding.broker_id, binding.slow_broker_id, int(binding.match_all),
+        len(binding.tag_codes), 0, 0,
+    )  # fmt: skip
+    return head + b"".join(TAG_CODE.pack(code) for code in sorted(binding.tag_codes))
+
+
+def encode_refusal(resolve_id: int) -> bytes:
+    """The answer to RESOLVE when the client has been answered."""
+    return layout.BINDING.struct.pack(resolve_id, 0, 0, 0, 0, 0, 0, 1, 0)

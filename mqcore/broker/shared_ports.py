@@ -1,0 +1,268 @@
+"""The broker's ports on shared memory: topics, offsets, counters, and the way into the commit log."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import os
+from collections.abc import Iterator
+from dataclasses import replace
+
+from mqcore import layout
+from mqcore._fast.append import CommitLogWriter
+from mqcore._fast.boards import SharedSegment
+from mqcore.broker.ports import BrokerTotals, InnerMessage, PoolFacts, PutResult, PutStatus
+from mqcore.broker.supervisor import BROKER_ROW
+from mqcore.config import FlushDiskType, Settings
+from mqcore.protocol.bodies import TopicConfig
+from mqcore.protocol.message_id import HostAddress, encode_offset_message_id
+
+STORE_FLAG = layout.constants("StoreFlag")
+PUT_STATUSES = {number: PutStatus(name) for name, number in layout.constants("PutStatus").items()}
+FLUSH_CHECK_S = 0.1
+
+
+class SharedTopicBoard:
+    """The topic board: what the workers know of topics."""
+
+    def __init__(self, segment: SharedSegment) -> None:
+        self._segment = segment
+
+    def publish(self, config: TopicConfig, sendable: bool, multi_tag: bool) -> None:
+        self._segment.publish_topic(
+            config.topic_name.encode(),
+            config.perm,
+            config.read_queue_nums,
+            config.write_queue_nums,
+            sendable,
+            multi_tag,
+        )
+
+    def remove(self, topic: str) -> None:
+        self._segment.remove_topic(topic.encode())
+
+    def bump(self) -> int:
+        epoch: int = self._segment.add("config_epoch", 1)
+        return epoch
+
+
+class SharedOffsetTable:
+    """The offset table: committed offsets that the pull workers write too."""
+
+    def __init__(self, segment: SharedSegment) -> None:
+        self._segment = segment
+
+    def get(self, group: str, topic: str, queue_id: int) -> int | None:
+        row = self._segment.offset_row(group.encode(), topic.encode(), queue_id)
+        offset: int = self._segment.committed(row) if row >= 0 else -1
+        return offset if offset >= 0 else None
+
+    def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        self._segment.commit(self._segment.offset_row(group.encode(), topic.encode(), queue_id, True), offset)
+
+    def remove(self, group: str, topic: str) -> None:
+        for row in range(self._segment.offset_count()):
+            if self._segment.committed(row) >= 0:
+                row_group, row_topic, _ = self._segment.offset_key(row)
+                if row_group == group.encode() and row_topic == topic.encode():
+                    self._segment.commit(row, -1)
+
+    def items(self) -> Iterator[tuple[str, str, int, int]]:
+        for row in range(self._segment.offset_count()):
+            offset = self._segment.committed(row)
+            if offset >= 0:
+                group, topic, queue_id = self._segment.offset_key(row)
+                yield group.decode(), topic.decode(), queue_id, offset
+
+
+class SharedCounters:
+    """What the workers count."""
+
+    def __init__(self, segment: SharedSegment) -> None:
+        self._segment = segment
+
+    def topic_put(self, topic: str) -> tuple[int, int]:
+        counters: tuple[int, int] = self._segment.topic_counters(topic.encode())
+        return counters
+
+    def topics(self) -> Iterator[str]:
+        for row in range(self._segment.topic_count()):
+            name = self._segment.topic_name(row)
+            if self._segment.topic_counters(name)[0]:
+                yield name.decode()
+
+    def group_get(self, topic: str, group: str) -> tuple[int, int]:
+        return self._gets().get((topic, group), (0, 0))
+
+    def groups(self) -> Iterator[tuple[str, str]]:
+        return iter(self._gets())
+
+    def _gets(self) -> dict[tuple[str, str], tuple[int, int]]:
+        found: dict[tuple[str, str], tuple[int, int]] = {}
+        for row in range(self._segment.offset_count()):
+            nums = self._segment.offset_word(row, "get_nums")
+            if nums:
+                group, topic, _ = self._segment.offset_key(row)
+                before = found.get((topic.decode(), group.decode()), (0, 0))
+                found[(topic.decode(), group.decode())] = (
+                    before[0] + nums, before[1] + self._segment.offset_word(row, "get_bytes")
+                )  # fmt: skip
+        return found
+
+    def totals(self) -> BrokerTotals:
+        get = self._segment.get
+        return BrokerTotals(
+            put_nums=get("put_times"),
+            put_bytes=get("put_bytes"),
+            put_failed=get("put_failed"),
+            put_time_max_ms=get("put_lock_ms_max"),
+            get_found=get("get_found"),
+            get_miss=get("get_missed"),
+            get_messages=get("get_times"),
+            get_bytes=get("get_bytes"),
+        )
+
+
+class SharedPools:
+    """How much waits in front of the workers; the pools that run in this process have no queue."""
+
+    ROWS = {"send": "send", "pull": "pull"}
+
+    def __init__(self, segment: SharedSegment, rows_of_kind: dict[str, list[int]]) -> None:
+        self._segment = segment
+        self._rows = rows_of_kind
+
+    def facts(self, pool: str) -> PoolFacts:
+        rows = self._rows.get(self.ROWS.get(pool, ""), [])
+        return PoolFacts(
+            queue_size=sum(self._segment.worker_word(row, "backlog") for row in rows),
+            head_wait_ms=max((self._segment.worker_word(row, "head_wait_ms") for row in rows), default=0),
+        )
+
+
+class SharedSink:
+    """Appends under the put lock, as the send workers do, and waits for the flush where the settings ask for it."""
+
+    def __init__(self, settings: Settings, segment: SharedSegment, address: HostAddress) -> None:
+        store = settings.store
+        self._segment = segment
+        self._address = address
+        self._writer = CommitLogWriter(
+            segment,
+            str(store.commit_log_dir),
+            store.mapped_file_size_commit_log,
+            store.max_message_size,
+            store.os_page_cache_busy_time_out_ms,
+        )
+        self._max_message_size = store.max_message_size
+        self._waits_for_flush = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        self._sync_timeout_s = store.sync_flush_timeout_ms / 1000
+        self._flushed = asyncio.Event()
+        self._waiting = 0
+        self.wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self.on_append = lambda: None
+
+    async def put(self, message: InnerMessage) -> PutResult:
+        return await self._put(message, is_batch=False)
+
+    async def put_batch(self, message: InnerMessage) -> PutResult:
+        return await self._put(message, is_batch=True)
+
+    async def _put(self, message: InnerMessage, *, is_batch: bool) -> PutResult:
+        if len(message.body) > self._max_message_size:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        store_host = HostAddress(*message.store_host)
+        status, offsets, end, queue_offset, timestamp, size = self._writer.append(
+            topic=message.topic.encode(),
+            queue_id=message.queue_id,
+            body=message.body,
+            properties=message.properties_text.encode(),
+            flag=message.flag,
+            sys_flag=message.sys_flag,
+            born_timestamp=message.born_timestamp,
+            born_address=ipaddress.ip_address(message.born_host[0]).packed,
+            born_port=message.born_host[1],
+            store_address=store_host.packed,
+            store_port=store_host.port,
+            reconsume_times=message.reconsume_times,
+            prepared_transaction_offset=message.prepared_transaction_offset,
+            is_batch=is_batch,
+        )
+        put_status = PUT_STATUSES[status]
+        if put_status is not PutStatus.PUT_OK:
+            self._segment.add("put_failed", 1)
+            return PutResult(put_status, store_host=message.store_host)
+        self.on_append()
+        result = PutResult(
+            put_status,
+            physical_offset=offsets[0],
+            size=size,
+            queue_offset=queue_offset,
+            message_id=",".join(encode_offset_message_id(store_host, offset) for offset in offsets),
+            store_timestamp=timestamp,
+            store_host=message.store_host,
+            count=len(offsets),
+        )
+        if self._waits_for_flush and message.wait_store_ok:
+            return replace(result, status=await self._wait_for_flush(end))
+        return result
+
+    async def _wait_for_flush(self, end: int) -> PutStatus:
+        # The flush worker writes our eventfd when it has moved the watermark and we say that we sleep.
+        deadline = asyncio.get_running_loop().time() + self._sync_timeout_s
+        self._waiting += 1
+        try:
+            while True:
+                self._flushed.clear()
+                self._segment.set_worker_word(BROKER_ROW, "sleeping", 1)
+                if self._segment.get("flushed_offset") >= end:
+                    return PutStatus.PUT_OK
+                if self._segment.get("store_flags") & STORE_FLAG["SYNC_FAILED"]:
+                    return PutStatus.SERVICE_NOT_AVAILABLE
+                left = deadline - asyncio.get_running_loop().time()
+                if left <= 0:
+                    return PutStatus.FLUSH_DISK_TIMEOUT
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(min(left, FLUSH_CHECK_S)):
+                        await self._flushed.wait()
+        finally:
+            self._waiting -= 1
+            if self._waiting == 0:
+                self._segment.set_worker_word(BROKER_ROW, "sleeping", 0)
+
+    def on_wake(self) -> None:
+        """The eventfd is readable: the flushed watermark may have moved."""
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_read(self.wake)
+        self._flushed.set()
+
+    def trim(self) -> None:
+        """Let go of files that retention has deleted."""
+        self._writer.trim(self._segment.get("min_offset"))
+
+    def close(self) -> None:
+        os.close(self.wake)
+
+
+class SegmentWatermarks:
+    """The bounds that readers of the store must keep, from the boards."""
+
+    def __init__(self, segment: SharedSegment, follows_flush: bool) -> None:
+        self._segment = segment
+        self._end = "flushed_offset" if follows_flush else "wrote_offset"
+
+    def commit_log_min(self) -> int:
+        offset: int = self._segment.get("min_offset")
+        return offset
+
+    def commit_log_max(self) -> int:
+        offset: int = self._segment.get(self._end)
+        return offset
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        row = self._segment.queue_row(topic.encode(), queue_id)
+        if row < 0:
+            return None
+        bounds: tuple[int, int] = self._segment.queue_bounds(row)
+        return bounds

@@ -1,0 +1,107 @@
+"""The store's life around the workers': lock, recovery, boards filled, abort file; and the way back."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+from mqcore import layout
+from mqcore._fast.boards import SharedSegment
+from mqcore.broker.ports import wall_clock_ms
+from mqcore.config import FlushDiskType, Settings
+from mqcore.store.abort_file import AbortFile
+from mqcore.store.lock_file import LockFile
+from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.recovery import Recovery, RecoveryResult
+from mqcore.workers.reput import store_geometry, store_paths
+
+logger = logging.getLogger(__name__)
+
+STORE_FLAG = layout.constants("StoreFlag")
+BROKEN = STORE_FLAG["SYNC_FAILED"] | STORE_FLAG["CONSUME_QUEUE_ERROR"] | STORE_FLAG["DISK_FULL"]
+DISPATCH_DEADLINE_S = 5.0
+CHECK_S = 0.01
+
+
+class StoreBoot:
+    """Makes a store ready for the workers and puts it to rest after them. The lock is held from open() to release()."""
+
+    def __init__(self, settings: Settings, segment: SharedSegment) -> None:
+        self._settings = settings
+        self._segment = segment
+        self._paths = store_paths(settings)
+        self._lock = LockFile(self._paths.lock)
+        self._abort = AbortFile(self._paths.abort)
+
+    def open(self) -> RecoveryResult:
+        """Lock, recover, fill the boards. Raises StoreLockedError, CorruptFileError, OSError."""
+        self._paths.make_directories()
+        self._lock.acquire()
+        store = self._settings.store
+        result = Recovery(
+            self._paths,
+            store_geometry(self._settings),
+            check_crc=store.check_crc_on_recover,
+            index_safe=store.message_index_safe,
+        ).run()
+        self._fill_boards(result)
+        return result
+
+    def begin(self) -> None:
+        """From now on a start counts as one after a crash, until close()."""
+        self._abort.create()
+
+    def _fill_boards(self, result: RecoveryResult) -> None:
+        segment = self._segment
+        end = result.commit_log_end
+        segment.set("boot_timestamp", wall_clock_ms())
+        segment.set("commit_log_file_size", self._settings.store.mapped_file_size_commit_log)
+        segment.set("min_offset", max(0, result.commit_log_min))
+        for name in ("wrote_offset", "flushed_offset", "dispatched_offset"):
+            segment.set(name, end)
+        segment.set("prepared_end", end - end % self._settings.store.mapped_file_size_commit_log)
+        segment.set("warmed_end", end)
+        segment.set("index_timestamp", result.checkpoint.index_timestamp)
+        for queue in result.queues:
+            row = segment.queue_row(queue.topic.encode(), queue.queue_id, True)
+            segment.set_queue_word(row, "next_offset", queue.max_offset)
+            segment.set_queue_word(row, "max_offset", queue.max_offset)
+            segment.set_queue_word(row, "min_offset", queue.min_offset)
+            segment.set_queue_word(row, "max_physical", queue.max_physical)
+            segment.set_queue_word(row, "flushed_units", queue.max_offset)
+
+    async def wait_for_dispatch(self) -> bool:
+        """Wait until everything written is in the consume queues; False if that does not happen in time."""
+        follows_flush = self._settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        deadline = time.monotonic() + DISPATCH_DEADLINE_S
+        while self._segment.get("dispatched_offset") < self._segment.get("wrote_offset"):
+            if follows_flush and self._segment.get("store_flags") & STORE_FLAG["SYNC_FAILED"]:
+                return False
+            if time.monotonic() >= deadline:
+                logger.error("dispatch did not catch up, the next start will recover as after a crash")
+                return False
+            await asyncio.sleep(CHECK_S)
+        return True
+
+    def close(self, is_caught_up: bool) -> None:
+        """After the workers have flushed and ended: a clean stop, unless something was broken or left behind."""
+        if is_caught_up and not self._segment.get("store_flags") & BROKEN and self._is_flushed():
+            self._delete_unused_files()
+            self._abort.remove()
+
+    def _delete_unused_files(self) -> None:
+        """Delete the commit log files that were made ahead of need, as RocketMQ does at a clean stop."""
+        files = MappedFileQueue(self._paths.commit_log, self._settings.store.mapped_file_size_commit_log)
+        files.refresh()
+        for start in reversed(files.starts):
+            if start > self._segment.get("wrote_offset"):
+                files.delete(start)
+        files.close()
+
+    def _is_flushed(self) -> bool:
+        return bool(self._segment.get("flushed_offset") >= self._segment.get("wrote_offset"))
+
+    def release(self) -> None:
+        """Give the lock up."""
+        self._lock.release()

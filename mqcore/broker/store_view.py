@@ -1,0 +1,146 @@
+"""The store as the broker's processors see it: reads through mapped files, facts from the boards, orders to workers."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+from mqcore import layout
+from mqcore._fast.boards import SharedSegment
+from mqcore.broker.ports import Clock, DiskSpace, QueryResult, QueueUnit, StoreFacts
+from mqcore.broker.shared_ports import SegmentWatermarks
+from mqcore.config import FlushDiskType, Settings
+from mqcore.errors import OffsetOutOfRangeError
+from mqcore.store.disk import disk_used_ratio
+from mqcore.store.message_store import MessageStoreReader
+from mqcore.workers.pull import memory_bytes
+from mqcore.workers.reput import store_geometry, store_paths
+
+STORE_FLAG = layout.constants("StoreFlag")
+UNWRITABLE = (
+    STORE_FLAG["NOT_WRITABLE"] | STORE_FLAG["CONSUME_QUEUE_ERROR"] | STORE_FLAG["INDEX_ERROR"]
+    | STORE_FLAG["DISK_FULL"] | STORE_FLAG["SYNC_FAILED"] | STORE_FLAG["SHUTTING_DOWN"]
+)  # fmt: skip
+PAGE_CACHE_BUSY_MS_MAX = 10_000_000
+DISPATCH_BUFFER_MAX = 0
+
+
+class SharedStoreView:
+    """Implements ports.StoreView. *drop_topic* hands a deleted topic to the reput worker."""
+
+    def __init__(
+        self, settings: Settings, segment: SharedSegment, clock: Clock, drop_topic: Callable[[str], None]
+    ) -> None:
+        store = settings.store
+        self._segment = segment
+        self._clock = clock
+        self._drop_topic = drop_topic
+        self._busy_after_ms = store.os_page_cache_busy_time_out_ms
+        self._in_memory_bytes = memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100
+        self._paths = store_paths(settings)
+        self._watermarks = SegmentWatermarks(segment, store.flush_disk_type is FlushDiskType.SYNC_FLUSH)
+        self.reader = MessageStoreReader(self._paths, store_geometry(settings), self._watermarks)
+
+    # Facts ------------------------------------------------------------------------------------------------------
+
+    def facts(self) -> StoreFacts:
+        get = self._segment.get
+        locked_since = get("locked_since")
+        held_ms = self._clock() - locked_since if locked_since else 0
+        return StoreFacts(
+            boot_timestamp=get("boot_timestamp"),
+            is_writable=not get("store_flags") & UNWRITABLE,
+            is_page_cache_busy=self._busy_after_ms < held_ms < PAGE_CACHE_BUSY_MS_MAX,
+            is_transient_pool_deficient=False,
+            page_cache_lock_time_ms=max(0, held_ms),
+            commit_log_min_offset=get("min_offset"),
+            commit_log_max_offset=self._watermarks.commit_log_max(),
+            dispatch_behind_bytes=max(0, get("wrote_offset") - get("dispatched_offset")),
+            dispatch_max_buffer=DISPATCH_BUFFER_MAX,
+            flush_behind_bytes=max(0, get("wrote_offset") - get("flushed_offset")),
+            commit_behind_bytes=None,
+            transient_buffers_free=0,
+            commit_log_spaces=(self._space(str(self._paths.commit_log)),),
+            consume_queue_space=self._space(str(self._paths.consume_queue)),
+            index_space=self._space(str(self._paths.index)),
+        )
+
+    def _space(self, path: str) -> DiskSpace:
+        try:
+            status = os.statvfs(path)
+        except OSError:
+            return DiskSpace(path, -1.0)
+        return DiskSpace(
+            path, disk_used_ratio(Path(path)), status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+        )
+
+    # Queues -----------------------------------------------------------------------------------------------------
+
+    def has_queue(self, topic: str, queue_id: int) -> bool:
+        return self._watermarks.queue_bounds(topic, queue_id) is not None
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        bounds = self._watermarks.queue_bounds(topic, queue_id)
+        return -1 if bounds is None else bounds[0]
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        bounds = self._watermarks.queue_bounds(topic, queue_id)
+        return 0 if bounds is None else bounds[1]
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        return self.reader.offset_by_time(topic, queue_id, timestamp)
+
+    def read_units(self, topic: str, queue_id: int, first: int, count_max: int) -> Sequence[QueueUnit]:
+        try:
+            units = self.reader.read_units(topic, queue_id, first, count_max)
+        except OffsetOutOfRangeError:
+            return ()
+        return [
+            QueueUnit(first + index, int(unit["physical_offset"]), int(unit["record_size"]), int(unit["tags_code"]))
+            for index, unit in enumerate(units)
+        ]
+
+    def roll_next_file(self, queue_offset: int) -> int:
+        per_file = self.reader.geometry.consume_queue_file_size // layout.CONSUME_QUEUE_UNIT.size
+        return queue_offset + per_file - queue_offset % per_file
+
+    def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
+        physical_offset = self.reader.physical_offset(topic, queue_id, queue_offset)
+        return 0 <= physical_offset < self._watermarks.commit_log_max() - self._in_memory_bytes
+
+    # Messages ---------------------------------------------------------------------------------------------------
+
+    def look_message(self, physical_offset: int, size: int | None = None) -> bytes | None:
+        record = self.reader.look_message(physical_offset)
+        return record if record is None or size is None or len(record) == size else None
+
+    def store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        return self.reader.message_store_time(topic, queue_id, queue_offset)
+
+    def earliest_timestamp(self, topic: str | None = None, queue_id: int = 0) -> int:
+        if topic is None:
+            return self.reader.earliest_store_timestamp()
+        return self.reader.earliest_message_time(topic, queue_id)
+
+    def query_message(self, topic: str, key: str, count_max: int, begin: int, end: int) -> QueryResult:
+        answer = self.reader.query_message(topic, key, count_max, begin, end)
+        return QueryResult(answer.records, answer.last_update_timestamp, answer.last_update_offset)
+
+    # Orders -----------------------------------------------------------------------------------------------------
+
+    def clean_expired_consume_queues(self) -> None:
+        self._segment.add("clean_queues_orders", 1)
+
+    def delete_expired_commit_log(self) -> None:
+        self._segment.add("delete_orders", 1)
+
+    def clean_unused_topics(self, topics: Iterable[str]) -> None:
+        known = {topic.encode() for topic in topics}
+        for row in range(self._segment.topic_count()):
+            name = self._segment.topic_name(row)
+            if name not in known and self._has_files(name.decode()):
+                self._drop_topic(name.decode())
+
+    def _has_files(self, topic: str) -> bool:
+        return (self._paths.consume_queue / topic).is_dir()

@@ -1,0 +1,261 @@
+"""Starts the worker processes, notices at once when one dies, and brings it back.
+
+A worker finds its memory, its sockets and its peers by what it is handed; all of it is open here, so that its successor
+gets the same. A worker that cannot live is started again with growing pauses, and the store's flags say what is missing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from mqcore import layout
+from mqcore._fast.boards import SharedSegment
+from mqcore.config import Settings
+from mqcore.errors import WorkerError
+from mqcore.workers.handover import Handover, Peer
+
+logger = logging.getLogger(__name__)
+
+KIND = layout.constants("WorkerKind")
+COMMAND = layout.constants("WorkerCommand")
+STATE = layout.constants("WorkerState")
+HEALTHY_AFTER_S = 10.0
+START_DEADLINE_S = 20.0
+STOP_DEADLINE_S = 10.0
+STATE_POLL_S = 0.005
+BROKER_ROW = 0
+
+
+@dataclass(slots=True)
+class Worker:
+    """One worker: what it is, and the process that is it now."""
+
+    kind: str
+    number: int
+    row: int
+    wake: int
+    process: subprocess.Popen[bytes] | None = None
+    pid_fd: int = -1
+    started_at: float = 0.0
+    backoff_ms: int = 0
+    restarts: int = 0
+    restart: asyncio.TimerHandle | None = field(default=None, repr=False)
+
+    @property
+    def name(self) -> str:
+        return f"{self.kind}-{self.number}"
+
+    @property
+    def peer(self) -> Peer:
+        return Peer(self.row, self.wake)
+
+    @property
+    def is_alive(self) -> bool:
+        return self.process is not None and self.process.poll() is None
+
+
+class Supervisor:
+    """All workers of one broker. *on_started* gets (worker, our end of its link) each time one is started."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        segment: SharedSegment,
+        listeners: list[tuple[socket.socket, bool]],
+        on_started: Callable[[Worker, socket.socket], None],
+        broker_wake: int,
+    ) -> None:
+        self._settings = settings
+        self._segment = segment
+        self._listeners = listeners
+        self._on_started = on_started
+        self._broker_wake = broker_wake
+        self._is_stopping = False
+        self.workers: list[Worker] = []
+        counts = {"send": settings.mqcore.send_worker_nums, "pull": settings.mqcore.pull_worker_nums}
+        for kind in ("flush", "reput", "pull", "send"):
+            for number in range(counts.get(kind, 1)):
+                row = len(self.workers) + 1
+                wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+                self.workers.append(Worker(kind, number, row, wake))
+                segment.describe_worker(row, KIND[kind.upper()], number)
+
+    def of_kind(self, kind: str) -> list[Worker]:
+        return [worker for worker in self.workers if worker.kind == kind]
+
+    # Starting ---------------------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Start every worker and wait until all run. Raises WorkerError if one does not get there."""
+        for worker in self.workers:
+            self._start(worker)
+        deadline = time.monotonic() + START_DEADLINE_S
+        for worker in self.workers:
+            while self._segment.worker_word(worker.row, "state") != STATE["RUNNING"]:
+                if not worker.is_alive and worker.restarts > 0:
+                    raise WorkerError(f"worker {worker.name} could not start; its own words are in the log above")
+                if time.monotonic() >= deadline:
+                    raise WorkerError(f"worker {worker.name} did not start within {START_DEADLINE_S:.0f} s")
+                await asyncio.sleep(STATE_POLL_S)
+
+    def _start(self, worker: Worker) -> None:
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # Before it starts: what its predecessor held must be given up by the others (see pull_gate.check_pullers).
+            self._segment.set_worker_word(
+                worker.row, "generation", self._segment.worker_word(worker.row, "generation") + 1
+            )
+            self._segment.set_worker_word(worker.row, "state", STATE["STARTING"])
+            self._segment.set_worker_word(worker.row, "command", COMMAND["RUN"])
+            self._segment.set_worker_word(worker.row, "sleeping", 0)
+            handover = self._handover(worker, theirs.fileno())
+            descriptor = handover.write()
+            try:
+                worker.process = subprocess.Popen(
+                    [sys.executable, "-m", "mqcore.workers", worker.kind, str(descriptor)],
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=[descriptor, *handover.descriptors()],
+                )
+            finally:
+                os.close(descriptor)
+        worker.started_at = time.monotonic()
+        worker.pid_fd = os.pidfd_open(worker.process.pid)
+        self._segment.set_worker_word(worker.row, "pid", worker.process.pid)
+        asyncio.get_running_loop().add_reader(worker.pid_fd, self._on_exit, worker)
+        self._on_started(worker, ours)
+
+    def _handover(self, worker: Worker, link: int) -> Handover:
+        return Handover(
+            kind=worker.kind,
+            number=worker.number,
+            row=worker.row,
+            parent_pid=os.getpid(),
+            shared_fd=self._segment.fd,
+            wake=worker.wake,
+            link=link,
+            settings=self._settings.to_json(),
+            listeners=[(s.fileno(), vip) for s, vip in self._listeners] if worker.kind == "send" else [],
+            senders=[peer.peer for peer in self.of_kind("send")],
+            pullers=[peer.peer for peer in self.of_kind("pull")],
+            reput=self.of_kind("reput")[0].peer,
+            flush=self.of_kind("flush")[0].peer,
+            broker=Peer(BROKER_ROW, self._broker_wake),
+        )
+
+    def use_settings(self, settings: Settings) -> None:
+        """Workers that are started from now on get these."""
+        self._settings = settings
+
+    # Dying ------------------------------------------------------------------------------------------------------
+
+    def _on_exit(self, worker: Worker) -> None:
+        loop = asyncio.get_running_loop()
+        loop.remove_reader(worker.pid_fd)
+        os.close(worker.pid_fd)
+        worker.pid_fd = -1
+        assert worker.process is not None
+        status = worker.process.wait()
+        self._segment.set_worker_word(worker.row, "pid", 0)
+        if self._is_stopping:
+            return
+        lived_s = time.monotonic() - worker.started_at
+        mqcore = self._settings.mqcore
+        # The first death is mended at once; one that dies young again waits longer each time.
+        if lived_s >= HEALTHY_AFTER_S or worker.backoff_ms == 0:
+            pause_ms, worker.backoff_ms = 0, mqcore.worker_restart_backoff_ms
+        else:
+            pause_ms = worker.backoff_ms
+            worker.backoff_ms = min(worker.backoff_ms * 2, mqcore.worker_restart_backoff_max_ms)
+        worker.restarts += 1
+        logger.error(
+            "worker died name=%s pid=%d status=%s lived_s=%.1f restart_in_ms=%d",
+            worker.name, worker.process.pid, describe_status(status), lived_s, pause_ms,
+        )  # fmt: skip
+        worker.restart = loop.call_later(pause_ms / 1000, self._restart, worker)
+
+    def _restart(self, worker: Worker) -> None:
+        worker.restart = None
+        if self._is_stopping:
+            return
+        try:
+            self._start(worker)
+        except OSError as error:
+            logger.error("worker cannot be started name=%s error=%s", worker.name, error)
+            worker.restart = asyncio.get_running_loop().call_later(worker.backoff_ms / 1000, self._restart, worker)
+
+    # Stopping ---------------------------------------------------------------------------------------------------
+
+    async def drain(self, kind: str) -> None:
+        """Have workers of *kind* take nothing new and finish what they have."""
+        await self._command(kind, "DRAIN", {STATE["DRAINED"], STATE["STOPPED"]})
+
+    async def stop(self, kind: str) -> None:
+        """Have workers of *kind* stop, and wait until their processes have ended."""
+        self._is_stopping = True
+        await self._command(kind, "STOP", {STATE["STOPPED"]})
+        for worker in self.of_kind(kind):
+            if worker.restart is not None:
+                worker.restart.cancel()
+            if worker.process is not None:
+                await self._end(worker)
+
+    async def _command(self, kind: str, command: str, wanted: set[int]) -> None:
+        self._is_stopping = True
+        deadline = time.monotonic() + STOP_DEADLINE_S
+        for worker in self.of_kind(kind):
+            self._segment.set_worker_word(worker.row, "command", COMMAND[command])
+            self.wake(worker)
+        for worker in self.of_kind(kind):
+            while worker.is_alive and self._segment.worker_word(worker.row, "state") not in wanted:
+                if time.monotonic() >= deadline:
+                    logger.error("worker does not follow command=%s name=%s", command, worker.name)
+                    break
+                await asyncio.sleep(STATE_POLL_S)
+
+    async def _end(self, worker: Worker) -> None:
+        assert worker.process is not None
+        deadline = time.monotonic() + STOP_DEADLINE_S
+        while worker.process.poll() is None and time.monotonic() < deadline:
+            await asyncio.sleep(STATE_POLL_S)
+        if worker.process.poll() is None:
+            worker.process.kill()
+            worker.process.wait()
+
+    def wake(self, worker: Worker) -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.eventfd_write(worker.wake, 1)
+
+    def close(self) -> None:
+        """End what is left at once and give the descriptors back."""
+        self._is_stopping = True
+        for worker in self.workers:
+            if worker.restart is not None:
+                worker.restart.cancel()
+            if worker.process is not None and worker.process.poll() is None:
+                worker.process.kill()
+                worker.process.wait()
+            if worker.pid_fd >= 0:
+                asyncio.get_running_loop().remove_reader(worker.pid_fd)
+                os.close(worker.pid_fd)
+                worker.pid_fd = -1
+            os.close(worker.wake)
+
+
+def describe_status(status: int) -> str:
+    """An exit status in words: ``exit 1`` or the signal's name."""
+    if status >= 0:
+        return f"exit {status}"
+    try:
+        return signal.Signals(-status).name
+    except ValueError:
+        return f"signal {-status}"

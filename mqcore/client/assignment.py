@@ -1,0 +1,209 @@
+"""Which queues a consumer holds: computing its part of the group's queues, taking new ones, giving up old ones.
+
+Source: RocketMQ RebalanceImpl.java, RebalancePushImpl.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+
+from mqcore.client.consuming import ConsumeService
+from mqcore.client.membership import HeldQueue, Membership
+from mqcore.client.process_queue import ProcessQueue
+from mqcore.client.pulling import PullLoop
+from mqcore.client.queue_locks import QueueLocks
+from mqcore.client.rebalance import allocate, strategy_named
+from mqcore.client.settings import ConsumeFromWhere
+from mqcore.client.tasks import cancel_and_wait
+from mqcore.errors import MQError
+from mqcore.protocol.message import MessageQueue
+from mqcore.protocol.names import is_retry_topic
+
+logger = logging.getLogger(__name__)
+
+CONSUME_LOCK_WAIT_S = 1.0
+ROUTE_RETRY_S = 2.0
+"""How soon a topic without a route is looked for again; the retry topic appears a moment after the first heart-beat."""
+
+HALF_AN_HOUR_MS = 30 * 60 * 1000
+
+
+class Assignment:
+    """Keeps ``membership.held`` what the group's division says, and a pull loop running for each held queue."""
+
+    def __init__(self, membership: Membership, service: ConsumeService, locks: QueueLocks) -> None:
+        self._membership = membership
+        self._service = service
+        self._locks = locks
+        self._strategy = strategy_named(membership.settings.strategy)
+        self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
+        self._rebalancing = asyncio.Lock()
+        self._closed = False
+        self._route_delay_s = ROUTE_RETRY_S
+        self.rebalance_soon: Callable[[], None] = lambda: None
+
+    async def rebalance(self) -> None:
+        """Compute and apply the division of every subscribed topic; a topic that cannot be divided now stays as it is."""
+        async with self._rebalancing:
+            if self._closed:
+                return
+            for topic in list(self._membership.subscriptions):
+                try:
+                    await self._rebalance_topic(topic)
+                except MQError as error:
+                    logger.warning("rebalance failed group=%s topic=%s: %s", self._membership.group, topic, error)
+            for queue, held in list(self._membership.held.items()):
+                if queue.topic not in self._membership.subscriptions:
+                    self._drop(held)
+
+    async def forget(self, held: HeldQueue) -> None:
+        """Let go of a queue without a word to anybody; the rebalance that follows takes it anew."""
+        self._drop(held)
+        self.rebalance_soon()
+
+    async def stop_pulling(self) -> None:
+        """End all pull loops and take no queue any more; what is held stays held, so that work in hand can finish."""
+        async with self._rebalancing:
+            self._closed = True
+        pulls = list(self._pulls.values())
+        self._pulls.clear()
+        await cancel_and_wait(*pulls)
+
+    def drop_all(self) -> None:
+        for held in list(self._membership.held.values()):
+            self._drop(held)
+
+    # One topic.
+
+    async def _rebalance_topic(self, topic: str) -> None:
+        membership = self._membership
+        queues = await membership.hub.routes.subscribe_queues(topic)
+        if not queues:
+            if not is_retry_topic(topic):
+                logger.warning("no route, queues stay as they are group=%s topic=%s", membership.group, topic)
+            self._look_again_for_routes()
+            return
+        self._route_delay_s = ROUTE_RETRY_S
+        if membership.is_broadcasting:
+            wanted = queues
+        else:
+            members = await membership.hub.consumer_ids(topic, membership.group)
+            if members is None:
+                return
+            wanted = allocate(self._strategy, membership.hub.client_id, queues, members)
+        await self._apply(topic, wanted)
+
+    def _look_again_for_routes(self) -> None:
+        if self._route_delay_s < self._membership.settings.rebalance_interval_s:
+            asyncio.get_running_loop().call_later(self._route_delay_s, self.rebalance_soon)
+            self._route_delay_s *= 2
+
+    async def _apply(self, topic: str, wanted: list[MessageQueue]) -> None:
+        """Give up what is not *wanted* and take what is new.
+
+        Java also gives the subscription a new version and heart-beats here. Brokers compare versions only to refuse a
+        pull that is newer than the heart-beat they know, so a version that changes with the subscription will do.
+        """
+        membership = self._membership
+        for queue, held in list(membership.held.items()):
+            if queue.topic != topic:
+                continue
+            if queue not in wanted:
+                await self._give_up(held)
+            elif held.pull_expired():
+                logger.error("no pull for too long, taking the queue anew group=%s queue=%s", membership.group, queue)
+                await self._give_up(held)
+        fresh = await asyncio.gather(*(self._prepare(queue) for queue in wanted if queue not in membership.held))
+        for taken in fresh:
+            if taken is not None:
+                held, start = taken
+                membership.held[held.queue] = held
+                self._start_pulling(held, start)
+
+    async def _prepare(self, queue: MessageQueue) -> tuple[HeldQueue, int] | None:
+        """Make a process queue for *queue* and find where to start; None when it cannot be taken now."""
+        membership = self._membership
+        held: HeldQueue = ProcessQueue(queue)
+        if membership.needs_broker_locks and not await self._locks.lock(held):
+            logger.info("queue is locked by another member group=%s queue=%s", membership.group, queue)
+            return None
+        membership.offsets.forget(queue)
+        try:
+            start = await self.start_offset(queue)
+        except MQError as error:
+            logger.warning(
+                "start offset unknown, queue not taken group=%s queue=%s: %s", membership.group, queue, error
+            )
+            return None
+        logger.info("queue taken group=%s queue=%s offset=%d", membership.group, queue, start)
+        return held, start
+
+    async def _give_up(self, held: HeldQueue) -> None:
+        """Let another member have a queue; it stays for the next round when order matters and a handler is still busy.
+
+        The offset is stored first: the next owner starts there. Under an orderly group's lock the handler must have
+        ended, and then the lock is freed at once. (Java keeps it 20 s longer when messages are cached, to no use: they
+        are not consumed any more.)
+        """
+        membership = self._membership
+        held.dropped = True
+        await membership.offsets.persist([held.queue], wait=True)
+        membership.offsets.forget(held.queue)
+        if membership.needs_broker_locks:
+            try:
+                async with asyncio.timeout(CONSUME_LOCK_WAIT_S):
+                    await held.consume_lock.acquire()
+            except TimeoutError:
+                held.try_unlock_times += 1
+                logger.warning("queue is still in work group=%s queue=%s", membership.group, held.queue)
+                return
+            held.consume_lock.release()
+            await self._locks.unlock([held.queue])
+        self._drop(held)
+        logger.info("queue given up group=%s queue=%s", membership.group, held.queue)
+
+    def _start_pulling(self, held: HeldQueue, start: int) -> None:
+        loop = PullLoop(self._membership, self._service, held, start, reset=self.forget)
+        self._pulls[held.queue] = asyncio.create_task(loop.run(), name=f"mqcore pulling {held.queue}")
+
+    def _drop(self, held: HeldQueue) -> None:
+        held.dropped = True
+        held.clear()
+        if self._membership.held.get(held.queue) is held:
+            del self._membership.held[held.queue]
+            self._membership.offsets.forget(held.queue)
+            self._membership.preferred_broker_id.pop(held.queue, None)
+            pull = self._pulls.pop(held.queue, None)
+            if pull is not None and pull is not asyncio.current_task():
+                pull.cancel()
+
+    # Where to start.
+
+    async def start_offset(self, queue: MessageQueue) -> int:
+        """Return the offset to pull first: what the group has stored, else by the setting ``from_where``.
+
+        Raises MQError when a broker cannot be asked. Source: RebalancePushImpl.java, computePullFromWhere.
+        """
+        membership = self._membership
+        stored = await membership.offsets.stored(queue)
+        if stored is not None and stored >= 0:
+            return stored
+        settings = membership.settings
+        is_retry = is_retry_topic(queue.topic)
+        if settings.from_where == ConsumeFromWhere.EARLIEST or (
+            is_retry and settings.from_where == ConsumeFromWhere.LATEST
+        ):
+            return 0
+        address = await membership.hub.master_address(queue)
+        if is_retry or settings.from_where == ConsumeFromWhere.LATEST:
+            return await membership.hub.api.max_offset(address, queue)
+        return await membership.hub.api.search_offset(address, queue, self._from_timestamp_ms())
+
+    def _from_timestamp_ms(self) -> int:
+        given = self._membership.settings.from_timestamp
+        if given is None:
+            return self._membership.started_ms - HALF_AN_HOUR_MS
+        seconds = given if isinstance(given, int | float) else given.timestamp()
+        return int(seconds * 1000)

@@ -1,0 +1,285 @@
+"""The calls of a client to a broker, one method per request code.
+
+Each method takes the broker's address, sends one request, and turns the answer into a value or a BrokerError. Which broker
+to ask, and what to do when it does not answer, is decided by the callers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from mqcore.codes import LanguageCode, PullSysFlag, RequestCode, ResponseCode
+from mqcore.errors import BrokerError
+from mqcore.protocol.bodies import (
+    CheckClientRequestBody,
+    ConsumerList,
+    HeartbeatData,
+    LockBatchRequestBody,
+    LockBatchResponseBody,
+    SubscriptionData,
+)
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.headers import RESPONSE_HEADERS, encode_request
+from mqcore.protocol.message import MessageExt, MessageQueue
+from mqcore.remoting.client import RemotingClient
+
+LOCK_TIMEOUT_S = 1.0
+OFFSET_TIMEOUT_S = 5.0
+STORED_CODES = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+PULL_CODES = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PullRequest:
+    """One pull. *commit_offset* None commits nothing; *hold_s* 0 lets the broker answer at once.
+
+    *subscription* None relies on what the broker knows from heart-beats; else its expression travels along.
+    """
+
+    group: str
+    queue: MessageQueue
+    offset: int
+    messages_max: int
+    sub_version: int = 0
+    expression_type: str = "TAG"
+    subscription: str | None = None
+    commit_offset: int | None = None
+    hold_s: float = 0.0
+
+    @property
+    def sys_flag(self) -> int:
+        flag = PullSysFlag(0)
+        if self.commit_offset is not None:
+            flag |= PullSysFlag.COMMIT_OFFSET
+        if self.hold_s > 0:
+            flag |= PullSysFlag.SUSPEND
+        if self.subscription is not None:
+            flag |= PullSysFlag.SUBSCRIPTION
+        return int(flag)
+
+
+@dataclass(frozen=True, slots=True)
+class PullResponse:
+    """What a broker answered: *code* is SUCCESS or one of the three PULL codes, *body* the records of SUCCESS."""
+
+    code: ResponseCode
+    next_offset: int
+    min_offset: int
+    max_offset: int
+    suggested_broker_id: int
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class SendResponse:
+    """What a broker answered to a send that it stored; *code* says how safely."""
+
+    code: ResponseCode
+    offset_msg_id: str
+    queue_id: int
+    queue_offset: int
+    transaction_id: str | None
+    region_id: str | None
+    trace_on: str | None
+
+
+class BrokerApi:
+    """Calls over *remoting* in the name of *client_id*."""
+
+    def __init__(self, remoting: RemotingClient, client_id: str, call_timeout_s: float, admin_timeout_s: float) -> None:
+        self._remoting = remoting
+        self._client_id = client_id
+        self._call_timeout_s = call_timeout_s
+        self._admin_timeout_s = admin_timeout_s
+
+    async def call(
+        self,
+        address: str,
+        code: RequestCode,
+        values: Mapping[str, Any] | None = None,
+        body: bytes = b"",
+        *,
+        timeout_s: float | None = None,
+        accepted: Iterable[int] = (ResponseCode.SUCCESS,),
+        close_on_timeout: bool = True,
+    ) -> RemotingCommand:
+        """Send one request and return its answer; BrokerError when its code is not among *accepted*."""
+        timeout_s = self._admin_timeout_s if timeout_s is None else timeout_s
+        command = request(code, values, body)
+        answer = await self._remoting.invoke(address, command, timeout_s, close_on_timeout=close_on_timeout)
+        if answer.code not in accepted:
+            raise BrokerError(answer.code, answer.remark or "", address)
+        return answer
+
+    # Sending.
+
+    async def send(
+        self, address: str, code: RequestCode, values: Mapping[str, Any], body: bytes, timeout_s: float
+    ) -> SendResponse:
+        answer = await self.call(address, code, values, body, timeout_s=timeout_s, accepted=STORED_CODES)
+        header = RESPONSE_HEADERS[code].decode(answer.ext_fields)
+        return SendResponse(
+            code=ResponseCode(answer.code),
+            offset_msg_id=header["msg_id"],
+            queue_id=header["queue_id"],
+            queue_offset=header["queue_offset"],
+            transaction_id=header["transaction_id"],
+            region_id=header["msg_region"],
+            trace_on=header["trace_on"],
+        )
+
+    async def send_oneway(
+        self, address: str, code: RequestCode, values: Mapping[str, Any], body: bytes, timeout_s: float
+    ) -> None:
+        await self._remoting.invoke_oneway(address, request(code, values, body), timeout_s)
+
+    async def send_back(
+        self, address: str, group: str, message: MessageExt, delay_level: int, times_max: int, timeout_s: float
+    ) -> None:
+        """Give a failed message back to the group's retry topic."""
+        values = {
+            "offset": message.physical_offset,
+            "group": group,
+            "delay_level": delay_level,
+            "origin_msg_id": message.msg_id,
+            "origin_topic": message.topic,
+            "max_reconsume_times": times_max,
+            "bname": message.broker_name,
+        }
+        await self.call(address, RequestCode.CONSUMER_SEND_MSG_BACK, values, timeout_s=timeout_s)
+
+    # Pulling and offsets.
+
+    async def pull(self, address: str, pull: PullRequest, timeout_s: float) -> PullResponse:
+        """Pull once. A pull that times out keeps its connection: the broker may rightly hold it."""
+        code = RequestCode.PULL_MESSAGE
+        values = {
+            "consumer_group": pull.group,
+            "topic": pull.queue.topic,
+            "queue_id": pull.queue.queue_id,
+            "queue_offset": pull.offset,
+            "max_msg_nums": pull.messages_max,
+            "sys_flag": pull.sys_flag,
+            "commit_offset": pull.commit_offset or 0,
+            "suspend_timeout_millis": int(pull.hold_s * 1000),
+            "subscription": pull.subscription,
+            "sub_version": pull.sub_version,
+            "expression_type": pull.expression_type,
+            "bname": pull.queue.broker_name,
+        }
+        answer = await self.call(
+            address, code, values, timeout_s=timeout_s, accepted=PULL_CODES, close_on_timeout=False
+        )
+        header = RESPONSE_HEADERS[code].decode(answer.ext_fields)
+        return PullResponse(
+            code=ResponseCode(answer.code),
+            next_offset=header["next_begin_offset"],
+            min_offset=header["min_offset"],
+            max_offset=header["max_offset"],
+            suggested_broker_id=header["suggest_which_broker_id"],
+            body=answer.body,
+        )
+
+    async def query_consumer_offset(self, address: str, group: str, queue: MessageQueue) -> int | None:
+        """Return the offset that *group* has stored, or None when the broker has none."""
+        values = {"consumer_group": group, **_queue_values(queue)}
+        accepted = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
+        code = RequestCode.QUERY_CONSUMER_OFFSET
+        answer = await self.call(address, code, values, timeout_s=OFFSET_TIMEOUT_S, accepted=accepted)
+        if answer.code == ResponseCode.QUERY_NOT_FOUND:
+            return None
+        return int(RESPONSE_HEADERS[code].decode(answer.ext_fields)["offset"])
+
+    async def update_consumer_offset(
+        self, address: str, group: str, queue: MessageQueue, offset: int, *, wait: bool
+    ) -> None:
+        """Store an offset; without *wait* nobody answers."""
+        values = {"consumer_group": group, "commit_offset": offset, **_queue_values(queue)}
+        if wait:
+            await self.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, values, timeout_s=OFFSET_TIMEOUT_S)
+        else:
+            command = request(RequestCode.UPDATE_CONSUMER_OFFSET, values)
+            await self._remoting.invoke_oneway(address, command, OFFSET_TIMEOUT_S)
+
+    async def max_offset(self, address: str, queue: MessageQueue) -> int:
+        """Return the offset that the queue's next message will have."""
+        return await self._offset(address, RequestCode.GET_MAX_OFFSET, _queue_values(queue))
+
+    async def min_offset(self, address: str, queue: MessageQueue) -> int:
+        """Return the offset of the queue's first message that is still there."""
+        return await self._offset(address, RequestCode.GET_MIN_OFFSET, _queue_values(queue))
+
+    async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
+        """Return the offset of the message stored at *timestamp_ms*, or the nearest one."""
+        values = {"timestamp": timestamp_ms, **_queue_values(queue)}
+        return await self._offset(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, values)
+
+    async def _offset(self, address: str, code: RequestCode, values: Mapping[str, Any]) -> int:
+        answer = await self.call(address, code, values)
+        return int(RESPONSE_HEADERS[code].decode(answer.ext_fields)["offset"])
+
+    # Groups.
+
+    async def heartbeat(self, address: str, heartbeat: HeartbeatData) -> int:
+        """Tell a broker who is here; return its version."""
+        answer = await self.call(
+            address, RequestCode.HEART_BEAT, body=heartbeat.encode(), timeout_s=self._call_timeout_s
+        )
+        return answer.version
+
+    async def unregister(
+        self, address: str, producer_group: str | None = None, consumer_group: str | None = None
+    ) -> None:
+        values = {"client_id": self._client_id, "producer_group": producer_group, "consumer_group": consumer_group}
+        await self.call(address, RequestCode.UNREGISTER_CLIENT, values, timeout_s=self._call_timeout_s)
+
+    async def consumer_ids(self, address: str, group: str) -> list[str]:
+        """Return the client ids of the members of *group*; BrokerError when it has none."""
+        values = {"consumer_group": group}
+        code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
+        answer = await self.call(address, code, values, timeout_s=self._call_timeout_s)
+        return ConsumerList.decode(answer.body).consumer_id_list
+
+    async def check_subscription(self, address: str, group: str, subscription: SubscriptionData) -> None:
+        """Let a broker compile an expression; BrokerError tells why it cannot."""
+        body = CheckClientRequestBody(self._client_id, group, subscription).encode()
+        await self.call(address, RequestCode.CHECK_CLIENT_CONFIG, body=body, timeout_s=self._call_timeout_s)
+
+    async def lock(self, address: str, group: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
+        """Lock *queues* for this client; return those that are locked for it now."""
+        body = self._lock_body(group, queues)
+        answer = await self.call(address, RequestCode.LOCK_BATCH_MQ, body=body, timeout_s=LOCK_TIMEOUT_S)
+        return set(LockBatchResponseBody.decode(answer.body).lock_ok_mq_set)
+
+    async def unlock(self, address: str, group: str, queues: Iterable[MessageQueue]) -> None:
+        body = self._lock_body(group, queues)
+        await self.call(address, RequestCode.UNLOCK_BATCH_MQ, body=body, timeout_s=LOCK_TIMEOUT_S)
+
+    def _lock_body(self, group: str, queues: Iterable[MessageQueue]) -> bytes:
+        return LockBatchRequestBody(group, self._client_id, list(queues)).encode()
+
+
+def request(code: RequestCode, values: Mapping[str, Any] | None = None, body: bytes = b"") -> RemotingCommand:
+    """Build a request of ours; without *values* it has no ext fields."""
+    ext_fields = None if values is None else encode_request(code, **values)
+    return RemotingCommand(code, ext_fields=ext_fields, body=body, language=LanguageCode.PYTHON)
+
+
+def _queue_values(queue: MessageQueue) -> dict[str, Any]:
+    return {"topic": queue.topic, "queue_id": queue.queue_id, "bname": queue.broker_name}

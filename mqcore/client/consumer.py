@@ -1,0 +1,256 @@
+"""The consumer of mqcore.aio: a member of a group, which gets its share of the group's messages.
+
+Two ways to consume. With a handler: it is called for each message, returning means done, raising means again later. Without:
+iterate, or call ``receive``; a message counts as done when the next one is asked for, or when it is acked.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+from weakref import WeakKeyDictionary
+
+from mqcore.client.assignment import Assignment
+from mqcore.client.consume_concurrently import ConcurrentService
+from mqcore.client.consume_orderly import OrderlyService
+from mqcore.client.consuming import BatchHandler, ConsumeService, as_batch_handler
+from mqcore.client.errors import ClientStateError
+from mqcore.client.identity import client_id
+from mqcore.client.membership import Membership
+from mqcore.client.messages import ReceivedMessage
+from mqcore.client.offsets import FileOffsets, MemoryOffsets, OffsetStore, RemoteOffsets
+from mqcore.client.queue_locks import QueueLocks
+from mqcore.client.remote_control import RemoteControl
+from mqcore.client.settings import ConsumerSettings
+from mqcore.client.streams import Handoff, Source, StreamService
+from mqcore.client.subscription import Expression, subscription_data
+from mqcore.client.tasks import Periodic
+from mqcore.client.validators import check_topic
+from mqcore.errors import ClientError, MQError
+from mqcore.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
+from mqcore.protocol.heartbeat import SUB_ALL, is_tag_type
+from mqcore.protocol.message import MessageQueue
+
+if TYPE_CHECKING:
+    from mqcore.client.instance import ClientInstance
+
+logger = logging.getLogger(__name__)
+
+RECEIVE_MAX = 32
+
+
+class Consumer:
+    """A member of a consumer group. Made by ``Client.consumer``; used inside ``async with``.
+
+    Leaving the block ends the work in hand, commits offsets and leaves the group, so that the others take over at once.
+    When the block is left by an exception, the message last iterated over is not done: it comes again.
+    """
+
+    def __init__(
+        self,
+        hub: ClientInstance,
+        group: str,
+        topics: Mapping[str, Expression],
+        settings: ConsumerSettings,
+        handler: BatchHandler | None = None,
+    ) -> None:
+        if not topics:
+            raise ClientError("a consumer needs at least one topic")
+        self._hub = hub
+        subscriptions = {check_topic(topic): subscription_data(topic, text) for topic, text in topics.items()}
+        self._membership = Membership(hub, group, settings, self._offset_store(hub, group, settings), subscriptions)
+        if not self._membership.is_broadcasting:
+            retry = self._membership.retry_topic
+            subscriptions[retry] = subscription_data(retry, SUB_ALL)
+        self._locks = QueueLocks(self._membership)
+        self._source: Source | None = None
+        self._service = self._make_service(handler)
+        self._assignment = Assignment(self._membership, self._service, self._locks)
+        self._rebalance = Periodic(
+            f"rebalance of {group}",
+            self._assignment.rebalance,
+            first_s=settings.rebalance_interval_s,
+            every_s=settings.rebalance_interval_s,
+        )
+        self._assignment.rebalance_soon = self._rebalance.wake
+        self._streams: WeakKeyDictionary[asyncio.Task[Any], MessageStream] = WeakKeyDictionary()
+        self._is_open = False
+        self._ended = asyncio.Event()
+        self.group = group
+        self.control = RemoteControl(self._membership, self._service, self._assignment.forget)
+
+    # Life cycle.
+
+    async def start(self) -> None:
+        """Join the group and take queues. A topic without a route is looked for again every few seconds.
+
+        Raises ClientError when this client is in the group already, BrokerError when a broker refuses an SQL expression.
+        """
+        await self._hub.start()
+        self._hub.add_consumer(self)
+        self._is_open = True
+        try:
+            await self._find_routes()
+            await self._check_expressions()
+            await self._hub.heartbeat()
+            self._service.start()
+            if self._membership.needs_broker_locks:
+                self._locks.start()
+            await self._assignment.rebalance()
+            self._rebalance.start()
+        except BaseException:
+            await self.close(drain=False)
+            raise
+
+    async def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
+        """Stop pulling, wait for messages in hand at most *timeout_s* (or not at all), commit offsets, leave the group."""
+        if not self._is_open:
+            return
+        self._is_open = False
+        timeout_s = self._hub.settings.close_timeout_s if timeout_s is None else timeout_s
+        await self._rebalance.stop()
+        await self._assignment.stop_pulling()
+        await self._service.close(timeout_s if drain else 0.0)
+        await self._locks.stop()
+        await self._membership.offsets.persist(list(self._membership.held), wait=drain)
+        if self._membership.needs_broker_locks:
+            await self._locks.unlock_all()
+        self._assignment.drop_all()
+        await self._hub.remove_consumer(self)
+        self._ended.set()
+
+    async def wait_closed(self) -> None:
+        """Return when the consumer has been closed: what a program with a handler waits for."""
+        await self._ended.wait()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            for stream in list(self._streams.values()):
+                stream.done_with_last()
+        await self.close()
+
+    # Consuming without a handler.
+
+    def __aiter__(self) -> MessageStream:
+        """Iterate. A task that breaks out of its loop and begins another one goes on with the same iteration."""
+        source = self._source_or_raise()
+        task = asyncio.current_task()
+        assert task is not None  # ``async for`` runs in a task
+        return self._streams.setdefault(task, MessageStream(source))
+
+    async def receive(self, max_messages: int = RECEIVE_MAX, timeout_s: float | None = None) -> list[ReceivedMessage]:
+        """Return up to *max_messages*, waiting for the first; none when *timeout_s* passes or the consumer closes.
+
+        Each must be settled by ``ack``, ``nack`` or ``reject``; what is not comes again after the consume timeout.
+        """
+        return await self._source_or_raise().receive(max_messages, timeout_s)
+
+    # While it runs.
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues held now."""
+        return sorted(self._membership.held)
+
+    def pause(self) -> None:
+        """Pull nothing more; what has been pulled is still consumed."""
+        self._membership.paused = True
+
+    def resume(self) -> None:
+        self._membership.paused = False
+        self.rebalance_soon()
+
+    def rebalance_soon(self) -> None:
+        self._rebalance.wake()
+
+    def topics(self) -> Iterable[str]:
+        return self._membership.subscriptions
+
+    async def persist_offsets(self) -> None:
+        await self._membership.offsets.persist(list(self._membership.held))
+
+    def heartbeat_data(self) -> ConsumerData:
+        settings = self._membership.settings
+        return ConsumerData(
+            self.group,
+            ConsumeType.CONSUME_PASSIVELY,
+            MessageModel[settings.message_model],
+            ConsumeFromWhere[settings.from_where],
+            list(self._membership.subscriptions.values()),
+        )
+
+    # The inside.
+
+    def _make_service(self, handler: BatchHandler | None) -> ConsumeService:
+        orderly = self._membership.settings.orderly
+        if handler is not None:
+            if orderly:
+                return OrderlyService(self._membership, handler, self._locks)
+            return ConcurrentService(self._membership, handler)
+        if orderly:
+            handoff = self._source = Handoff()
+            return OrderlyService(self._membership, as_batch_handler(handoff.handle), self._locks, handoff)
+        stream = self._source = StreamService(self._membership)
+        return stream
+
+    @staticmethod
+    def _offset_store(hub: ClientInstance, group: str, settings: ConsumerSettings) -> OffsetStore:
+        if settings.message_model == "CLUSTERING":
+            return RemoteOffsets(hub, group)
+        if settings.offsets_dir is None:
+            return MemoryOffsets()
+        return FileOffsets(Path(settings.offsets_dir), client_id(hub.settings, stable=True), group)
+
+    def _source_or_raise(self) -> Source:
+        if self._source is None:
+            raise ClientStateError("this consumer has a handler: its messages cannot be iterated over too")
+        if not self._is_open:
+            raise ClientStateError(f"the consumer of group {self.group} is not open")
+        return self._source
+
+    async def _find_routes(self) -> None:
+        for topic in self._membership.subscriptions:
+            try:
+                await self._hub.routes.refresh(topic)
+            except MQError as error:
+                logger.warning("route not found yet topic=%s: %s", topic, error)
+
+    async def _check_expressions(self) -> None:
+        for topic, subscription in self._membership.subscriptions.items():
+            address = self._hub.routes.random_broker_address(topic)
+            if address is not None and not is_tag_type(subscription.expression_type):
+                await self._hub.api.check_subscription(address, self.group, subscription)
+
+
+class MessageStream:
+    """One iteration over a consumer. Asking for the next message says that the one before is done."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._last: ReceivedMessage | None = None
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ReceivedMessage:
+        self.done_with_last()
+        messages = await self._source.receive(1, None)
+        if not messages:
+            raise StopAsyncIteration
+        self._last = messages[0]
+        return self._last
+
+    def done_with_last(self) -> None:
+        last, self._last = self._last, None
+        if last is not None and not last.settled:
+            last.ack()

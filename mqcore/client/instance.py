@@ -1,0 +1,276 @@
+"""What all producers and consumers of one client share: connections, routes, heart-beats, and the requests of brokers.
+
+Source: RocketMQ MQClientInstance.java, ClientRemotingProcessor.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Protocol
+
+from mqcore.client.broker_api import BrokerApi, request
+from mqcore.client.errors import BrokerNotFoundError, ClientClosedError
+from mqcore.client.identity import client_id
+from mqcore.client.name_servers import NameServers
+from mqcore.client.producer_core import ProducerCore
+from mqcore.client.remote_control import RemoteControl
+from mqcore.client.routes import RouteTable
+from mqcore.client.settings import ClientSettings, ProducerSettings
+from mqcore.client.tasks import Periodic
+from mqcore.codes import RequestCode, ResponseCode
+from mqcore.errors import BrokerError, ClientError, MQError
+from mqcore.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, TopicRouteData
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.message import MessageQueue, UniqueIdGenerator
+from mqcore.protocol.names import CLIENT_INNER_PRODUCER_GROUP
+from mqcore.remoting.client import RemotingClient
+from mqcore.remoting.connection import Connection
+
+logger = logging.getLogger(__name__)
+
+FIRST_PERSIST_S = 10.0
+HEARTBEAT = "heartbeat"
+
+ControlAnswer = Callable[[RemoteControl, RemotingCommand], Awaitable[RemotingCommand]]
+
+
+class GroupMember(Protocol):
+    """A producer or a consumer, as far as the instance knows it."""
+
+    @property
+    def group(self) -> str: ...
+
+    async def close(self) -> None: ...
+
+
+class ConsumerMember(GroupMember, Protocol):
+    """A consumer, as far as the instance knows it."""
+
+    @property
+    def control(self) -> RemoteControl: ...
+
+    def heartbeat_data(self) -> ConsumerData: ...
+
+    def topics(self) -> Iterable[str]: ...
+
+    def rebalance_soon(self) -> None: ...
+
+    async def persist_offsets(self) -> None: ...
+
+
+class ClientInstance:
+    """One client id. It opens nothing before ``start``, which must run in the event loop that uses it from then on."""
+
+    def __init__(self, name_servers: Sequence[str], settings: ClientSettings) -> None:
+        self.settings = settings
+        self.client_id = client_id(settings)
+        self.unique_ids = UniqueIdGenerator(self.client_id.partition("@")[0].strip("[]"))
+        self.broker_versions: dict[str, int] = {}
+        self.remoting = RemotingClient()
+        self.name_servers = NameServers(self.remoting, name_servers)
+        self.routes = RouteTable(self._ask_route)
+        self.api = BrokerApi(self.remoting, self.client_id, settings.call_timeout_s, settings.admin_timeout_s)
+        self.inner_producer = ProducerCore(self, CLIENT_INNER_PRODUCER_GROUP, ProducerSettings())
+        self._producers: dict[str, GroupMember] = {}
+        self._consumers: dict[str, ConsumerMember] = {}
+        self._heartbeat_lock = asyncio.Lock()
+        self._background: list[Periodic] = []
+        self._closed = False
+
+    # Life cycle.
+
+    async def start(self) -> None:
+        """Begin the background work; without effect when it has begun. Raises ClientClosedError after ``close``."""
+        if self._closed:
+            raise ClientClosedError("the client is closed")
+        if self._background:
+            return
+        every = self.settings
+        self._background = [
+            Periodic("route refresh", self._refresh_routes, first_s=every.route_refresh_interval_s,
+                     every_s=every.route_refresh_interval_s),
+            Periodic(HEARTBEAT, self._heartbeat_round, first_s=every.heartbeat_interval_s,
+                     every_s=every.heartbeat_interval_s),
+            Periodic("offset commit", self._persist_offsets, first_s=min(FIRST_PERSIST_S, every.offset_commit_interval_s),
+                     every_s=every.offset_commit_interval_s),
+        ]  # fmt: skip
+        handlers = {
+            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_members_changed,
+            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._on_reset_offset,
+            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._on_get_status,
+            RequestCode.GET_CONSUMER_RUNNING_INFO: self._on_get_running_info,
+            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._on_consume_directly,
+        }
+        for code, handler in handlers.items():
+            self.remoting.register_handler(code, handler)
+        for work in self._background:
+            work.start()
+
+    async def close(self) -> None:
+        """Close what is still open, consumers first, then the connections."""
+        if self._closed:
+            return
+        for member in [*self._consumers.values(), *self._producers.values()]:
+            await member.close()
+        self._closed = True
+        for work in self._background:
+            await work.stop()
+        await self.remoting.close()
+
+    # Members.
+
+    def add_producer(self, producer: GroupMember) -> None:
+        if producer.group in self._producers:
+            raise ClientError(
+                f"The producer group[{producer.group}] has been created before, specify another name please."
+            )
+        self._producers[producer.group] = producer
+
+    async def remove_producer(self, producer: GroupMember) -> None:
+        if self._producers.pop(producer.group, None) is not None:
+            await self._unregister(producer_group=producer.group)
+
+    def add_consumer(self, consumer: ConsumerMember) -> None:
+        if consumer.group in self._consumers:
+            raise ClientError(
+                f"The consumer group[{consumer.group}] has been created before, specify another name please."
+            )
+        self._consumers[consumer.group] = consumer
+
+    async def remove_consumer(self, consumer: ConsumerMember) -> None:
+        if self._consumers.pop(consumer.group, None) is not None:
+            await self._unregister(consumer_group=consumer.group)
+
+    async def _unregister(self, *, producer_group: str | None = None, consumer_group: str | None = None) -> None:
+        async def tell(address: str) -> None:
+            try:
+                await self.api.unregister(address, producer_group, consumer_group)
+            except MQError as error:
+                logger.warning("unregister failed address=%s: %s", address, error)
+
+        await asyncio.gather(*(tell(address) for address in set(self.routes.addresses(with_slaves=True))))
+
+    # Addresses.
+
+    async def master_address(self, queue: MessageQueue) -> str:
+        """Return the address of the master of *queue*; its route is asked for once more when that is unknown."""
+        address = self.routes.master_address(queue.broker_name)
+        if address is None:
+            await self.routes.refresh(queue.topic)
+            address = self.routes.master_address(queue.broker_name)
+        if address is None:
+            raise BrokerNotFoundError(queue.broker_name)
+        return address
+
+    async def any_address(self, queue: MessageQueue) -> str:
+        """Return the master's address, or a slave's."""
+        address = self.routes.any_address(queue.broker_name)
+        if address is None:
+            await self.routes.refresh(queue.topic)
+            address = self.routes.any_address(queue.broker_name)
+        if address is None:
+            raise BrokerNotFoundError(queue.broker_name)
+        return address
+
+    async def pull_address(self, queue: MessageQueue, broker_id: int) -> tuple[str, bool]:
+        """Return where to pull *queue* from, if possible the broker with *broker_id*, and whether that is a slave."""
+        found = self.routes.subscribe_address(queue.broker_name, broker_id)
+        if found is None:
+            await self.routes.refresh(queue.topic)
+            found = self.routes.subscribe_address(queue.broker_name, broker_id)
+        if found is None:
+            raise BrokerNotFoundError(queue.broker_name)
+        return found
+
+    async def consumer_ids(self, topic: str, group: str) -> list[str] | None:
+        """Ask a broker of *topic* for the members of *group*; None when nobody can tell."""
+        address = self.routes.random_broker_address(topic)
+        if address is None:
+            await self.routes.refresh(topic)
+            address = self.routes.random_broker_address(topic)
+        if address is None:
+            return None
+        try:
+            return await self.api.consumer_ids(address, group)
+        except MQError as error:
+            logger.warning("members unknown group=%s address=%s: %s", group, address, error)
+            return None
+
+    async def _ask_route(self, topic: str) -> TopicRouteData:
+        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "accept_standard_json_only": True})
+        answer = await self.name_servers.invoke(command, self.settings.call_timeout_s)
+        if answer.code != ResponseCode.SUCCESS:
+            raise BrokerError(answer.code, answer.remark or "", self.name_servers.chosen)
+        return TopicRouteData.decode(answer.body)
+
+    # Background work.
+
+    async def heartbeat(self) -> None:
+        """Tell every known broker who is here. Slaves need to know of consumers only. Failures are logged."""
+        if not self._producers and not self._consumers:
+            return
+        async with self._heartbeat_lock:
+            heartbeat = HeartbeatData(
+                self.client_id,
+                [ProducerData(group) for group in (*self._producers, CLIENT_INNER_PRODUCER_GROUP)],
+                [consumer.heartbeat_data() for consumer in self._consumers.values()],
+            )
+            addresses = set(self.routes.addresses(with_slaves=bool(self._consumers)))
+            await asyncio.gather(*(self._heartbeat_one(address, heartbeat) for address in addresses))
+
+    def heartbeat_soon(self) -> None:
+        """Let the next heart-beat come now. Many callers at once make one."""
+        for work in self._background:
+            if work.name == HEARTBEAT:
+                work.wake()
+
+    async def _heartbeat_one(self, address: str, heartbeat: HeartbeatData) -> None:
+        try:
+            self.broker_versions[address] = await self.api.heartbeat(address, heartbeat)
+        except MQError as error:
+            logger.warning("heartbeat failed address=%s: %s", address, error)
+
+    async def _heartbeat_round(self) -> None:
+        self.routes.forget_unused_brokers()
+        await self.heartbeat()
+
+    async def _refresh_routes(self) -> None:
+        subscribed = {topic for consumer in self._consumers.values() for topic in consumer.topics()}
+        for topic in {*self.routes.topics, *subscribed}:
+            try:
+                await self.routes.refresh(topic)
+            except MQError as error:
+                logger.warning("route not refreshed topic=%s: %s", topic, error)
+
+    async def _persist_offsets(self) -> None:
+        for consumer in list(self._consumers.values()):
+            await consumer.persist_offsets()
+
+    # Requests of brokers.
+
+    async def _on_members_changed(self, connection: Connection, command: RemotingCommand) -> None:
+        for consumer in self._consumers.values():
+            consumer.rebalance_soon()
+
+    async def _on_reset_offset(self, connection: Connection, command: RemotingCommand) -> None:
+        consumer = self._consumers.get((command.ext_fields or {}).get("group", ""))
+        if consumer is not None:
+            await consumer.control.reset_offset(command)
+
+    async def _on_get_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        return await self._answer(command, "group", RemoteControl.status)
+
+    async def _on_get_running_info(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        return await self._answer(command, "consumerGroup", RemoteControl.running_info)
+
+    async def _on_consume_directly(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
+        return await self._answer(command, "consumerGroup", RemoteControl.consume_directly)
+
+    async def _answer(self, command: RemotingCommand, group_field: str, answer: ControlAnswer) -> RemotingCommand:
+        group = (command.ext_fields or {}).get(group_field, "")
+        consumer = self._consumers.get(group)
+        if consumer is None:
+            return command.reply(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
+        return await answer(consumer.control, command)

@@ -1,0 +1,214 @@
+"""What one consumer holds of one queue: messages pulled and not yet finished, in offset order.
+
+The offset to commit is always that of the first unfinished message, so nothing is skipped when the process dies: delivery
+is at least once. Used from one event loop; no method waits unless it is ``async``.
+Source: RocketMQ client/impl/consumer/ProcessQueue.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from itertools import islice
+from typing import Generic, Protocol, TypeVar
+
+from mqcore.protocol.message import MessageQueue
+
+LOCK_LIVE_MAX_S = 30.0
+"""A broker lock that was not renewed for this long is not relied upon. The broker itself keeps it for 60 s."""
+
+PULL_IDLE_MAX_S = 120.0
+"""A queue without a pull for this long has lost its pull loop and is taken anew."""
+
+NOTHING_TO_COMMIT = -1
+
+
+class Queued(Protocol):
+    """What a process queue needs to know of a message."""
+
+    @property
+    def queue_offset(self) -> int: ...
+
+    @property
+    def body_size(self) -> int: ...
+
+
+M = TypeVar("M", bound=Queued)
+
+
+class ProcessQueue(Generic[M]):
+    """The unfinished messages of *queue*."""
+
+    def __init__(self, queue: MessageQueue) -> None:
+        self.queue = queue
+        self.dropped = False
+        self.locked = False
+        self.consuming = False
+        self.try_unlock_times = 0
+        self.in_hand = 0
+        self.last_lock_s = self.last_pull_s = self.last_consume_s = time.time()
+        self.consume_lock = asyncio.Lock()
+        self._messages: dict[int, M] = {}
+        self._order: deque[int] = deque()  # offsets in order; finished ones go when they reach an end
+        self._taken: dict[int, M] = {}  # orderly: handed out and not yet committed
+        self._size = 0
+        self._offset_max = -1
+        self._changed: asyncio.Event = asyncio.Event()
+
+    # What is held.
+
+    @property
+    def count(self) -> int:
+        return len(self._messages) + len(self._taken)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the bodies held."""
+        return self._size
+
+    @property
+    def first_offset(self) -> int:
+        """Offset of the first message not handed out orderly, or -1."""
+        while self._order and self._order[0] not in self._messages:
+            self._order.popleft()
+        return self._order[0] if self._order else -1
+
+    @property
+    def last_offset(self) -> int:
+        while self._order and self._order[-1] not in self._messages:
+            self._order.pop()
+        return self._order[-1] if self._order else -1
+
+    @property
+    def span(self) -> int:
+        """How far the last unfinished message is from the first, in offsets: one stuck message makes it grow."""
+        return self.last_offset - self.first_offset
+
+    @property
+    def taken_offsets(self) -> list[int]:
+        return list(self._taken)
+
+    @property
+    def first_message(self) -> M | None:
+        first = self.first_offset
+        return self._messages[first] if first >= 0 else None
+
+    def lock_expired(self, now_s: float | None = None) -> bool:
+        return (time.time() if now_s is None else now_s) - self.last_lock_s > LOCK_LIVE_MAX_S
+
+    def pull_expired(self, now_s: float | None = None) -> bool:
+        return (time.time() if now_s is None else now_s) - self.last_pull_s > PULL_IDLE_MAX_S
+
+    # Coming and going.
+
+    def put(self, messages: Sequence[M]) -> bool:
+        """Add pulled *messages*; return whether somebody has to begin consuming (nobody was)."""
+        for message in messages:
+            offset = message.queue_offset
+            if offset in self._messages or offset in self._taken:
+                continue
+            self._messages[offset] = message
+            self._size += message.body_size
+            if self._order and offset < self._order[-1]:
+                self._order = deque(sorted((*self._order, offset)))
+            else:
+                self._order.append(offset)
+            self._offset_max = max(self._offset_max, offset)
+        if self._messages and not self.consuming:
+            self.consuming = True
+            return True
+        return False
+
+    def remove(self, messages: Sequence[M]) -> int:
+        """Take finished *messages* out and return the offset to commit: the first unfinished one, or one past the last.
+
+        NOTHING_TO_COMMIT when the queue held nothing before.
+        """
+        self.last_consume_s = time.time()
+        if not self._messages:
+            return NOTHING_TO_COMMIT
+        for message in messages:
+            if self._messages.pop(message.queue_offset, None) is not None:
+                self._size -= message.body_size
+        self._notify()
+        first = self.first_offset
+        return first if first >= 0 else self._offset_max + 1
+
+    def contains(self, message: M) -> bool:
+        return self._messages.get(message.queue_offset) is message
+
+    def clear(self) -> None:
+        self._messages.clear()
+        self._taken.clear()
+        self._order.clear()
+        self._size = 0
+        self._notify()
+
+    # Orderly: take some, then commit them or put them back.
+
+    def take(self, count_max: int) -> list[M]:
+        """Hand out the first messages, at most *count_max*; an empty list ends the consuming."""
+        self.last_consume_s = time.time()
+        taken: list[M] = []
+        while len(taken) < count_max and self.first_offset >= 0:
+            offset = self._order.popleft()
+            message = self._messages.pop(offset)
+            self._taken[offset] = message
+            taken.append(message)
+        if not taken:
+            self.consuming = False
+        return taken
+
+    def commit(self) -> int:
+        """Finish everything handed out and return the offset to commit, or NOTHING_TO_COMMIT."""
+        if not self._taken:
+            return NOTHING_TO_COMMIT
+        last = max(self._taken)
+        self._size -= sum(message.body_size for message in self._taken.values())
+        self._taken.clear()
+        self._notify()
+        return last + 1
+
+    def put_back(self, messages: Sequence[M]) -> None:
+        """Return messages handed out, to be handed out again, in order."""
+        for message in sorted(messages, key=lambda held: held.queue_offset, reverse=True):
+            if self._taken.pop(message.queue_offset, None) is not None:
+                self._messages[message.queue_offset] = message
+                self._order.appendleft(message.queue_offset)
+
+    def peek(self, count_max: int) -> list[M]:
+        """The first messages, without handing them out."""
+        if self.first_offset < 0:
+            return []
+        return list(islice((self._messages[offset] for offset in self._order if offset in self._messages), count_max))
+
+    # Waiting.
+
+    async def wait_change(self, timeout_s: float) -> None:
+        """Return when messages have been finished, or after *timeout_s*."""
+        self._changed.clear()
+        try:
+            async with asyncio.timeout(timeout_s):
+                await self._changed.wait()
+        except TimeoutError:
+            pass
+
+    async def wait_idle(self, timeout_s: float) -> None:
+        """Return when no handler has a message of this queue in hand, or after *timeout_s*."""
+        deadline = time.monotonic() + timeout_s
+        while self.in_hand and (left_s := deadline - time.monotonic()) > 0:
+            await self.wait_change(left_s)
+
+    def hand_out(self, count: int) -> None:
+        """Note that a handler works on *count* messages of this queue."""
+        self.in_hand += count
+
+    def hand_back(self, count: int) -> None:
+        self.in_hand -= count
+        if not self.in_hand:
+            self._notify()
+
+    def _notify(self) -> None:
+        self._changed.set()

@@ -1,0 +1,199 @@
+"""The loop that pulls one queue into a consumer, and what is made of an answer.
+
+Source: RocketMQ DefaultMQPushConsumerImpl.java, pullMessage; PullAPIWrapper.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from mqcore.client.broker_api import PullRequest, PullResponse
+from mqcore.client.consuming import ConsumeService
+from mqcore.client.membership import HeldQueue, Membership
+from mqcore.client.messages import ReceivedMessage
+from mqcore.client.subscription import wants_tag
+from mqcore.codes import MQVersion, ResponseCode
+from mqcore.errors import BrokerError, ClientError, MQError
+from mqcore.protocol import properties as names
+from mqcore.protocol.bodies import SubscriptionData
+from mqcore.protocol.heartbeat import is_tag_type
+from mqcore.protocol.message import MessageExt, MessageQueue
+from mqcore.protocol.message_decoder import decode_messages
+
+logger = logging.getLogger(__name__)
+
+FAILED_DELAY_S = 1.0
+FULL_DELAY_S = 0.05
+BROKER_FLOW_CONTROL_DELAY_S = 0.02
+PAUSED_DELAY_S = 1.0
+IDLE_WAIT_S = 10.0
+"""How long a queue whose offset was illegal waits for the handlers that still work on it."""
+
+MIB = 1024 * 1024
+
+Reset = Callable[[HeldQueue], Awaitable[None]]
+"""Forgets a queue whose offset was corrected, so that it is taken anew."""
+
+
+def decode_pulled(
+    body: bytes, queue: MessageQueue, subscription: SubscriptionData, min_offset: int, max_offset: int
+) -> list[MessageExt]:
+    """Return the messages of a pull that the subscription really wants, with the properties that a consumer adds."""
+    messages = [ext for ext in decode_messages(body) if wants_tag(subscription, ext.tags)]
+    for ext in messages:
+        ext.broker_name = queue.broker_name
+        ext.properties[names.PROPERTY_MIN_OFFSET] = str(min_offset)
+        ext.properties[names.PROPERTY_MAX_OFFSET] = str(max_offset)
+        if ext.properties.get(names.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
+            ext.transaction_id = ext.unique_id
+    return messages
+
+
+class PullLoop:
+    """Pulls *held* from *next_offset* on, until it is dropped. One task per queue runs one of these."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        service: ConsumeService,
+        held: HeldQueue,
+        next_offset: int,
+        *,
+        reset: Reset,
+    ) -> None:
+        self._membership = membership
+        self._service = service
+        self._held = held
+        self._next_offset = next_offset
+        self._reset = reset
+
+    async def run(self) -> None:
+        """Loop until the queue is dropped. A failure that nobody foresaw is logged here and the pull tried again."""
+        while not self._held.dropped:
+            try:
+                pause_s = await self._step()
+            except BrokerError as error:
+                pause_s = self._pause_after(error)
+            except MQError as error:
+                logger.warning("pull failed group=%s queue=%s: %s", self._membership.group, self._held.queue, error)
+                pause_s = FAILED_DELAY_S
+            except Exception:
+                logger.exception("pull failed group=%s queue=%s", self._membership.group, self._held.queue)
+                pause_s = FAILED_DELAY_S
+            if pause_s:
+                await asyncio.sleep(pause_s)
+
+    async def _step(self) -> float:
+        """Pull once, if the consumer has room; return how long to rest before the next pull, seconds."""
+        held = self._held
+        held.last_pull_s = time.time()
+        if self._membership.paused:
+            return PAUSED_DELAY_S
+        if self._is_full():
+            await held.wait_change(FULL_DELAY_S)
+            return 0.0
+        if self._membership.needs_broker_locks and not held.locked:
+            return FAILED_DELAY_S
+        subscription = self._membership.subscriptions.get(held.queue.topic)
+        if subscription is None:
+            return FAILED_DELAY_S
+        begin = time.perf_counter()
+        response = await self._pull(subscription)
+        if held.dropped:
+            return 0.0
+        return await self._take(response, subscription, (time.perf_counter() - begin) * 1000)
+
+    def _is_full(self) -> bool:
+        """Whether more would be too much: of messages, of bytes, or too far ahead of an unfinished one."""
+        held, settings = self._held, self._membership.settings
+        count_max, mib_max = self._membership.queue_thresholds()
+        if held.count > count_max or held.size // MIB > mib_max:
+            return True
+        return not settings.orderly and held.span > settings.max_span
+
+    async def _pull(self, subscription: SubscriptionData) -> PullResponse:
+        membership, queue, settings = self._membership, self._held.queue, self._membership.settings
+        address, is_slave = await membership.hub.pull_address(queue, membership.preferred_broker_id.get(queue, 0))
+        if not is_tag_type(subscription.expression_type):
+            check_sql_version(membership.hub.broker_versions.get(address, 0), address)
+        committed = membership.offsets.known(queue) or 0
+        request = PullRequest(
+            group=membership.group,
+            queue=queue,
+            offset=self._next_offset,
+            messages_max=settings.pull_batch_size,
+            sub_version=subscription.sub_version,
+            expression_type=subscription.expression_type,
+            subscription=subscription.sub_string if settings.send_expression_with_pull else None,
+            commit_offset=committed if committed > 0 and not membership.is_broadcasting and not is_slave else None,
+            hold_s=settings.hold_timeout_s,
+        )
+        return await membership.hub.api.pull(address, request, settings.pull_timeout_s)
+
+    async def _take(self, response: PullResponse, subscription: SubscriptionData, time_ms: float) -> float:
+        membership, held, queue = self._membership, self._held, self._held.queue
+        membership.preferred_broker_id[queue] = response.suggested_broker_id
+        if response.code == ResponseCode.PULL_OFFSET_MOVED:
+            await self._correct(response)
+            return 0.0
+        if response.code == ResponseCode.SUCCESS:
+            messages = self._received(response, subscription)
+            membership.statistics[queue.topic].add_pull(len(messages), time_ms)
+            self._next_offset = response.next_offset
+            if messages:
+                dispatch = held.put(messages)
+                self._service.submit(held, messages, dispatch)
+                return membership.settings.pull_interval_s
+        self._next_offset = response.next_offset
+        if not held.count:
+            membership.commit(held, response.next_offset)
+        return 0.0
+
+    def _received(self, response: PullResponse, subscription: SubscriptionData) -> list[ReceivedMessage]:
+        membership, held = self._membership, self._held
+        decoded = decode_pulled(response.body, held.queue, subscription, response.min_offset, response.max_offset)
+        settler = self._service.settler
+        return [
+            ReceivedMessage(ext, held.queue, topic=membership.topic_shown(ext), held=held, settler=settler)
+            for ext in decoded
+        ]
+
+    async def _correct(self, response: PullResponse) -> None:
+        """Go to the offset that the broker names, backwards too: what was asked for is not there.
+
+        RocketMQ waits ten seconds for handlers that still work on the queue; here they are waited for, as long at most.
+        """
+        held, membership = self._held, self._membership
+        logger.warning(
+            "offset is illegal, corrected group=%s queue=%s offset=%d corrected=%d min=%d max=%d",
+            membership.group,
+            held.queue,
+            self._next_offset,
+            response.next_offset,
+            response.min_offset,
+            response.max_offset,
+        )
+        held.dropped = True
+        await held.wait_idle(IDLE_WAIT_S)
+        membership.offsets.update(held.queue, response.next_offset, increase_only=False)
+        await membership.offsets.persist([held.queue], wait=True)
+        await self._reset(held)
+
+    def _pause_after(self, error: BrokerError) -> float:
+        if error.code == ResponseCode.FLOW_CONTROL:
+            return BROKER_FLOW_CONTROL_DELAY_S
+        if error.code in (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST):
+            self._membership.hub.heartbeat_soon()  # the broker has restarted, or has not heard of a change yet
+        logger.warning("pull refused group=%s queue=%s: %s", self._membership.group, self._held.queue, error)
+        return FAILED_DELAY_S
+
+
+def check_sql_version(broker_version: int, address: str) -> None:
+    """Raise ClientError when a broker is too old for SQL92, or has not answered a heart-beat yet."""
+    if broker_version < MQVersion.V4_1_0_SNAPSHOT:
+        raise ClientError(
+            f"The broker[{address}] does not upgrade to support for filter message by SQL92: version {broker_version}"
+        )

@@ -1,0 +1,204 @@
+"""Consuming without a handler: messages wait in a buffer until the application asks for them.
+
+Messages of one queue come in order. One that was handed out and not settled when the consumer closes is delivered
+again, to this group, as its offset was not committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import deque
+from collections.abc import Sequence
+from typing import Protocol
+
+from mqcore.client.consume_concurrently import RESUBMIT_DELAY_S, Finisher
+from mqcore.client.consuming import Outcome, TaskGroup
+from mqcore.client.errors import ClientStateError, Reject, Retry
+from mqcore.client.membership import HeldQueue, Membership
+from mqcore.client.messages import DEAD_LETTER, ReceivedMessage, Settler
+
+
+class Source(Protocol):
+    """Where an application that iterates gets its messages from."""
+
+    async def receive(self, count_max: int, timeout_s: float | None) -> list[ReceivedMessage]:
+        """Return up to *count_max* messages, waiting for the first; none when *timeout_s* passes or on closing."""
+
+    @property
+    def closed(self) -> bool: ...
+
+
+class Buffer:
+    """Messages ready for the application, in order of arrival, and those who wait for one."""
+
+    def __init__(self) -> None:
+        self._ready: deque[ReceivedMessage] = deque()
+        self._waiters: deque[asyncio.Future[None]] = deque()
+        self.closed = False
+
+    def put(self, messages: Sequence[ReceivedMessage]) -> None:
+        self._ready.extend(messages)
+        self._wake(len(messages))
+
+    async def take(self, count_max: int, timeout_s: float | None) -> list[ReceivedMessage]:
+        """Return up to *count_max* messages, waiting for the first; none when *timeout_s* passes or the buffer closes.
+
+        Messages of queues that were given up meanwhile are passed over.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = None if timeout_s is None else loop.time() + timeout_s
+        while True:
+            taken: list[ReceivedMessage] = []
+            while self._ready and len(taken) < count_max:
+                message = self._ready.popleft()
+                if message.held is None or not message.held.dropped:
+                    taken.append(message)
+            left_s = None if deadline_s is None else deadline_s - loop.time()
+            if taken or self.closed or (left_s is not None and left_s <= 0):
+                return taken
+            await self._wait(left_s)
+
+    def close(self) -> None:
+        self.closed = True
+        self._ready.clear()
+        self._wake(len(self._waiters))
+
+    async def _wait(self, timeout_s: float | None) -> None:
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await waiter
+        except TimeoutError:
+            pass
+        except asyncio.CancelledError:
+            if waiter not in self._waiters:
+                self._wake(1)  # it was woken in the same turn in which it gave up: another one can have the message
+            raise
+        finally:
+            if waiter in self._waiters:
+                self._waiters.remove(waiter)
+
+    def _wake(self, count: int) -> None:
+        while count > 0 and self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
+
+
+class StreamService:
+    """Concurrent consumption by iterating: as many messages may be in hand as the application takes."""
+
+    def __init__(self, membership: Membership) -> None:
+        self._membership = membership
+        self._buffer = Buffer()
+        self._finisher = Finisher(membership)
+        self._tasks = TaskGroup()
+        self.settler: Settler | None = self
+
+    @property
+    def closed(self) -> bool:
+        return self._buffer.closed
+
+    def start(self) -> None:
+        self._finisher.start()
+
+    def submit(self, held: HeldQueue, messages: Sequence[ReceivedMessage], dispatch: bool) -> None:
+        self._buffer.put(messages)
+
+    async def receive(self, count_max: int, timeout_s: float | None) -> list[ReceivedMessage]:
+        messages = await self._buffer.take(count_max, timeout_s)
+        now_s = time.time()
+        for message in messages:
+            message.consume_started_s = now_s
+            _held_of(message).hand_out(1)
+        return messages
+
+    async def consume_directly(self, message: ReceivedMessage) -> Outcome:
+        return no_handler()
+
+    async def close(self, timeout_s: float) -> None:
+        self._buffer.close()
+        await self._tasks.close(timeout_s)
+        await self._finisher.stop()
+
+    def ack(self, message: ReceivedMessage) -> None:
+        held = _held_of(message)
+        held.hand_back(1)
+        self._finisher.done(held, [message])
+        self._count(message, ok=1, failed=0)
+
+    def nack(self, message: ReceivedMessage, delay_level: int) -> None:
+        held = _held_of(message)
+        held.hand_back(1)
+        self._count(message, ok=0, failed=1)
+        if not held.dropped:
+            self._tasks.spawn(lambda: self._send_back(held, message, delay_level), "sending back")
+
+    def _count(self, message: ReceivedMessage, *, ok: int, failed: int) -> None:
+        time_ms = (time.time() - message.consume_started_s) * 1000
+        self._membership.statistics[message.topic].add_consumed(ok, failed, time_ms)
+
+    async def _send_back(self, held: HeldQueue, message: ReceivedMessage, delay_level: int) -> None:
+        if await self._finisher.failed(held, [message], delay_level):
+            asyncio.get_running_loop().call_later(RESUBMIT_DELAY_S, self._again, held, message)
+
+    def _again(self, held: HeldQueue, message: ReceivedMessage) -> None:
+        if not held.dropped and not self.closed:
+            message.settled = False
+            self._buffer.put([message])
+
+
+class Handoff:
+    """Iteration over an orderly consumer: a handler that gives its message to the buffer and waits until it is settled.
+
+    So the queue's lock, its order and its pauses are those of a handler, and ``concurrency`` says how many queues may
+    have a message in hand at once.
+    """
+
+    def __init__(self) -> None:
+        self._buffer = Buffer()
+        self._outcomes: dict[ReceivedMessage, asyncio.Future[None]] = {}
+
+    @property
+    def closed(self) -> bool:
+        return self._buffer.closed
+
+    async def receive(self, count_max: int, timeout_s: float | None) -> list[ReceivedMessage]:
+        return await self._buffer.take(count_max, timeout_s)
+
+    async def handle(self, message: ReceivedMessage) -> None:
+        """Be the handler of the orderly service."""
+        outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._outcomes[message] = outcome
+        message.settled = False
+        try:
+            self._buffer.put([message])
+            await outcome
+        finally:
+            del self._outcomes[message]
+
+    def ack(self, message: ReceivedMessage) -> None:
+        outcome = self._outcomes.get(message)
+        if outcome is not None and not outcome.done():
+            outcome.set_result(None)
+
+    def nack(self, message: ReceivedMessage, delay_level: int) -> None:
+        outcome = self._outcomes.get(message)
+        if outcome is not None and not outcome.done():
+            outcome.set_exception(Reject() if delay_level == DEAD_LETTER else Retry(delay_level))
+
+    def close(self) -> None:
+        self._buffer.close()
+
+
+def no_handler() -> Outcome:
+    """What a consumer without a handler answers when it is told to consume a certain message now."""
+    return Outcome(ClientStateError("this consumer iterates, it has no handler to call"))
+
+
+def _held_of(message: ReceivedMessage) -> HeldQueue:
+    assert message.held is not None  # a message without a queue has no settler, and never comes here
+    return message.held

@@ -1,0 +1,181 @@
+"""The rows of RocketMQ's BrokerConfig: identity, topics, pulls, registration, and thread pools that we do not have."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+
+from mqcore.config.defaults import advertised_address, black_list, host_name
+from mqcore.config.table import (
+    CLAMPED,
+    LIVE,
+    LONG,
+    SHOWN,
+    Computed,
+    Group,
+    Program,
+    Unit,
+    flag,
+    in_group,
+    number,
+    refusing,
+    text,
+    unused,
+)
+
+BOTH = (Program.BROKER, Program.NAMESRV)
+
+
+def _per_core(words: str, base: int, factor: int, most: int = 2**31 - 1) -> Computed:
+    return Computed(words, lambda _: min(base + factor * (os.cpu_count() or 1), most))
+
+
+IDENTITY = (
+    text("namesrvAddr", "", "name servers, host:port separated by ;", SHOWN, environment_variable="NAMESRV_ADDR"),
+    text("brokerIP1", advertised_address, "address that clients are told to connect to; stored in each message", SHOWN),
+    text("brokerIP2", advertised_address, "address that slaves are told to connect to"),
+    text("brokerName", host_name, "name of the broker; a master and its slaves share it", SHOWN),
+    text("brokerClusterName", "DefaultCluster", "name of the cluster", SHOWN),
+    number("brokerId", 0, "0 is the master, which a master role forces", SHOWN | LONG, minimum=-1),
+    number("brokerPermission", 6, "permission bits of the whole broker: 4 read, 2 write", LIVE, maximum=7),
+    text("regionId", "DefaultRegion", "region that answers to sends carry, for message trace"),
+    replace(
+        text("configBlackList", black_list, "keys that a remote update refuses, besides all that are not changeable"),
+        programs=BOTH,
+    ),
+)
+
+TOPICS_AND_GROUPS = (
+    number("defaultTopicQueueNums", 8, "queues of the topic TBW102 that new topics are copied from", LIVE, minimum=1),
+    flag("autoCreateTopicEnable", True, "create an unknown topic when a message is sent to it", LIVE | SHOWN),
+    flag("clusterTopicEnable", True, "the topic named like the cluster may be read and written"),
+    flag("brokerTopicEnable", True, "the topic named like the broker may be read and written"),
+    flag("autoCreateSubscriptionGroup", True, "create an unknown consumer group when it first shows up", LIVE | SHOWN),
+    text("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "topic of message traces", SHOWN),
+    flag("traceTopicEnable", False, "have the topic of message traces on this broker", SHOWN),
+    flag("traceOn", True, "tell clients in answers to sends that traces are wanted", LIVE),
+    flag("rejectTransactionMessage", False, "refuse half messages", LIVE | SHOWN),
+    flag("storeReplyMessageEnable", True, "store the replies of request-reply as messages too", LIVE),
+)
+
+SERVICE = (
+    number("flushConsumerOffsetInterval", 5_000, "pause between writings of consumer offsets", unit=Unit.MS, minimum=1),
+    flag("longPollingEnable", True, "hold a pull that finds nothing for as long as the client asks", LIVE),
+    number(
+        "shortPollingTimeMills", 1_000, "hold a pull that long when longPollingEnable is off", LIVE | LONG, unit=Unit.MS
+    ),
+    flag("notifyConsumerIdsChangedEnable", True, "tell the members of a group when one comes or goes", LIVE),
+    flag("slaveReadEnable", False, "send consumers that lag far behind to a slave", LIVE),
+    flag("transferMsgByHeap", True, "copy pulled messages into the answer instead of sending them from the file", LIVE),
+    flag("enableDetailStat", True, "count per queue as well as per topic and group"),
+    number("waitTimeMillsInSendQueue", 200, "a send that waited longer is answered busy", LIVE | LONG, unit=Unit.MS),
+    number("waitTimeMillsInPullQueue", 5_000, "a pull that waited longer is answered busy", LIVE | LONG, unit=Unit.MS),
+    number(
+        "waitTimeMillsInHeartbeatQueue",
+        31_000,
+        "a heart-beat that waited longer is answered busy",
+        LIVE | LONG,
+        unit=Unit.MS,
+    ),
+    number(
+        "waitTimeMillsInTransactionQueue",
+        3_000,
+        "an end of transaction that waited longer is answered busy",
+        LIVE | LONG,
+        unit=Unit.MS,
+    ),
+    number(
+        "startAcceptSendRequestTimeStamp",
+        0,
+        "refuse sends before this time, counted from 1970",
+        LIVE | LONG,
+        unit=Unit.MS,
+    ),
+)
+
+REGISTRATION = (
+    number("registerBrokerTimeoutMills", 6_000, "wait for all name servers", LIVE, unit=Unit.MS, minimum=1),
+    number(
+        "registerNameServerPeriod",
+        30_000,
+        "pause between registrations",
+        CLAMPED,
+        unit=Unit.MS,
+        minimum=10_000,
+        maximum=60_000,
+    ),
+    flag("forceRegister", True, "register each period even when no topic changed", LIVE),
+    flag("compressedRegister", False, "compress the body of a registration", LIVE),
+)
+
+SQL = "SQL filters are not built"
+CHECKS = "transaction checks are not built"
+POOL = "mqcore has one process per kind of work and no thread pools"
+QUEUE = "mqcore bounds its rings and buffers itself"
+
+UNUSED = (
+    replace(unused("rocketmqHome", "", "mqcore needs no home"), environment_variable="ROCKETMQ_HOME", programs=BOTH),
+    unused("brokerConfigPath", "", "the file is the one given with -c"),
+    unused("messageStorePlugIn", "", "names Java classes"),
+    unused("fetchNamesrvAddrByAddressServer", False, "name servers are given by namesrvAddr", SHOWN),
+    unused("rmqAddressServerDomain", "jmenv.tbsite.net", "name servers are given by namesrvAddr"),
+    unused("rmqAddressServerSubGroup", "nsaddr", "name servers are given by namesrvAddr"),
+    unused("sendMessageThreadPoolNums", _per_core("min(cores, 4)", 0, 1, 4), POOL),
+    unused("putMessageFutureThreadPoolNums", _per_core("min(cores, 4)", 0, 1, 4), POOL),
+    unused("pullMessageThreadPoolNums", _per_core("16 + 2 x cores", 16, 2), POOL),
+    unused("processReplyMessageThreadPoolNums", _per_core("16 + 2 x cores", 16, 2), POOL),
+    unused("queryMessageThreadPoolNums", _per_core("8 + cores", 8, 1), POOL),
+    unused("adminBrokerThreadPoolNums", 16, POOL),
+    unused("clientManageThreadPoolNums", 32, POOL),
+    unused("consumerManageThreadPoolNums", 32, POOL),
+    unused("heartbeatThreadPoolNums", _per_core("min(cores, 32)", 0, 1, 32), POOL),
+    unused(
+        "endTransactionThreadPoolNums",
+        Computed("max(8 + 2 x cores, 4 x send threads)", lambda _: max(8 + 2 * _cores(), 4 * min(_cores(), 4))),
+        POOL,
+    ),
+    unused("sendThreadPoolQueueCapacity", 10_000, QUEUE),
+    unused("putThreadPoolQueueCapacity", 10_000, QUEUE),
+    unused("pullThreadPoolQueueCapacity", 100_000, QUEUE),
+    unused("replyThreadPoolQueueCapacity", 10_000, QUEUE),
+    unused("queryThreadPoolQueueCapacity", 20_000, QUEUE),
+    unused("clientManagerThreadPoolQueueCapacity", 1_000_000, QUEUE),
+    unused("consumerManagerThreadPoolQueueCapacity", 1_000_000, QUEUE),
+    unused("heartbeatThreadPoolQueueCapacity", 50_000, QUEUE),
+    unused("endTransactionPoolQueueCapacity", 100_000, QUEUE),
+    unused("flushConsumerOffsetHistoryInterval", 60_000, "RocketMQ does not use it either"),
+    unused("filterServerNums", 0, "RocketMQ removed its filter servers"),
+    unused("highSpeedMode", False, "RocketMQ does not use it either"),
+    unused("commercialEnable", True, "billing counters"),
+    unused("commercialTimerCount", 1, "billing counters"),
+    unused("commercialTransCount", 1, "billing counters"),
+    unused("commercialBigCount", 1, "billing counters"),
+    unused("commercialBaseCount", 1, "billing counters"),
+    unused("maxDelayTime", 40, "RocketMQ does not use it either"),
+    unused("disableConsumeIfConsumerReadSlowly", False, "slow groups are shown, not switched off"),
+    unused("consumerFallbehindThreshold", 16 * 2**30, "slow groups are shown, not switched off"),
+    unused("brokerFastFailureEnable", True, "the waitTimeMillsIn... settings always hold"),
+    unused("enableCalcFilterBitMap", False, SQL),
+    unused("expectConsumerNumUseFilter", 32, SQL),
+    unused("maxErrorRateOfBloomFilter", 20, SQL),
+    unused("filterDataCleanTimeSpan", 24 * 3_600_000, SQL),
+    unused("filterSupportRetry", False, SQL),
+    unused("enablePropertyFilter", False, SQL),
+    unused("transactionTimeOut", 6_000, CHECKS, SHOWN),
+    unused("transactionCheckMax", 15, CHECKS, SHOWN),
+    unused("transactionCheckInterval", 60_000, CHECKS, SHOWN),
+    refusing(
+        unused("aclEnable", False, "access control is not built", SHOWN),
+        "true",
+        "mqcore has no access control, and would let everyone in where the file asks for a guard",
+    ),
+    unused("autoDeleteUnusedStats", False, "counters of a deleted topic or group always go"),
+    unused("isolateLogEnable", False, "logging goes where the logging configuration says"),
+)
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+ROWS = in_group(Group.BROKER, (*IDENTITY, *TOPICS_AND_GROUPS, *SERVICE, *REGISTRATION, *UNUSED), Program.BROKER)

@@ -1,0 +1,212 @@
+"""The typed values, one frozen dataclass per group of the table.
+
+The fields are written by hand so that type checkers see them; that they are the used rows of the table, no more and no
+less, in order and with the table's types, is checked on import.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+from mqcore.config.index import SETTINGS
+from mqcore.config.table import BrokerRole, FlushDiskType, Group, Setting
+from mqcore.config.texts import parse_affinity, parse_delay_levels, parse_hours
+
+
+@dataclass(frozen=True, slots=True)
+class BrokerSettings:
+    """The used settings of RocketMQ's BrokerConfig."""
+
+    namesrv_addr: str
+    broker_ip1: str
+    broker_ip2: str
+    broker_name: str
+    broker_cluster_name: str
+    broker_id: int
+    broker_permission: int
+    region_id: str
+    config_black_list: str
+    default_topic_queue_nums: int
+    auto_create_topic_enable: bool
+    cluster_topic_enable: bool
+    broker_topic_enable: bool
+    auto_create_subscription_group: bool
+    msg_trace_topic_name: str
+    trace_topic_enable: bool
+    trace_on: bool
+    reject_transaction_message: bool
+    store_reply_message_enable: bool
+    flush_consumer_offset_interval_ms: int
+    long_polling_enable: bool
+    short_polling_time_ms: int
+    notify_consumer_ids_changed_enable: bool
+    slave_read_enable: bool
+    transfer_msg_by_heap: bool
+    enable_detail_stat: bool
+    wait_time_in_send_queue_ms: int
+    wait_time_in_pull_queue_ms: int
+    wait_time_in_heartbeat_queue_ms: int
+    wait_time_in_transaction_queue_ms: int
+    start_accept_send_request_time_stamp_ms: int
+    register_broker_timeout_ms: int
+    register_name_server_period_ms: int
+    force_register: bool
+    compressed_register: bool
+
+
+@dataclass(frozen=True, slots=True)
+class StoreSettings:
+    """The used settings of RocketMQ's MessageStoreConfig, and the places that hang off the root directory."""
+
+    store_path_root_dir: str
+    store_path_commit_log: str
+    mapped_file_size_commit_log: int
+    mapped_file_size_consume_queue: int
+    warm_mapped_file_enable: bool
+    max_message_size: int
+    check_crc_on_recover: bool
+    flush_disk_type: FlushDiskType
+    flush_interval_commit_log_ms: int
+    flush_commit_log_timed: bool
+    flush_commit_log_least_pages: int
+    flush_commit_log_thorough_interval_ms: int
+    flush_interval_consume_queue_ms: int
+    flush_consume_queue_least_pages: int
+    flush_consume_queue_thorough_interval_ms: int
+    flush_least_pages_when_warm_mapped_file: int
+    flush_delay_offset_interval_ms: int
+    sync_flush_timeout_ms: int
+    os_page_cache_busy_time_out_ms: int
+    delete_when: str
+    file_reserved_time_hours: int
+    disk_max_used_space_ratio_percent: int
+    clean_file_forcibly_enable: bool
+    clean_resource_interval_ms: int
+    delete_commit_log_files_interval_ms: int
+    delete_consume_queue_files_interval_ms: int
+    max_transfer_bytes_on_message_in_memory: int
+    max_transfer_count_on_message_in_memory: int
+    max_transfer_bytes_on_message_in_disk: int
+    max_transfer_count_on_message_in_disk: int
+    access_message_in_memory_max_ratio_percent: int
+    message_delay_level: str
+    message_index_enable: bool
+    message_index_safe: bool
+    max_hash_slot_num: int
+    max_index_num: int
+    max_msgs_num_batch: int
+    default_query_max_num: int
+    broker_role: BrokerRole
+
+    @property
+    def delay_levels_ms(self) -> tuple[int, ...]:
+        """The delay of each level; entry 0 is level 1."""
+        return parse_delay_levels(self.message_delay_level)
+
+    @property
+    def delete_hours(self) -> frozenset[int]:
+        """The hours of the day, local time, at which old files go."""
+        return parse_hours(self.delete_when)
+
+    @property
+    def root_dir(self) -> Path:
+        return Path(self.store_path_root_dir)
+
+    @property
+    def commit_log_dir(self) -> Path:
+        return Path(self.store_path_commit_log)
+
+    @property
+    def consume_queue_dir(self) -> Path:
+        return self.root_dir / "consumequeue"
+
+    @property
+    def index_dir(self) -> Path:
+        return self.root_dir / "index"
+
+    @property
+    def config_dir(self) -> Path:
+        return self.root_dir / "config"
+
+    @property
+    def checkpoint_file(self) -> Path:
+        return self.root_dir / "checkpoint"
+
+    @property
+    def abort_file(self) -> Path:
+        return self.root_dir / "abort"
+
+    @property
+    def lock_file(self) -> Path:
+        return self.root_dir / "lock"
+
+
+@dataclass(frozen=True, slots=True)
+class ServerSettings:
+    """The used settings of RocketMQ's NettyServerConfig."""
+
+    listen_port: int
+    server_channel_max_idle_time_seconds: int
+    server_socket_backlog: int
+
+
+@dataclass(frozen=True, slots=True)
+class MqcoreSettings:
+    """The settings that RocketMQ does not have."""
+
+    bind_address: str
+    namesrv_listen_port: int
+    send_worker_nums: int
+    pull_worker_nums: int
+    worker_cpu_affinity: str
+    worker_restart_backoff_ms: int
+    worker_restart_backoff_max_ms: int
+    connection_write_buffer_bytes: int
+    frame_max_length: int
+
+    @property
+    def cpu_affinity(self) -> dict[str, frozenset[int]]:
+        """Worker kind to the processors that it may run on; a kind that is missing may run on any."""
+        return parse_affinity(self.worker_cpu_affinity)
+
+
+@dataclass(frozen=True, slots=True)
+class NamesrvSettings:
+    """The used settings of RocketMQ's NamesrvConfig."""
+
+    kv_config_path: str
+    config_store_path: str
+    order_message_enable: bool
+
+
+# Group to the attribute of Settings that holds it, and its class. NETTY_CLIENT has no used settings and no class.
+GROUPS: dict[Group, tuple[str, type[Any]]] = {
+    Group.BROKER: ("broker", BrokerSettings),
+    Group.STORE: ("store", StoreSettings),
+    Group.NETTY_SERVER: ("server", ServerSettings),
+    Group.MQCORE: ("mqcore", MqcoreSettings),
+    Group.NAMESRV: ("namesrv", NamesrvSettings),
+}
+
+USED_ROWS: dict[Group, tuple[Setting, ...]] = {
+    group: tuple(row for row in SETTINGS if row.used and row.group is group) for group in Group
+}
+
+
+def disagreements() -> list[str]:
+    """What the table and the dataclasses say differently about names, order and types; empty when they agree."""
+    found: list[str] = []
+    for group, rows in USED_ROWS.items():
+        wanted = [f"{row.name}: {row.annotation}" for row in rows]
+        written = [f"{field.name}: {field.type}" for field in fields(GROUPS[group][1])] if group in GROUPS else []
+        if wanted != written:
+            found.extend(f"{group}: only in the table: {line}" for line in wanted if line not in written)
+            found.extend(f"{group}: only in the dataclass: {line}" for line in written if line not in wanted)
+            if set(wanted) == set(written):
+                found.append(f"{group}: the order of the fields is not that of the rows")
+    return found
+
+
+assert not disagreements(), disagreements()

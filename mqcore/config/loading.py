@@ -1,0 +1,113 @@
+"""From files, command line and environment to ``Settings``."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqcore.config.index import SETTINGS, rows_of
+from mqcore.config.properties import decode_properties, read_entries
+from mqcore.config.rules import advise, settle
+from mqcore.config.settings import Settings, build, known_row, no_effect
+from mqcore.config.table import Computed, Context, Kind, Program, Setting, Value
+from mqcore.errors import ConfigError
+
+COMMAND_LINE = "command line"
+ENVIRONMENT = "environment"
+FILE_SIZE_MAX = 4 * 2**20  # bytes; a larger file is not a configuration
+
+
+@dataclass(frozen=True, slots=True)
+class Assignment:
+    """One setting that was given as text; *where* is for messages and for ``Settings.source``."""
+
+    row: Setting
+    text: str
+    where: str
+
+
+def load(
+    program: Program = Program.BROKER,
+    *,
+    files: Iterable[str | Path] = (),
+    overrides: Mapping[str, str] | None = None,
+    environment: Mapping[str, str] | None = None,
+) -> Settings:
+    """The settings of *program*: defaults, then *environment*, then *files* in order, then *overrides*.
+
+    Raises ConfigError for a file that cannot be read, a key that neither RocketMQ nor mqcore knows, and a value of the
+    wrong type, out of range or at odds with another. Keys that mqcore has no use for are taken with a warning.
+    """
+    environment = os.environ if environment is None else environment
+    warnings: list[str] = []
+    values: dict[str, Value] = {}
+    sources: dict[str, str] = {}
+    for assignment in _assignments(program, files, overrides or {}, environment, warnings):
+        row, text, where = assignment.row, assignment.text, assignment.where
+        if _leaves_default(row, text):
+            values.pop(row.key, None)
+            sources.pop(row.key, None)
+            continue
+        values[row.key] = row.parse(text, where, warnings)
+        sources[row.key] = where
+        if not row.used and not where.startswith(ENVIRONMENT):
+            warnings.append(no_effect(row, text, where))
+    values = with_defaults(values, program, environment)
+    warnings += settle(values, program, sources)
+    return build(program, values, sources, [*warnings, *advise(values, program, sources)])
+
+
+def _assignments(
+    program: Program,
+    files: Iterable[str | Path],
+    overrides: Mapping[str, str],
+    environment: Mapping[str, str],
+    warnings: list[str],
+) -> Iterator[Assignment]:
+    for row in rows_of(program):
+        if environment.get(row.environment_variable):
+            name = row.environment_variable
+            yield Assignment(row, environment[name], f"{ENVIRONMENT} {name}")
+    for file in files:
+        yield from _file_assignments(program, file, warnings)
+    for key, text in overrides.items():
+        yield Assignment(known_row(key, program, COMMAND_LINE), text, COMMAND_LINE)
+
+
+def _file_assignments(program: Program, file: str | Path, warnings: list[str]) -> Iterator[Assignment]:
+    seen: dict[str, str] = {}
+    for entry in read_entries(_read_text(file), str(file)):
+        where = f"{file}:{entry.first_line}"
+        row = known_row(entry.key, program, where)
+        if row.key in seen:
+            warnings.append(f"{entry.key}: given twice, at {seen[row.key]} and {where}; the later one counts")
+        seen[row.key] = where
+        yield Assignment(row, entry.value, where)
+
+
+def _read_text(file: str | Path) -> str:
+    try:
+        with Path(file).open("rb") as stream:
+            data = stream.read(FILE_SIZE_MAX + 1)
+    except OSError as error:
+        raise ConfigError(f"cannot read the configuration file: {error.strerror} ({file})") from error
+    if len(data) > FILE_SIZE_MAX:
+        raise ConfigError(f"cannot read the configuration file: more than {FILE_SIZE_MAX} bytes ({file})")
+    return decode_properties(data)
+
+
+def _leaves_default(row: Setting, text: str) -> bool:
+    """Whether the text is empty where the default is found on the machine, as in ``brokerIP1=`` of a template file."""
+    return row.kind is Kind.STR and isinstance(row.default, Computed) and not text.strip()
+
+
+def with_defaults(values: Mapping[str, Value], program: Program, environment: Mapping[str, str]) -> dict[str, Value]:
+    """*values* and the default of each used setting that has none; computed ones last, since they look at others."""
+    complete = dict(values)
+    missing = [row for row in SETTINGS if row.used and row.key not in values]
+    context = Context(complete, environment, program)
+    for row in sorted(missing, key=lambda row: isinstance(row.default, Computed)):
+        complete[row.key] = row.default_value(context)
+    return complete

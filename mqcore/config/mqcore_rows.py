@@ -1,0 +1,66 @@
+"""The rows that RocketMQ does not have: processes, the embedded name server, and bounds on memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mqcore.config.table import LIVE, Group, Program, Setting, Unit, in_group, number, text
+
+BOTH = (Program.BROKER, Program.NAMESRV)
+
+
+def _shared(row: Setting) -> Setting:
+    return replace(row, programs=BOTH)
+
+
+OWN = (
+    _shared(text("bindAddress", "0.0.0.0", "address that the ports are opened on")),
+    number(
+        "namesrvListenPort", 9876, "port of the name server inside the broker; 0 takes any free port", maximum=65_535
+    ),
+    number("sendWorkerNums", 1, "processes that accept connections and append messages", minimum=1, maximum=4),
+    number("pullWorkerNums", 1, "processes that serve pulls", minimum=1, maximum=4),
+    text(
+        "workerCpuAffinity",
+        "",
+        "processors that a kind of worker may run on: kind=list separated by ; as in send=0;pull=1,3-5",
+    ),
+    number(
+        "workerRestartBackoffMillis",
+        100,
+        "pause before a worker that died is started again; doubles each time",
+        LIVE,
+        unit=Unit.MS,
+        minimum=1,
+    ),
+    number(
+        "workerRestartBackoffMaxMillis",
+        10_000,
+        "longest pause before a worker is started again",
+        LIVE,
+        unit=Unit.MS,
+        minimum=1,
+    ),
+    _shared(
+        number(
+            "connectionWriteBufferBytes",
+            8 * 2**20,
+            "a connection with more bytes than this waiting to be read by its peer is closed",
+            unit=Unit.BYTES,
+            minimum=65_536,
+            maximum=2**30,
+        )
+    ),
+    _shared(
+        number(
+            "frameMaxLength",
+            16 * 2**20,
+            "largest frame taken from a peer; a longer one closes the connection",
+            unit=Unit.BYTES,
+            minimum=65_536,
+            maximum=2**30,
+        )
+    ),
+)
+
+ROWS = in_group(Group.MQCORE, OWN, Program.BROKER)

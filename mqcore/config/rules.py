@@ -1,0 +1,148 @@
+"""Rules that concern more than one setting, or the inside of a text. They run on every load and every update."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from mqcore.config.index import find
+from mqcore.config.store_rows import CQ_UNIT_SIZE
+from mqcore.config.table import BrokerRole, Program, Value
+from mqcore.config.texts import (
+    parse_addresses,
+    parse_affinity,
+    parse_delay_levels,
+    parse_directory,
+    parse_host,
+    parse_hours,
+    parse_name,
+    parse_topic,
+)
+from mqcore.errors import ConfigError
+
+HEADER_ALLOWANCE = (
+    128 * 1024
+)  # bytes of a send request that are not its body: JSON header with up to 32 KiB of properties
+
+PATHS = ("storePathRootDir", "storePathCommitLog", "kvConfigPath", "configStorePath")
+
+TEXT_FORMS: dict[str, Callable[[str], object]] = {
+    "bindAddress": parse_host,  # first, since addresses that were not given follow it
+    "namesrvAddr": parse_addresses,
+    "brokerIP1": parse_host,
+    "brokerIP2": parse_host,
+    "brokerName": parse_name,
+    "brokerClusterName": parse_name,
+    "msgTraceTopicName": parse_topic,
+    "storePathRootDir": parse_directory,
+    "storePathCommitLog": parse_directory,
+    "messageDelayLevel": parse_delay_levels,
+    "deleteWhen": parse_hours,
+    "workerCpuAffinity": parse_affinity,
+}
+
+
+def settle(values: dict[str, Value], program: Program, where: Mapping[str, str]) -> list[str]:
+    """Check *values* (by property; every used setting is there) and bend in place what RocketMQ bends.
+
+    Returns a warning for each value that was bent. *where* tells where a value came from; what is missing there is a
+    default. Raises ConfigError for the first value that cannot stand. Settled values are left as they are.
+    """
+    check_texts(values, program, where)
+    make_absolute(values)
+    check_port(values, program, where)
+    if program is not Program.BROKER:
+        return []
+    return [*check_role(values, where), *round_queue_file(values, where), *raise_backoff(values, where)]
+
+
+def advise(values: Mapping[str, Value], program: Program, where: Mapping[str, str]) -> list[str]:
+    """What is allowed and probably not meant, in sentences."""
+    if program is not Program.BROKER:
+        return []
+    return [*advise_on_frames(values), *advise_on_address(values, where)]
+
+
+def _refuse(name: str, values: Mapping[str, Value], where: Mapping[str, str], wanted: str) -> ConfigError:
+    row = find(name)
+    assert row is not None, name
+    return row.error(str(values[name]), where.get(name, "default"), wanted)
+
+
+def check_texts(values: Mapping[str, Value], program: Program, where: Mapping[str, str]) -> None:
+    for name, parse in TEXT_FORMS.items():
+        row = find(name)
+        assert row is not None, name
+        if program in row.programs:
+            try:
+                parse(str(values[name]))
+            except ValueError as error:
+                raise _refuse(name, values, where, str(error)) from None
+
+
+def make_absolute(values: dict[str, Value]) -> None:
+    """Paths must mean the same to every process, whatever directory it is in; a leading ~ is the home directory."""
+    for name in PATHS:
+        if values[name]:
+            values[name] = str(Path(str(values[name])).expanduser().absolute())
+
+
+def check_port(values: Mapping[str, Value], program: Program, where: Mapping[str, str]) -> None:
+    """The VIP port of a broker is two below the listen port, so that 1 and 2 leave no room for it."""
+    if program is Program.BROKER and values["listenPort"] in (1, 2):
+        raise _refuse("listenPort", values, where, "0 or a port from 3 on, since the VIP port is listenPort - 2")
+
+
+def check_role(values: dict[str, Value], where: Mapping[str, str]) -> list[str]:
+    """A master has broker id 0 whatever the file says; a slave has its own. Slaves and SYNC_MASTER are not built.
+
+    SYNC_MASTER promises a second copy of what is acknowledged, so obeying it half would break a promise.
+    """
+    role, broker_id = values["brokerRole"], int(values["brokerId"])
+    if role == BrokerRole.SLAVE:
+        if broker_id <= 0:
+            raise _refuse("brokerId", values, where, "an id above 0, since brokerRole is SLAVE")
+        raise _refuse("brokerRole", values, where, "ASYNC_MASTER: slaves are not built yet")
+    if role == BrokerRole.SYNC_MASTER:
+        raise _refuse("brokerRole", values, where, "ASYNC_MASTER: replicas are not built yet, and nothing would wait")
+    if broker_id == 0:
+        return []
+    values["brokerId"] = 0
+    return [f"brokerId: {broker_id} becomes 0, since brokerRole is {role} ({where.get('brokerId', 'default')})"]
+
+
+def round_queue_file(values: dict[str, Value], where: Mapping[str, str]) -> list[str]:
+    """Consume queue files hold whole units. RocketMQ rounds up in silence."""
+    name = "mappedFileSizeConsumeQueue"
+    size = int(values[name])
+    rounded = -(-size // CQ_UNIT_SIZE) * CQ_UNIT_SIZE
+    if rounded == size:
+        return []
+    values[name] = rounded
+    return [f"{name}: {size} becomes {rounded}, a multiple of {CQ_UNIT_SIZE} ({where.get(name, 'default')})"]
+
+
+def advise_on_frames(values: Mapping[str, Value]) -> list[str]:
+    body, frame = int(values["maxMessageSize"]), int(values["frameMaxLength"])
+    if body + HEADER_ALLOWANCE <= frame:
+        return []
+    return [f"maxMessageSize: a message of {body} bytes may not fit in a frame of frameMaxLength={frame}"]
+
+
+def advise_on_address(values: Mapping[str, Value], where: Mapping[str, str]) -> list[str]:
+    """An address that was found by itself may be one that nobody else can reach; a chosen one is believed."""
+    if "brokerIP1" in where or values["brokerIP1"] == values["bindAddress"]:
+        return []
+    from mqcore.config.addresses import bridge_warning  # only a broker without brokerIP1 needs it
+
+    warning = bridge_warning(str(values["brokerIP1"]))
+    return [f"brokerIP1: {warning}"] if warning else []
+
+
+def raise_backoff(values: dict[str, Value], where: Mapping[str, str]) -> list[str]:
+    name = "workerRestartBackoffMaxMillis"
+    least, most = int(values["workerRestartBackoffMillis"]), int(values[name])
+    if least <= most:
+        return []
+    values[name] = least
+    return [f"{name}: {most} becomes {least}, the first pause ({where.get(name, 'default')})"]

@@ -1,0 +1,197 @@
+"""``Settings``: all values of one program, where they came from, and what may become of them while it runs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from mqcore.config.groups import (
+    GROUPS,
+    USED_ROWS,
+    BrokerSettings,
+    MqcoreSettings,
+    NamesrvSettings,
+    ServerSettings,
+    StoreSettings,
+)
+from mqcore.config.index import find, nearest_spelling, preferred_spelling, rows_of
+from mqcore.config.properties import format_properties
+from mqcore.config.rules import advise, settle
+from mqcore.config.table import Context, Mark, Program, Setting, Value, format_value
+from mqcore.config.texts import Address, host_and_port, parse_addresses
+from mqcore.errors import ConfigError
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything that a broker or a name server was told, and where it was told so.
+
+    *unused* has the keys that were given though mqcore has no use for them; *sources* has where each value that is not
+    a default came from. Both are by property name. Groups that *program* does not know hold their defaults.
+    """
+
+    program: Program
+    broker: BrokerSettings
+    store: StoreSettings
+    server: ServerSettings
+    mqcore: MqcoreSettings
+    namesrv: NamesrvSettings
+    unused: Mapping[str, Value]
+    sources: Mapping[str, str]
+    warnings: tuple[str, ...] = field(default=(), compare=False)
+
+    # What several settings mean together.
+
+    @property
+    def namesrv_addresses(self) -> tuple[Address, ...]:
+        return parse_addresses(self.broker.namesrv_addr)
+
+    @property
+    def fast_listen_port(self) -> int:
+        """The VIP port, two below the listen port; 0 (any free port) when that is 0."""
+        return max(self.server.listen_port - 2, 0)
+
+    @property
+    def ha_listen_port(self) -> int:
+        """The port for slaves, one above the listen port; 0 (any free port) when that is 0."""
+        return self.server.listen_port + 1 if self.server.listen_port else 0
+
+    @property
+    def broker_address(self) -> str:
+        """What the broker registers, and what clients connect to."""
+        return host_and_port(self.broker.broker_ip1, self.server.listen_port)
+
+    @property
+    def ha_address(self) -> str:
+        """What the broker registers for its slaves."""
+        return host_and_port(self.broker.broker_ip2, self.ha_listen_port)
+
+    def with_name_server(self, address: str) -> Settings:
+        """The same settings with *address* as the one name server: that of the broker itself."""
+        return replace(
+            self,
+            broker=replace(self.broker, namesrv_addr=address),
+            sources={**self.sources, "namesrvAddr": "the embedded name server"},
+        )
+
+    # By property name.
+
+    def source(self, name: str) -> str:
+        """Where the value of the property *name* came from: "broker.conf:12", "command line", "default" and so on."""
+        return self.sources.get(preferred_spelling(name), "default")
+
+    def used_values(self) -> dict[str, Value]:
+        """The value of each used setting, by property name."""
+        return {
+            row.key: getattr(getattr(self, attribute), row.name)
+            for group, (attribute, _) in GROUPS.items()
+            for row in USED_ROWS[group]
+        }
+
+    def values(self) -> Iterator[tuple[Setting, Value]]:
+        """The rows that *program* knows with their values, defaults included; 5.x keys only if they were given."""
+        known = self.used_values()
+        context = Context(known, {}, self.program)
+        for row in rows_of(self.program):
+            if row.used:
+                yield row, known[row.key]
+            elif row.key in self.unused:
+                yield row, self.unused[row.key]
+            elif row.since == "4.9":
+                yield row, row.default_value(context)
+
+    def as_properties(self, important_only: bool = False) -> str:
+        """``key=value`` lines, loadable again. A setting without a value is left out, as RocketMQ leaves out null."""
+        return format_properties(
+            {
+                row.key: format_value(value)
+                for row, value in self.values()
+                if value != "" and (not important_only or Mark.SHOWN in row.marks)
+            }
+        )
+
+    # Changes while the program runs.
+
+    def unchangeable_among(self, keys: Iterable[str]) -> tuple[str, ...]:
+        """Those of *keys* that a remote update must refuse: known, but not changeable or on the black list.
+
+        Unknown keys are not among them; ``update`` refuses those with an error of its own.
+        """
+        black_list = {preferred_spelling(key.strip()) for key in self.broker.config_black_list.split(";")}
+        return tuple(
+            key for key in keys if (row := find(key)) is not None and (not row.changeable or row.key in black_list)
+        )
+
+    def update(self, changes: Mapping[str, str], where: str = "update") -> Settings:
+        """Settings with all of *changes* (property or alias to text) made; ``warnings`` has those of this update only.
+
+        Only settings marked changeable may change, and paths, addresses and identities never are. Numbers and
+        switches that mqcore has no use for are taken with a warning. Raises ConfigError if any change is wrong.
+        """
+        for key in self.unchangeable_among(changes):
+            raise ConfigError(f"{key}: cannot be changed while the {self.program} runs ({where})")
+        values = self.used_values() | dict(self.unused)
+        sources = dict(self.sources)
+        warnings: list[str] = []
+        for key, text in changes.items():
+            row = known_row(key, self.program, where)
+            values[row.key] = row.parse(text, where, warnings)
+            sources[row.key] = where
+            if not row.used:
+                warnings.append(no_effect(row, text, where))
+        warnings += settle(values, self.program, sources)
+        before = advise(self.used_values(), self.program, self.sources)
+        warnings += [advice for advice in advise(values, self.program, sources) if advice not in before]
+        return build(self.program, values, sources, warnings)
+
+    # Between processes.
+
+    def to_json(self) -> str:
+        """Text that ``from_json`` in another process turns into the same settings; warnings are not carried."""
+        values = self.used_values() | dict(self.unused)
+        return json.dumps({"program": self.program, "values": values, "sources": dict(self.sources)})
+
+    @staticmethod
+    def from_json(text: str) -> Settings:
+        """Settings from the text of ``to_json``. Raises ConfigError for any other text."""
+        try:
+            loaded = json.loads(text)
+            program, sources = Program(loaded["program"]), dict(loaded["sources"])
+            values = {
+                name: known_row(name, program, "json", any_program=True).parse(format_value(value), "json", [])
+                for name, value in loaded["values"].items()
+            }
+            return build(program, values, sources)
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"settings in JSON: got {error!r}, wanted the text of Settings.to_json") from error
+
+
+def build(
+    program: Program, values: Mapping[str, Value], sources: Mapping[str, str], warnings: Iterable[str] = ()
+) -> Settings:
+    """Settings from settled *values* by property: all used ones, and those unused ones that were given."""
+    groups: dict[str, Any] = {
+        attribute: kind(**{row.name: values[row.key] for row in USED_ROWS[group]})
+        for group, (attribute, kind) in GROUPS.items()
+    }
+    unused = {name: value for name, value in values.items() if (row := find(name)) is not None and not row.used}
+    return Settings(program=program, unused=unused, sources=dict(sources), warnings=tuple(warnings), **groups)
+
+
+def known_row(key: str, program: Program, where: str, *, any_program: bool = False) -> Setting:
+    """The row for *key*, or ConfigError with the nearest known spelling."""
+    row = find(key)
+    if row is not None and (any_program or program in row.programs):
+        return row
+    if row is not None:
+        raise ConfigError(f"{key}: not a setting of the {program} but of the {row.programs[0]} ({where})")
+    nearest = nearest_spelling(key, program)
+    hint = f", did you mean {nearest}?" if nearest else ""
+    raise ConfigError(f"{key}: unknown setting of the {program}{hint} ({where})")
+
+
+def no_effect(row: Setting, text: str, where: str) -> str:
+    """The warning for a key that is taken without being used."""
+    return f"{row.key}={text.strip()} has no effect: {row.effect} ({where})"

@@ -1,0 +1,177 @@
+"""The rows of RocketMQ's MessageStoreConfig: files, flushing, retention, reading, index and roles."""
+
+from __future__ import annotations
+
+from mqcore.config.defaults import commit_log, ha_listen_port, store_root
+from mqcore.config.table import (
+    ANY_TEXT,
+    CLAMPED,
+    INT_MAX,
+    LIVE,
+    LONG,
+    SHOWN,
+    BrokerRole,
+    FlushDiskType,
+    Group,
+    Program,
+    Unit,
+    choice,
+    fixed,
+    flag,
+    in_group,
+    number,
+    refusing,
+    text,
+    unused,
+)
+
+CQ_UNIT_SIZE = 20  # bytes of a consume queue unit; sizes of consume queue files are multiples of it
+DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+FILES = (
+    text("storePathRootDir", store_root, "root of the store", SHOWN),
+    text("storePathCommitLog", commit_log, "directory of the commit log; one, not a list", SHOWN),
+    number(
+        "mappedFileSizeCommitLog mapedFileSizeCommitLog",
+        2**30,
+        "size of a commit log file; must match the files on disk",
+        unit=Unit.BYTES,
+        minimum=4096,
+    ),
+    number(
+        "mappedFileSizeConsumeQueue mapedFileSizeConsumeQueue",
+        300_000 * CQ_UNIT_SIZE,
+        "size of a consume queue file, rounded up to a multiple of 20; must match the files on disk",
+        unit=Unit.BYTES,
+        minimum=CQ_UNIT_SIZE,
+        maximum=INT_MAX // CQ_UNIT_SIZE * CQ_UNIT_SIZE,
+    ),
+    flag("warmMapedFileEnable warmMappedFileEnable", False, "touch every page of a new commit log file before use"),
+    number("maxMessageSize", 4 * 2**20, "largest message body", LIVE, unit=Unit.BYTES, minimum=1),
+    flag("checkCRCOnRecover", True, "check the CRC of message bodies during recovery"),
+)
+
+FLUSHING = (
+    choice("flushDiskType", FlushDiskType.ASYNC_FLUSH, "SYNC_FLUSH acknowledges only what is on disk", SHOWN),
+    number("flushIntervalCommitLog", 500, "pause between flushes", LIVE | SHOWN, unit=Unit.MS, minimum=1),
+    flag("flushCommitLogTimed", True, "keep to the pause even when messages arrive", LIVE | SHOWN),
+    number("flushCommitLogLeastPages", 4, "a flush waits for this many dirty pages", LIVE, unit=Unit.PAGES),
+    number("flushCommitLogThoroughInterval", 10_000, "a flush this late takes any number of pages", LIVE, unit=Unit.MS),
+    number("flushIntervalConsumeQueue", 1_000, "pause between flushes", LIVE, unit=Unit.MS, minimum=1),
+    number("flushConsumeQueueLeastPages", 2, "a flush waits for this many dirty pages", LIVE, unit=Unit.PAGES),
+    number(
+        "flushConsumeQueueThoroughInterval", 60_000, "a flush this late takes any number of pages", LIVE, unit=Unit.MS
+    ),
+    number("flushLeastPagesWhenWarmMapedFile", 4096, "warming syncs after this many pages", unit=Unit.PAGES, minimum=1),
+    number(
+        "flushDelayOffsetInterval", 10_000, "pause between writings of delay offsets", LONG, unit=Unit.MS, minimum=1
+    ),
+    number(
+        "syncFlushTimeout", 5_000, "a send that waits longer for the disk is told so", LIVE, unit=Unit.MS, minimum=1
+    ),
+    number("osPageCacheBusyTimeOutMills", 1_000, "an append this slow makes sends busy", LIVE | LONG, unit=Unit.MS),
+)
+
+RETENTION = (
+    text("deleteWhen", "04", "hours of the day at which old files go, separated by ;", LIVE | SHOWN),
+    number("fileReservedTime", 72, "age at which a file is old", LIVE | SHOWN, unit=Unit.HOURS),
+    number(
+        "diskMaxUsedSpaceRatio",
+        75,
+        "a disk fuller than this loses old files at once",
+        LIVE | CLAMPED,
+        unit=Unit.PERCENT,
+        minimum=10,
+        maximum=95,
+    ),
+    flag("cleanFileForciblyEnable", True, "a disk about to be full loses files that are not old too", LIVE | SHOWN),
+    number("cleanResourceInterval", 10_000, "pause between looks for old files", LIVE, unit=Unit.MS, minimum=1),
+    number("deleteCommitLogFilesInterval", 100, "pause between two deletions", LIVE, unit=Unit.MS),
+    number("deleteConsumeQueueFilesInterval", 100, "pause between two deletions", LIVE, unit=Unit.MS),
+)
+
+READING = (
+    number("maxTransferBytesOnMessageInMemory", 262_144, "bytes of one pull", LIVE | SHOWN, unit=Unit.BYTES),
+    number("maxTransferCountOnMessageInMemory", 32, "messages of one pull", LIVE | SHOWN),
+    number("maxTransferBytesOnMessageInDisk", 65_536, "bytes of one pull from disk", LIVE | SHOWN, unit=Unit.BYTES),
+    number("maxTransferCountOnMessageInDisk", 8, "messages of one pull from disk", LIVE | SHOWN),
+    number(
+        "accessMessageInMemoryMaxRatio",
+        40,
+        "share of the machine's memory that the newest messages are thought to be in",
+        LIVE | SHOWN,
+        unit=Unit.PERCENT,
+        maximum=100,
+    ),
+    text("messageDelayLevel", DELAY_LEVELS, "delay of each level, from level 1; units s, m, h, d"),
+)
+
+INDEX = (
+    flag("messageIndexEnable", True, "keep the index by message key", SHOWN),
+    flag("messageIndexSafe", False, "recovery after a crash begins early enough to complete the index too", SHOWN),
+    number("maxHashSlotNum", 5_000_000, "hash slots of an index file; must match the files on disk", minimum=1),
+    number("maxIndexNum", 20_000_000, "entries of an index file; must match the files on disk", minimum=2),
+    number("maxMsgsNumBatch", 64, "messages that one query by key finds at most", LIVE, minimum=1),
+    number("defaultQueryMaxNum", 32, "messages that a query finds when it does not say how many", LIVE, minimum=1),
+)
+
+ROLES = (choice("brokerRole", BrokerRole.ASYNC_MASTER, "only ASYNC_MASTER for now; replicas are not built", SHOWN),)
+
+DLEDGER = "DLedger is not built"
+POOL = "mqcore appends to the mapped file, or in groups with SYNC_FLUSH"
+HA = "replicas are not built"
+EXT = "consume queue extensions are not written"
+LMQ = "light queues are not built"
+DELIVERY = "delayed messages are delivered in order"
+
+UNUSED = (
+    unused("storePathDLedgerCommitLog", "", DLEDGER, SHOWN),
+    refusing(
+        unused("readOnlyCommitLogStorePaths", "", "the commit log lives in one directory"),
+        ANY_TEXT,
+        "mqcore reads one commit log directory, so that messages in the others would be missing",
+    ),
+    unused("enableConsumeQueueExt", False, EXT),
+    unused("mappedFileSizeConsumeQueueExt", 48 * 2**20, EXT),
+    unused("bitMapLengthConsumeQueueExt", 64, EXT),
+    unused("commitIntervalCommitLog", 200, POOL, SHOWN),
+    unused("commitCommitLogLeastPages", 4, POOL),
+    unused("commitCommitLogThoroughInterval", 200, POOL),
+    unused("transientStorePoolEnable", False, POOL, SHOWN),
+    unused("transientStorePoolSize", 5, POOL),
+    unused("fastFailIfNoBufferInStorePool", False, POOL),
+    unused("useReentrantLockWhenPutMessage", True, "the put lock is shared between processes"),
+    unused("destroyMapedFileIntervalForcibly", 120_000, "a file in use is unmapped when its last reader lets go"),
+    unused("redeleteHangedFileInterval", 120_000, "a file in use is unmapped when its last reader lets go"),
+    unused("putMsgIndexHightWater", 600_000, "RocketMQ does not use it either"),
+    fixed(unused("haListenPort", ha_listen_port, "always listenPort + 1, in RocketMQ too")),
+    unused("haSendHeartbeatInterval", 5_000, HA),
+    unused("haHousekeepingInterval", 20_000, HA),
+    unused("haTransferBatchSize", 32_768, HA),
+    unused("haMasterAddress", "", HA, SHOWN),
+    unused("haSlaveFallbehindMax", 256 * 2**20, HA),
+    unused("slaveTimeout", 3_000, HA),
+    unused("offsetCheckInSlave", False, HA),
+    unused("debugLockEnable", False, "dumps the threads of a JVM"),
+    unused("duplicationEnable", False, "RocketMQ keeps it off"),
+    unused("diskFallRecorded", True, "always recorded"),
+    refusing(
+        unused("enableDLegerCommitLog", False, DLEDGER),
+        "true",
+        "mqcore has no DLedger, and one copy is not what the file asks for",
+    ),
+    unused("dLegerGroup", "", DLEDGER),
+    unused("dLegerPeers", "", DLEDGER),
+    unused("dLegerSelfId", "", DLEDGER),
+    unused("preferredLeaderId", "", DLEDGER),
+    unused("isEnableBatchPush enableBatchPush", False, DLEDGER),
+    unused("enableScheduleMessageStats", True, "always counted"),
+    unused("enableScheduleAsyncDeliver", False, DELIVERY),
+    unused("scheduleAsyncDeliverMaxPendingLimit", 2_000, DELIVERY),
+    unused("scheduleAsyncDeliverMaxResendNum2Blocked", 3, DELIVERY),
+    unused("enableLmq", False, LMQ),
+    unused("enableMultiDispatch", False, LMQ),
+    unused("maxLmqConsumeQueueNum", 20_000, LMQ),
+)
+
+ROWS = in_group(Group.STORE, (*FILES, *FLUSHING, *RETENTION, *READING, *INDEX, *ROLES, *UNUSED), Program.BROKER)

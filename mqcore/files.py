@@ -1,0 +1,174 @@
+"""The door to the file system for Python code: everything that must be durable or never half there goes through it.
+
+Tests stand in this door to count, delay or fail the calls. RocketMQ's names are kept for small tables: ``X.tmp`` while
+writing, ``X.bak`` with the content before the last change. A failed sync is final for its file: the kernel may already
+have dropped the pages, and a later success proves nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+from pathlib import Path
+from typing import Final
+
+TEMPORARY_SUFFIX: Final = ".tmp"
+BACKUP_SUFFIX: Final = ".bak"
+ZERO_STEP_SIZE: Final = 1 << 20
+
+
+def write_atomically(path: str | Path, data: bytes, keep_backup: bool = True) -> None:
+    """Replace the content of *path* by *data*, durably; the directory must exist.
+
+    Order: temporary file, its sync, the backup of the old content, rename, sync of the directory. Blocks for the syncs.
+    Two writers of one path must not run at the same time. Raises OSError, and then *path* has its old content or, if
+    only the last sync failed, perhaps the new one.
+    """
+    target = Path(path)
+    temporary = target.with_name(target.name + TEMPORARY_SUFFIX)
+    _write_synced(temporary, data)
+    if keep_backup and target.exists():
+        _write_synced(target.with_name(target.name + BACKUP_SUFFIX), target.read_bytes())
+    temporary.replace(target)
+    # The new name is not durable before its directory is.
+    sync_directory(target.parent)
+
+
+def read_with_backup(path: str | Path) -> bytes:
+    """Return the content of *path*, or that of its backup if *path* is missing or empty; empty if there is neither."""
+    target = Path(path)
+    return _read(target) or _read(target.with_name(target.name + BACKUP_SUFFIX))
+
+
+def sync_directory(directory: str | Path) -> None:
+    """Make the names in *directory* durable; raises OSError."""
+    sync_file(directory)
+
+
+def sync_file(path: str | Path) -> None:
+    """Make the content and length of *path* durable, however they were written; raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def make_directory(path: str | Path) -> None:
+    """Make the directory *path* and those above it, durably; one that is there is left alone."""
+    target = Path(path)
+    if target.is_dir():
+        return
+    make_directory(target.parent)
+    with contextlib.suppress(FileExistsError):
+        target.mkdir()
+    sync_directory(target.parent)
+
+
+def make_sized_file(path: str | Path, size: int, reserve: int = 0, head: bytes = b"") -> None:
+    """Make *path* with *size* bytes, zeros behind *head*, durably, so that it is never seen with another length.
+
+    Disk blocks are reserved for the first *reserve* bytes: a full disk is an OSError here and not a SIGBUS later.
+    Raises FileExistsError if *path* is there.
+    """
+    target = Path(path)
+    # Beside the directory: a broker that lists it must not meet a file of another length.
+    making = target.parent.with_name(target.parent.name + ".making")
+    descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    try:
+        os.ftruncate(descriptor, size)
+        _reserve(descriptor, 0, reserve)
+        os.pwrite(descriptor, head, 0)
+        os.fsync(descriptor)
+        os.link(making, target)
+    finally:
+        os.close(descriptor)
+        making.unlink()
+    sync_directory(target.parent)
+
+
+def reserve_blocks(path: str | Path, position: int, size: int) -> None:
+    """Reserve disk blocks for *size* bytes from *position*, which lie within the file; OSError on a full disk."""
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        _reserve(descriptor, position, size)
+    finally:
+        os.close(descriptor)
+
+
+def zero_from(path: str | Path, position: int) -> int:
+    """Make every byte of *path* from *position* to its end zero, durably; returns how many bytes had to be written.
+
+    The first bytes go first: whatever ended at *position* stays ended there should the process die in between. Holes
+    and what reads as zero already are left alone. The length does not change.
+    """
+    written = 0
+    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        while (position := _next_data(descriptor, position)) >= 0:
+            data = os.pread(descriptor, ZERO_STEP_SIZE, position)
+            if data.count(0) != len(data):
+                written += os.pwrite(descriptor, bytes(len(data)), position)
+            position += len(data)
+        if written:
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return written
+
+
+def _next_data(descriptor: int, position: int) -> int:
+    """Return where the next bytes that are no hole start, from *position* on; -1 if there are none."""
+    try:
+        return os.lseek(descriptor, position, os.SEEK_DATA)
+    except OSError as error:
+        if error.errno != errno.ENXIO:
+            raise
+        return -1
+
+
+def delete_file(path: str | Path) -> None:
+    """Remove the name *path*, durably; mappings of the file stay valid. One that is gone is success."""
+    target = Path(path)
+    target.unlink(missing_ok=True)
+    sync_directory(target.parent)
+
+
+def delete_empty_directory(path: str | Path) -> bool:
+    """Remove the directory *path*, durably; False if something is in it."""
+    target = Path(path)
+    try:
+        target.rmdir()
+    except FileNotFoundError:
+        return True
+    except OSError as error:
+        if error.errno != errno.ENOTEMPTY:
+            raise
+        return False
+    sync_directory(target.parent)
+    return True
+
+
+def _reserve(descriptor: int, position: int, size: int) -> None:
+    if size <= 0:
+        return
+    try:
+        os.posix_fallocate(descriptor, position, size)
+    except OSError as error:
+        if error.errno not in (errno.EOPNOTSUPP, errno.EINVAL):  # a file system without reservation
+            raise
+
+
+def _write_synced(path: Path, data: bytes) -> None:
+    with path.open("wb") as stream:
+        stream.write(data)
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

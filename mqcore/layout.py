@@ -1,0 +1,721 @@
+"""Every fixed layout, on disk, on the wire and in shared memory, as tables.
+
+From one table come ``layout.struct`` for Python, ``layout.dtype`` for NumPy scans, the offsets in ``_fast/layout.pxd``,
+the C structs in ``_fast/include/shared_layout.h``, the page LAYOUT.md and test parameters.
+``python -m mqcore.layout --check`` fails when a generated file is stale; ``--write`` makes them anew.
+
+On disk and on the wire integers are big-endian and signed, as in Java. In shared memory they are of the machine.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    import numpy as np
+
+WIDTHS = {"b": 1, "h": 2, "i": 4, "q": 8}
+C_TYPES = {"b": "int8_t", "h": "int16_t", "i": "int32_t", "q": "int64_t"}
+CACHE_LINE = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One member of a layout: *code* is the struct code (b=1, h=2, i=4, q=8 bytes), or ``Ns`` for N raw bytes."""
+
+    name: str
+    code: str
+    doc: str
+
+    @property
+    def size(self) -> int:
+        return int(self.code[:-1]) if self.code.endswith("s") else WIDTHS[self.code]
+
+    @property
+    def c_declaration(self) -> str:
+        return f"uint8_t {self.name}[{self.size}]" if self.code.endswith("s") else f"{C_TYPES[self.code]} {self.name}"
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A run of fields without padding. *size* is stated by hand on purpose: two witnesses, checked on import."""
+
+    name: str
+    size: int
+    source: str
+    fields: tuple[Field, ...]
+    place: Literal["disk", "wire", "shared"] = "disk"
+    doc: str = ""
+    offsets: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        at = 0
+        offsets: dict[str, int] = {}
+        for member in self.fields:
+            if member.name in offsets:
+                raise ValueError(f"layout {self.name}: field {member.name} stands twice")
+            if self.place == "shared" and not member.code.endswith("s") and at % member.size != 0:
+                raise ValueError(f"layout {self.name}: field {member.name} at {at} is not aligned to {member.size}")
+            offsets[member.name] = at
+            at += member.size
+        if at != self.size:
+            raise ValueError(f"layout {self.name}: fields add up to {at} bytes, stated size is {self.size}")
+        object.__setattr__(self, "offsets", offsets)
+
+    @property
+    def byte_order(self) -> str:
+        return "=" if self.place == "shared" else ">"
+
+    @cached_property
+    def struct(self) -> struct.Struct:
+        return struct.Struct(self.byte_order + "".join(member.code for member in self.fields))
+
+    @cached_property
+    def dtype(self) -> np.dtype[Any]:
+        import numpy  # workers that never scan with NumPy do not pay for its import
+
+        order = "<" if self.place == "shared" and sys.byteorder == "little" else ">"
+        return numpy.dtype(
+            [
+                (m.name, f"V{m.size}") if m.code.endswith("s") else (m.name, f"{order}i{m.size}")
+                for m in self.fields
+            ]
+        )
+
+
+# ---------------------------------------------------------------------------------------------------------------
+# On disk
+# ---------------------------------------------------------------------------------------------------------------
+
+MESSAGE_MAGIC_V1 = 0xDAA320A7 - (1 << 32)
+MESSAGE_MAGIC_V2 = 0xDAA320AB - (1 << 32)
+BLANK_MAGIC = 0xCBD43194 - (1 << 32)
+FILE_END_MIN_BLANK_SIZE = 8
+PRE_FILL_SIZE = 0x7FFFFFFF
+
+RECORD_HEAD = Layout(
+    "record_head",
+    size=48,
+    source="store/CommitLog.java, MessageDecoder.java",
+    doc="The part of a commit log record before the first host; a host is 4 or 16 address bytes and a 4-byte port. "
+    "Then follow: born host, RECORD_STORE_TIME, store host, RECORD_MIDDLE, body (i32 length), topic (i8), properties (i16).",
+    fields=(
+        Field("total_size", "i", "the whole record, bytes, this field included"),
+        Field("magic", "i", "0xDAA320A7 a record; 0xCBD43194 filler to the end of the file"),
+        Field("body_crc", "i", "CRC-32 of the stored body & 0x7FFFFFFF; 0 for an empty body"),
+        Field("queue_id", "i", "the queue of the topic"),
+        Field("flag", "i", "the application's flag, not interpreted"),
+        Field("queue_offset", "q", "place in the queue, units; 0 for prepared and rollback messages"),
+        Field("physical_offset", "q", "where this record starts in the commit log, bytes"),
+        Field("sys_flag", "i", "bits: see SysFlag"),
+        Field("born_timestamp", "q", "the producer's clock, ms"),
+    ),
+)
+RECORD_STORE_TIME = Layout(
+    "record_store_time",
+    size=8,
+    source="store/CommitLog.java",
+    doc="Follows the born host.",
+    fields=(Field("store_timestamp", "q", "the broker's clock under the put lock, ms"),),
+)
+RECORD_MIDDLE = Layout(
+    "record_middle",
+    size=12,
+    source="store/CommitLog.java",
+    doc="Follows the store host.",
+    fields=(
+        Field("reconsume_times", "i", "how often the message was sent back"),
+        Field("prepared_transaction_offset", "q", "physical offset of the half message, else 0"),
+    ),
+)
+BLANK_RECORD = Layout(
+    "blank_record",
+    size=8,
+    source="store/CommitLog.java",
+    doc="The filler at the end of a commit log file; what follows it is undefined.",
+    fields=(
+        Field("total_size", "i", "bytes from here to the end of the file"),
+        Field("magic", "i", "0xCBD43194"),
+    ),
+)
+CONSUME_QUEUE_UNIT = Layout(
+    "cq_unit",
+    size=20,
+    source="store/ConsumeQueue.java",
+    fields=(
+        Field("physical_offset", "q", "where the record starts in the commit log, bytes"),
+        Field("record_size", "i", "the whole record, bytes; 0x7FFFFFFF marks pre-fill"),
+        Field("tags_code", "q", "Java hashCode of the tag, sign-extended; for delayed messages the delivery time, ms"),
+    ),
+)
+CONSUME_QUEUE_FILE_UNITS = 300_000
+
+INDEX_HEADER = Layout(
+    "index_header",
+    size=40,
+    source="store/index/IndexHeader.java",
+    fields=(
+        Field("begin_timestamp", "q", "store time of the first entry, ms"),
+        Field("end_timestamp", "q", "store time of the last entry, ms"),
+        Field("begin_physical_offset", "q", "record of the first entry, bytes"),
+        Field("end_physical_offset", "q", "record of the last entry, bytes"),
+        Field("used_slot_count", "i", "hash slots in use"),
+        Field("index_count", "i", "number of the next entry; starts at 1"),
+    ),
+)
+INDEX_SLOT = Layout(
+    "index_slot",
+    size=4,
+    source="store/index/IndexFile.java",
+    fields=(Field("newest_entry", "i", "number of the newest entry of this slot, 0 = empty"),),
+)
+INDEX_ENTRY = Layout(
+    "index_entry",
+    size=20,
+    source="store/index/IndexFile.java",
+    fields=(
+        Field("key_hash", "i", "absolute value of the Java hash of topic#key"),
+        Field("physical_offset", "q", "the record, bytes"),
+        Field("seconds_since_begin", "i", "store time minus the file's begin timestamp, whole seconds"),
+        Field("previous_entry", "i", "number of the previous entry of the same slot, 0 = end"),
+    ),
+)
+CHECKPOINT = Layout(
+    "checkpoint",
+    size=24,
+    source="store/StoreCheckpoint.java",
+    doc="The first bytes of a file of 4096.",
+    fields=(
+        Field("physic_timestamp", "q", "store time of the newest message flushed in the commit log, ms"),
+        Field("logics_timestamp", "q", "store time of the newest message flushed in the consume queues, ms"),
+        Field("index_timestamp", "q", "end timestamp of the last full index file flushed, ms"),
+    ),
+)
+CHECKPOINT_FILE_SIZE = 4096
+
+if RECORD_HEAD.size + RECORD_STORE_TIME.size + RECORD_MIDDLE.size + 2 * 8 + 4 + 1 + 2 != 91:
+    raise ValueError("a record without body, topic and properties has 91 bytes with IPv4 hosts")
+
+# ---------------------------------------------------------------------------------------------------------------
+# On the wire
+# ---------------------------------------------------------------------------------------------------------------
+
+FRAME_HEAD = Layout(
+    "frame_head",
+    size=8,
+    place="wire",
+    source="remoting/protocol/RemotingCommand.java",
+    fields=(
+        Field("length", "i", "bytes that follow this field"),
+        Field("header_mark", "i", "top byte: serialize type; low 24 bits: header length"),
+    ),
+)
+BINARY_HEADER = Layout(
+    "binary_header",
+    size=13,
+    place="wire",
+    source="remoting/protocol/RocketMQSerializable.java",
+    doc="The fixed start of a ROCKETMQ header; then the remark (i32 length) and the extFields (i32 total length).",
+    fields=(
+        Field("code", "h", "request or response code"),
+        Field("language", "b", "LanguageCode"),
+        Field("version", "h", "MQVersion ordinal"),
+        Field("opaque", "i", "request id"),
+        Field("flag", "i", "bit 0 response, bit 1 one-way"),
+    ),
+)
+BATCH_MEMBER_HEAD = Layout(
+    "batch_member_head",
+    size=20,
+    place="wire",
+    source="common/message/MessageDecoder.java",
+    doc="Starts each member of a SEND_BATCH_MESSAGE body; then body, properties (i16 length).",
+    fields=(
+        Field("total_size", "i", "the member, bytes, this field included"),
+        Field("magic", "i", "0, not checked"),
+        Field("body_crc", "i", "0, not checked"),
+        Field("flag", "i", "the application's flag"),
+        Field("body_size", "i", "bytes"),
+    ),
+)
+FRAME_LENGTH_MAX = 16 * 1024 * 1024 - 4
+HEADER_LENGTH_MAX = (1 << 24) - 1
+
+# ---------------------------------------------------------------------------------------------------------------
+# In shared memory (native byte order; who writes what: workers/SHARING.md)
+# ---------------------------------------------------------------------------------------------------------------
+
+SHARED_MAGIC = 0x4D51434F52450001
+
+
+def line(*members: Field) -> tuple[Field, ...]:
+    """*members* and a pad up to the next cache line, so that two writers never share one."""
+    used = sum(member.size for member in members)
+    pad = -used % CACHE_LINE
+    return members if pad == 0 else (*members, Field(f"pad_{members[0].name}", f"{pad}s", "to the next cache line"))
+
+
+STORE_BOARD = Layout(
+    "store_board",
+    size=18 * CACHE_LINE,
+    place="shared",
+    source="mqcore",
+    doc="One row: watermarks, locks, flags and totals of the store.",
+    fields=(
+        *line(
+            Field("magic", "q", "SHARED_MAGIC, written last when the segment is ready"),
+            Field("boot_timestamp", "q", "when the broker process made the segment, ms"),
+            Field("commit_log_file_size", "q", "bytes"),
+            Field("store_host_port", "i", "the broker's port"),
+            Field("store_host_size", "i", "4 or 16 address bytes"),
+            Field("store_host", "16s", "the broker's address bytes"),
+        ),
+        *line(
+            Field("wrote_offset", "q", "end of the last complete record, bytes"),
+            Field("wrote_timestamp", "q", "its store time, ms"),
+        ),
+        *line(
+            Field("flushed_offset", "q", "everything before it survives a power cut, bytes"),
+            Field("flushed_timestamp", "q", "store time of the newest record known to be flushed, ms"),
+        ),
+        *line(
+            Field("dispatched_offset", "q", "everything before it is in consume queues and index, bytes"),
+            Field("dispatched_timestamp", "q", "store time of the newest dispatched record, ms"),
+            Field("index_timestamp", "q", "end timestamp of the last full index file, ms"),
+        ),
+        *line(Field("min_offset", "q", "start of the oldest commit log file that is kept, bytes")),
+        *line(
+            Field("prepared_end", "q", "files exist, with all blocks reserved, up to here, bytes"),
+            Field("warmed_end", "q", "pages are in memory up to here, bytes"),
+        ),
+        *line(Field("config_epoch", "q", "grows when the answer of a pull check may have changed")),
+        *line(
+            Field("store_flags", "q", "bits: see StoreFlag"),
+            Field("error_number", "i", "errno of the failure that made the store read-only"),
+            Field("error_where", "i", "WorkerKind that met it"),
+            Field("error_offset", "q", "physical offset where it was met, bytes"),
+        ),
+        *line(Field("waiting_pulls", "q", "pulls that are held, over all queues")),
+        *line(Field("locked_since", "q", "when the put lock was taken, ms; 0 when free")),
+        *line(Field("put_lock", "64s", "pthread mutex, robust and process-shared: guards appends")),
+        *line(Field("board_lock", "64s", "pthread mutex, robust and process-shared: guards new rows")),
+        *line(
+            Field("intent_end", "q", "an append is under way and will publish this wrote_offset; 0 = none"),
+            Field("intent_next_offset", "q", "the queue's next_offset once it is published"),
+            Field("intent_queue_row", "i", "the queue it belongs to"),
+            Field("intent_topic_row", "i", "the topic it belongs to"),
+            Field("intent_count", "q", "how many messages"),
+            Field("intent_size", "q", "how many bytes"),
+        ),
+        *line(
+            Field("put_times", "q", "messages appended since start"),
+            Field("put_bytes", "q", "bytes appended since start"),
+            Field("put_failed", "q", "appends refused since start"),
+            Field("put_lock_ms_max", "q", "longest time the put lock was held, ms"),
+        ),
+        *line(
+            Field("topic_rows", "i", "rows in use"),
+            Field("queue_rows", "i", "rows in use"),
+            Field("group_rows", "i", "rows in use"),
+            Field("offset_rows", "i", "rows in use"),
+        ),
+        *line(
+            Field("get_times", "q", "messages handed to consumers since start"),
+            Field("get_bytes", "q", "bytes handed to consumers since start"),
+            Field("get_found", "q", "pulls that found messages"),
+            Field("get_missed", "q", "pulls that found nothing"),
+        ),
+        *line(
+            Field("put_repairs", "q", "put locks taken over from a dead owner"),
+            Field("file_rolls", "q", "commit log files begun since start"),
+        ),
+        *line(
+            Field("delete_orders", "q", "how often an administrator asked for expired files to be deleted"),
+            Field("clean_queues_orders", "q", "how often one asked for dead consume queues to be removed"),
+        ),
+    ),
+)
+TOPIC_ROW = Layout(
+    "topic_row",
+    size=3 * CACHE_LINE,
+    place="shared",
+    source="mqcore",
+    doc="A row belongs to its topic for the life of the segment.",
+    fields=(
+        Field("config", "q", "one word: see TopicWord"),
+        Field("put_nums", "q", "messages appended since start"),
+        Field("put_bytes", "q", "bytes appended since start"),
+        Field("name_size", "i", "bytes"),
+        Field("spare", "i", "0"),
+        Field("name", "128s", "UTF-8; never changes once published"),
+        Field("pad", "32s", "to the next cache line"),
+    ),
+)
+QUEUE_ROW = Layout(
+    "queue_row",
+    size=2 * CACHE_LINE,
+    place="shared",
+    source="mqcore",
+    doc="First line: the put lock's holder. Second line: the reput worker, but for what is said.",
+    fields=(
+        *line(
+            Field("topic_row", "i", "the topic"),
+            Field("queue_id", "i", "the queue's number"),
+            Field("next_offset", "q", "queue offset of the next message"),
+        ),
+        *line(
+            Field("max_offset", "q", "consume queue units readable, as an absolute queue offset"),
+            Field("min_offset", "q", "oldest queue offset that is kept"),
+            Field("max_physical", "q", "end of the newest record in the consume queue, bytes"),
+            Field("flushed_units", "q", "units known to be on disk; the flush worker writes it"),
+            Field("waiters", "q", "pulls held for this queue; the pull workers write it"),
+        ),
+    ),
+)
+GROUP_ROW = Layout(
+    "group_row",
+    size=5 * CACHE_LINE,
+    place="shared",
+    source="mqcore",
+    fields=(
+        Field("name_size", "i", "bytes"),
+        Field("spare", "i", "0"),
+        Field("name", "256s", "UTF-8; never changes once published"),
+        Field("pad", "56s", "to the next cache line"),
+    ),
+)
+OFFSET_ROW = Layout(
+    "offset_row",
+    size=CACHE_LINE,
+    place="shared",
+    source="mqcore",
+    doc="One per (group, topic, queue). committed: the last store wins, as in RocketMQ's table.",
+    fields=(
+        Field("group_row", "i", "the group"),
+        Field("queue_row", "i", "the queue"),
+        Field("committed", "q", "next queue offset to consume; -1 = none"),
+        Field("get_nums", "q", "messages handed out since start"),
+        Field("get_bytes", "q", "bytes handed out since start"),
+        Field("get_timestamp", "q", "when messages were last handed out, ms"),
+        Field("behind_bytes", "q", "commit log bytes behind at the last pull"),
+        Field("pulls", "q", "pulls answered since start"),
+        Field("spare", "q", "0"),
+    ),
+)
+WORKER_ROW = Layout(
+    "worker_row",
+    size=4 * CACHE_LINE,
+    place="shared",
+    source="mqcore",
+    doc="The broker process writes the first line, the worker the rest; sleeping is read by whoever may wake it.",
+    fields=(
+        *line(
+            Field("kind", "i", "WorkerKind"),
+            Field("number", "i", "from 0 within its kind"),
+            Field("pid", "q", "0 = not running"),
+            Field("generation", "q", "how often it was started"),
+            Field("command", "q", "WorkerCommand"),
+        ),
+        *line(Field("sleeping", "q", "1 = wants a wake through its eventfd")),
+        *line(
+            Field("state", "q", "WorkerState"),
+            Field("heartbeat", "q", "last turn of its loop, ms"),
+            Field("turns", "q", "turns of its loop since start"),
+            Field("wakes", "q", "wakes it sent since start"),
+            Field("units", "q", "what it exists for, done since start: frames, pulls, records, syncs"),
+            Field("bytes", "q", "bytes it handled since start"),
+            Field("refused", "q", "requests it refused since start"),
+            Field("backlog", "q", "work it knows of and has not done"),
+        ),
+        *line(
+            Field("connections", "q", "open connections"),
+            Field("accepted", "q", "connections accepted since start"),
+            Field("parked", "q", "answers or pulls that wait"),
+            Field("head_wait_ms", "q", "how long the oldest of them waits, ms"),
+            Field("buffered", "q", "bytes in connection buffers"),
+            Field("protocol_errors", "q", "connections closed for bad frames"),
+            Field("slow_readers", "q", "connections closed for not reading"),
+            Field("spare", "q", "0"),
+        ),
+    ),
+)
+RING_HEAD = Layout(
+    "ring_head",
+    size=3 * CACHE_LINE,
+    place="shared",
+    source="mqcore",
+    doc="One producer, one consumer. Entries start on 8 bytes; an entry never wraps.",
+    fields=(
+        *line(Field("capacity", "q", "bytes of data, a power of two")),
+        *line(
+            Field("tail", "q", "bytes produced since start; the producer writes it"),
+            Field("refused", "q", "entries that did not fit; the producer writes it"),
+        ),
+        *line(Field("head", "q", "bytes consumed since start; the consumer writes it")),
+    ),
+)
+RING_ENTRY = Layout(
+    "ring_entry",
+    size=8,
+    place="shared",
+    source="mqcore",
+    fields=(
+        Field("size", "i", "bytes of payload; -1 = skip to the start of the ring"),
+        Field("kind", "i", "what the payload is"),
+    ),
+)
+PULL_REQUEST = Layout(
+    "pull_request",
+    size=96,
+    place="shared",
+    source="mqcore",
+    doc="Send worker to pull worker. Behind it: topic, group, subscription, expression type.",
+    fields=(
+        Field("connection_id", "q", "names the connection for the life of the broker"),
+        Field("queue_offset", "q", "wanted"),
+        Field("commit_offset", "q", "to be stored when COMMIT_OFFSET is set"),
+        Field("suspend_timeout_ms", "q", "how long the client lets the pull be held"),
+        Field("sub_version", "q", "the client's subscription version"),
+        Field("ticket", "i", "the send worker's slot for this pull"),
+        Field("opaque", "i", "request id"),
+        Field("serialize_type", "i", "of the request"),
+        Field("code", "i", "PULL_MESSAGE or LITE_PULL_MESSAGE"),
+        Field("queue_id", "i", "queue"),
+        Field("sys_flag", "i", "PullSysFlag"),
+        Field("max_msg_nums", "i", "at most so many messages"),
+        Field("version", "i", "of the client"),
+        Field("topic_size", "i", "bytes"),
+        Field("group_size", "i", "bytes"),
+        Field("subscription_size", "i", "bytes; -1 = absent"),
+        Field("expression_type_size", "i", "bytes; -1 = absent"),
+        Field("spare", "q", "0"),
+    ),
+)
+PULL_REPLY = Layout(
+    "pull_reply",
+    size=72,
+    place="shared",
+    source="mqcore",
+    doc="Pull worker to send worker. Behind it: range_count PULL_RANGEs.",
+    fields=(
+        Field("connection_id", "q", "from the request"),
+        Field("next_begin_offset", "q", "where to pull next"),
+        Field("min_offset", "q", "of the queue"),
+        Field("max_offset", "q", "of the queue"),
+        Field("suggest_broker_id", "q", "where to pull next"),
+        Field("ticket", "i", "from the request"),
+        Field("code", "i", "ResponseCode"),
+        Field("status", "i", "GetStatus: its name is the remark"),
+        Field("range_count", "i", "ranges that follow"),
+        Field("total_size", "i", "bytes over all ranges"),
+        Field("was_held", "i", "1 = answered after a hold, in the server's own header type"),
+        Field("message_count", "i", "messages over all ranges"),
+        Field("refused", "i", "1 = the broker process answered the client itself; only free the ticket"),
+    ),
+)
+PULL_RANGE = Layout(
+    "pull_range",
+    size=16,
+    place="shared",
+    source="mqcore",
+    fields=(
+        Field("physical_offset", "q", "start in the commit log"),
+        Field("size", "q", "bytes"),
+    ),
+)
+RESOLVE = Layout(
+    "resolve",
+    size=8,
+    place="shared",
+    source="mqcore",
+    doc="Pull worker to broker process, over the link: may this pull be served, and how? Behind it: the PULL_REQUEST.",
+    fields=(Field("resolve_id", "q", "comes back in the binding"),),
+)
+BINDING = Layout(
+    "binding",
+    size=48,
+    place="shared",
+    source="mqcore",
+    doc="Broker process to pull worker: every check is passed, until the epoch changes. Behind it: i32 tag codes, sorted.",
+    fields=(
+        Field("resolve_id", "q", "from the question"),
+        Field("epoch", "q", "config_epoch before the checks were made"),
+        Field("suspend_limit_ms", "q", "how long a pull may be held; -1 = as long as the client asks"),
+        Field("broker_id", "i", "to suggest in general"),
+        Field("slow_broker_id", "i", "to suggest to a group that reads far behind"),
+        Field("match_all", "i", "1 = every message"),
+        Field("tag_count", "i", "tag codes that follow"),
+        Field("refused", "i", "1 = the client has been answered; nothing else of this is set"),
+        Field("spare", "i", "0"),
+    ),
+)
+OFFSET_MOVED = Layout(
+    "offset_moved",
+    size=24,
+    place="shared",
+    source="mqcore",
+    doc="Pull worker to broker process, over the link: a pull asked out of range. Behind it: topic, group.",
+    fields=(
+        Field("requested", "q", "queue offset"),
+        Field("corrected", "q", "queue offset"),
+        Field("queue_id", "i", "the queue"),
+        Field("topic_size", "h", "bytes"),
+        Field("group_size", "h", "bytes"),
+    ),
+)
+ARRIVAL = Layout(
+    "arrival",
+    size=32,
+    place="shared",
+    source="mqcore",
+    doc="Reput worker to pull worker: a message is readable in a queue that has waiters.",
+    fields=(
+        Field("queue_row", "i", "the queue"),
+        Field("spare", "i", "0"),
+        Field("max_offset", "q", "queue offset after the message"),
+        Field("tags_code", "q", "of the message"),
+        Field("store_timestamp", "q", "of the message, ms"),
+    ),
+)
+LINK_HEAD = Layout(
+    "link_head",
+    size=16,
+    place="shared",
+    source="mqcore",
+    doc="Between a worker and the broker process, over a socket pair: this head, then the payload.",
+    fields=(
+        Field("size", "i", "bytes that follow this head"),
+        Field("kind", "i", "LinkKind"),
+        Field("connection_id", "q", "which connection; 0 = none"),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Region:
+    """A run of equal rows in the shared segment."""
+
+    name: str
+    row: Layout | None
+    count: int
+    row_size: int
+
+    @property
+    def size(self) -> int:
+        return self.count * self.row_size
+
+
+TOPIC_CAPACITY = 1 << 16
+QUEUE_CAPACITY = 1 << 20
+GROUP_CAPACITY = 1 << 16
+OFFSET_CAPACITY = 1 << 20
+SEND_WORKERS_MAX = 4
+PULL_WORKERS_MAX = 4
+WORKER_CAPACITY = 16
+PULL_RING_BYTES = 1 << 20
+ARRIVAL_RING_BYTES = 1 << 20
+
+REGIONS: tuple[Region, ...] = (
+    Region("board", STORE_BOARD, 1, STORE_BOARD.size),
+    Region("workers", WORKER_ROW, WORKER_CAPACITY, WORKER_ROW.size),
+    Region("topics", TOPIC_ROW, TOPIC_CAPACITY, TOPIC_ROW.size),
+    Region("topic_index", None, 2 * TOPIC_CAPACITY, 4),
+    Region("queues", QUEUE_ROW, QUEUE_CAPACITY, QUEUE_ROW.size),
+    Region("queue_index", None, 2 * QUEUE_CAPACITY, 4),
+    Region("groups", GROUP_ROW, GROUP_CAPACITY, GROUP_ROW.size),
+    Region("group_index", None, 2 * GROUP_CAPACITY, 4),
+    Region("offsets", OFFSET_ROW, OFFSET_CAPACITY, OFFSET_ROW.size),
+    Region("offset_index", None, 2 * OFFSET_CAPACITY, 4),
+    Region("pull_request_rings", None, SEND_WORKERS_MAX * PULL_WORKERS_MAX, RING_HEAD.size + PULL_RING_BYTES),
+    Region("pull_reply_rings", None, SEND_WORKERS_MAX * PULL_WORKERS_MAX, RING_HEAD.size + PULL_RING_BYTES),
+    Region("arrival_rings", None, PULL_WORKERS_MAX, RING_HEAD.size + ARRIVAL_RING_BYTES),
+)
+PAGE = 4096
+
+
+def region_offsets() -> dict[str, int]:
+    """Where each region starts in the segment, bytes; every region starts on a page."""
+    at = 0
+    offsets: dict[str, int] = {}
+    for region in REGIONS:
+        offsets[region.name] = at
+        at += -(-region.size // PAGE) * PAGE
+    offsets["end"] = at
+    return offsets
+
+
+@dataclass(frozen=True, slots=True)
+class Constants:
+    """A named set of integers that both sides use; becomes a ``cdef enum`` with the name as prefix."""
+
+    name: str
+    doc: str
+    values: dict[str, int]
+
+
+CONSTANTS: tuple[Constants, ...] = (
+    Constants(
+        "StoreFlag",
+        "bits of store_board.store_flags",
+        {"NOT_READABLE": 1, "NOT_WRITABLE": 2, "CONSUME_QUEUE_ERROR": 4, "INDEX_ERROR": 8, "DISK_FULL": 16,
+         "SYNC_FAILED": 32, "SHUTTING_DOWN": 64, "BROKER_UNWRITABLE": 128, "NO_NEXT_FILE": 256,
+         "SEND_CLOSED": 512},
+    ),
+    Constants(
+        "TopicWord",
+        "topic_row.config: flags, permission and queue counts in one word, so that a reader sees all or nothing",
+        {"EXISTS": 1, "SENDABLE": 2, "MULTI_TAG": 4, "PERM_SHIFT": 8, "READ_SHIFT": 16, "WRITE_SHIFT": 32},
+    ),
+    Constants(
+        "WorkerKind",
+        "what a worker is",
+        {"BROKER": 0, "SEND": 1, "PULL": 2, "REPUT": 3, "FLUSH": 4, "HA": 5, "SCHEDULE": 6},
+    ),
+    Constants("WorkerCommand", "what the broker process wants of a worker", {"RUN": 0, "DRAIN": 1, "STOP": 2}),
+    Constants("WorkerState", "where a worker is in its life", {"STARTING": 0, "RUNNING": 1, "DRAINED": 2, "STOPPED": 3}),
+    Constants(
+        "LinkKind",
+        "what travels between a worker and the broker process",
+        {"CONNECTED": 1, "REQUEST": 2, "CLOSED": 3, "RESOLVE": 4, "OFFSET_MOVED": 5,
+         "FRAME": 10, "CLOSE": 11, "BINDING": 12, "INJECT": 13, "DROP_TOPIC": 14},
+    ),
+    Constants(
+        "GetStatus",
+        "result of reading a queue; the name is the remark of the pull's reply",
+        {"FOUND": 0, "NO_MATCHED_MESSAGE": 1, "MESSAGE_WAS_REMOVING": 2, "OFFSET_FOUND_NULL": 3,
+         "OFFSET_OVERFLOW_BADLY": 4, "OFFSET_OVERFLOW_ONE": 5, "OFFSET_TOO_SMALL": 6,
+         "NO_MATCHED_LOGIC_QUEUE": 7, "NO_MESSAGE_IN_QUEUE": 8},
+    ),
+    Constants(
+        "PutStatus",
+        "result of an append",
+        {"PUT_OK": 0, "FLUSH_DISK_TIMEOUT": 1, "FLUSH_SLAVE_TIMEOUT": 2, "SLAVE_NOT_AVAILABLE": 3,
+         "SERVICE_NOT_AVAILABLE": 4, "CREATE_MAPEDFILE_FAILED": 5, "MESSAGE_ILLEGAL": 6,
+         "PROPERTIES_SIZE_EXCEEDED": 7, "OS_PAGECACHE_BUSY": 8, "UNKNOWN_ERROR": 9},
+    ),
+    Constants("RingKind", "kind of a ring entry", {"PULL_REQUEST": 1, "PULL_REPLY": 2, "ARRIVAL": 3, "RESCAN": 4}),
+)
+
+
+def layouts() -> Iterator[Layout]:
+    """Every layout of this module, in the order of their definition."""
+    for value in list(globals().values()):
+        if isinstance(value, Layout):
+            yield value
+
+
+def constants(name: str) -> dict[str, int]:
+    """The values of the set *name*. Raises KeyError for an unknown name."""
+    return {entry.name: entry.values for entry in CONSTANTS}[name]
+
+
+if __name__ == "__main__":
+    from mqcore.layout_files import main
+
+    main(Path(__file__).resolve().parents[1], sys.argv[1:])

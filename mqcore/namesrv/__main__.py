@@ -1,0 +1,51 @@
+"""``python -m mqcore.namesrv``: run a name server until SIGTERM or SIGINT."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+import sys
+from typing import Final
+
+from mqcore.config import Settings
+from mqcore.errors import MQError
+from mqcore.namesrv.options import parse_arguments
+from mqcore.namesrv.server import NameServer
+
+logger = logging.getLogger("mqcore.namesrv")
+
+EXIT_CANNOT_START: Final = 255
+LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
+
+
+async def run(settings: Settings) -> None:
+    """Serve until a stop signal comes. Raises OSError or MQError if the start fails."""
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    server = NameServer(settings)
+    await server.start()
+    print(f"The Name Server boot success. serializeType=JSON, address {server.address}", flush=True)
+    await stop.wait()
+    logger.info("stopping")
+    await server.stop()
+
+
+def main() -> int:
+    """Run the command line; return the exit status."""
+    settings = parse_arguments()
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    for warning in settings.warnings:
+        logger.warning("%s", warning)
+    try:
+        asyncio.run(run(settings))
+    except (OSError, MQError) as error:
+        logger.error("cannot start: %s", error)
+        return EXIT_CANNOT_START
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,52 @@
+"""The name server's settings as an administrator reads and changes them while it runs."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+
+from mqcore.config import Program, Settings, edit_properties, find
+from mqcore.files import write_atomically
+
+logger = logging.getLogger(__name__)
+
+
+class LiveSettings:
+    """Holds the settings that hold now. Readers ask for ``current`` each time."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.current = settings
+        self._lock = asyncio.Lock()
+
+    def forbidden_among(self, keys: Mapping[str, str]) -> tuple[str, ...]:
+        """Return those of *keys* that may not be changed from outside: the black list, and what only a start reads."""
+        return self.current.unchangeable_among(keys)
+
+    async def update(self, changes: Mapping[str, str]) -> None:
+        """Make the changes whose keys are known, all or none, and write them to ``configStorePath``.
+
+        Unknown keys are ignored, as RocketMQ does. Raises ConfigError for a value that cannot stand, OSError if the
+        file cannot be written; nothing has changed then.
+        """
+        known = {key: value for key, value in changes.items() if _is_known(key)}
+        for key in changes.keys() - known.keys():
+            logger.warning("ignoring an unknown setting in an update key=%s", key)
+        if not known:
+            return
+        async with self._lock:
+            after = self.current.update(known)
+            await asyncio.to_thread(_rewrite, Path(after.namesrv.config_store_path), known)
+            self.current = after
+
+
+def _is_known(key: str) -> bool:
+    row = find(key)
+    return row is not None and Program.NAMESRV in row.programs
+
+
+def _rewrite(path: Path, changes: Mapping[str, str]) -> None:
+    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(path, edit_properties(text, changes).encode())

@@ -1,0 +1,88 @@
+"""The name server's command line: RocketMQ's -c -p -h, and --port, --dir and --set for starts without a file.
+
+Exit statuses: 0 after -h and -p, 253 (RocketMQ's -3) for settings that cannot stand, 2 for a command line that cannot
+be parsed. ROCKETMQ_HOME is not needed. Source: RocketMQ namesrv/NamesrvStartup.java.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Final
+
+from mqcore.config import Program, Settings, load
+from mqcore.errors import ConfigError
+
+EXIT_BAD_SETTINGS: Final = 253
+
+
+def parse_arguments(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """Return the settings that *argv* (sys.argv without the program unless given) asks for.
+
+    Exits by itself after -h and -p, which print to standard output, and after an error, which goes to standard error.
+    """
+    arguments = _parser().parse_args(argv)
+    try:
+        settings = load(
+            Program.NAMESRV, files=arguments.files, overrides=_overrides(arguments), environment=environment
+        )
+    except ConfigError as error:
+        print(f"mqcore name server: {error}", file=sys.stderr)
+        sys.exit(EXIT_BAD_SETTINGS)
+    if arguments.print_all:
+        sys.stdout.write(settings.as_properties())
+        sys.exit(0)
+    return settings
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m mqcore.namesrv",
+        description="A name server that speaks RocketMQ's protocol.",
+        allow_abbrev=False,
+    )
+    parser.add_argument(
+        "-c",
+        "--configFile",
+        dest="files",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="properties file; may be repeated",
+    )
+    parser.add_argument("-p", "--printConfigItem", dest="print_all", action="store_true", help="print all settings")
+    parser.add_argument("--port", metavar="PORT", help="port to listen on, the same as --set listenPort=PORT")
+    parser.add_argument("--dir", metavar="DIR", help="directory of kvConfig.json and namesrv.properties")
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        metavar="KEY=VALUE",
+        type=_assignment,
+        action="append",
+        default=[],
+        help="one setting; may be repeated; wins over everything else",
+    )
+    return parser
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted KEY=VALUE")
+    return key.strip(), value
+
+
+def _overrides(arguments: argparse.Namespace) -> dict[str, str]:
+    """Property name to text; a repeated key keeps its last place."""
+    overrides: dict[str, str] = {}
+    if arguments.port is not None:
+        overrides["listenPort"] = arguments.port
+    if arguments.dir is not None:
+        overrides["kvConfigPath"] = str(Path(arguments.dir) / "kvConfig.json")
+        overrides["configStorePath"] = str(Path(arguments.dir) / "namesrv.properties")
+    for key, value in arguments.assignments:
+        overrides.pop(key, None)
+        overrides[key] = value
+    return overrides

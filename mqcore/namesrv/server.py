@@ -1,0 +1,97 @@
+"""The name server as a whole: its tables, its listening socket, and the scan for brokers that have fallen silent."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from mqcore.config import Program, Settings, load
+from mqcore.namesrv.kv_config import KVConfig
+from mqcore.namesrv.live_settings import LiveSettings
+from mqcore.namesrv.processor import Processor
+from mqcore.namesrv.route_table import BROKER_EXPIRY_S, RouteTable
+from mqcore.remoting.server import RemotingServer
+
+logger = logging.getLogger(__name__)
+
+FIRST_SCAN_S: Final = 5.0
+SCAN_INTERVAL_S: Final = 10.0
+
+
+class NameServer:
+    """A name server on the running event loop: ``await start()``, ``address``, ``await stop()``."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        broker_expiry_s: float = BROKER_EXPIRY_S,
+        first_scan_s: float = FIRST_SCAN_S,
+        scan_interval_s: float = SCAN_INTERVAL_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """*settings* are those of ``load(Program.NAMESRV)``; the times are RocketMQ's unless a test is in a hurry."""
+        self._first_scan_s = first_scan_s
+        self._scan_interval_s = scan_interval_s
+        self._scan_timer: asyncio.TimerHandle | None = None
+        self.settings = LiveSettings(settings)
+        self.routes = RouteTable(broker_expiry_s, clock)
+        self.kv_config = KVConfig(Path(settings.namesrv.kv_config_path))
+        self._server = RemotingServer(
+            settings.mqcore.bind_address,
+            settings.server.listen_port,
+            Processor(self.routes, self.kv_config, self.settings).handle,
+            settings.server.server_channel_max_idle_time_seconds,
+            on_close=self.routes.connection_closed,
+            frame_size_max=settings.mqcore.frame_max_length,
+            write_buffer_size_max=settings.mqcore.connection_write_buffer_bytes,
+        )
+
+    @classmethod
+    def at(cls, host: str, port: int, directory: str | Path) -> NameServer:
+        """Return a name server with default settings that listens on *host* and *port* (0: any free port).
+
+        Its files lie in *directory*.
+        """
+        overrides = {
+            "bindAddress": host,
+            "listenPort": str(port),
+            "kvConfigPath": str(Path(directory) / "kvConfig.json"),
+            "configStorePath": str(Path(directory) / "namesrv.properties"),
+        }
+        return cls(load(Program.NAMESRV, overrides=overrides, environment={}))
+
+    async def start(self) -> None:
+        """Load the key-value table and listen.
+
+        Raises CorruptFileError if the table cannot be read, OSError if the address cannot be had.
+        """
+        self.kv_config.load()
+        await self._server.start()
+        self._scan_timer = asyncio.get_running_loop().call_later(self._first_scan_s, self._scan)
+
+    async def stop(self) -> None:
+        """Stop listening, finish the requests in work, close every connection."""
+        if self._scan_timer is not None:
+            self._scan_timer.cancel()
+            self._scan_timer = None
+        await self._server.stop()
+
+    @property
+    def address(self) -> str:
+        """``host:port``; known after start()."""
+        return self._server.address
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; known after start()."""
+        return self._server.port
+
+    def _scan(self) -> None:
+        self._scan_timer = asyncio.get_running_loop().call_later(self._scan_interval_s, self._scan)
+        for connection in self.routes.drop_silent_brokers():
+            connection.abort()

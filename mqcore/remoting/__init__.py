@@ -1,0 +1,1 @@
+"""Connections and calls: the only place with sockets on the Python side, all of it on asyncio."""

@@ -1,0 +1,185 @@
+"""The calling end: one connection per address, made when first needed and again after it has gone."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from mqcore.codes import ResponseCode
+from mqcore.errors import RemotingConnectError, RemotingTimeoutError
+from mqcore.protocol.command import FRAME_SIZE_MAX, RemotingCommand
+from mqcore.remoting.address import parse_address
+from mqcore.remoting.connection import (
+    IDLE_TIMEOUT_S,
+    WRITE_BUFFER_SIZE_MAX,
+    CloseCallback,
+    Connection,
+    Handler,
+)
+
+logger = logging.getLogger(__name__)
+
+CONNECT_TIMEOUT_S: Final = 3.0
+CLOSE_GRACE_S: Final = 3.0
+
+RequestHook = Callable[[str, RemotingCommand], None]
+"""Called with the address and the request just before it is encoded, for instance to sign it."""
+
+
+class RemotingClient:
+    """Calls peers from the running event loop. Requests that peers send are given to the handlers registered here."""
+
+    def __init__(
+        self,
+        *,
+        connect_timeout_s: float = CONNECT_TIMEOUT_S,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        write_buffer_size_max: int = WRITE_BUFFER_SIZE_MAX,
+        on_close: CloseCallback | None = None,
+    ) -> None:
+        self._connect_timeout_s = connect_timeout_s
+        self._idle_timeout_s = idle_timeout_s
+        self._frame_size_max = frame_size_max
+        self._write_buffer_size_max = write_buffer_size_max
+        self._on_close = on_close
+        self._handlers: dict[int, Handler] = {}
+        self._connections: dict[str, asyncio.Task[Connection]] = {}
+        self._is_closed = False
+        self.request_hooks: list[RequestHook] = []
+
+    def register_handler(self, code: int, handler: Handler) -> None:
+        """Let *handler* serve the requests with *code* that peers send; without one they are answered code 3."""
+        self._handlers[code] = handler
+
+    async def invoke(
+        self, address: str, command: RemotingCommand, timeout_s: float, *, close_on_timeout: bool = True
+    ) -> RemotingCommand:
+        """Send *command* to *address* and return the response, whatever its code, within *timeout_s* seconds in all.
+
+        After a timeout the connection is closed, as RocketMQ's synchronous calls do, because an answer that is late is
+        often one that will never come; *close_on_timeout* False keeps it, as its asynchronous calls do.
+        Raises RemotingConnectError, RemotingSendError, RemotingTimeoutError or RemotingTooMuchRequestError.
+        """
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        connection = await self.connect(address, timeout_s)
+        left_s = deadline_s - loop.time()
+        if left_s <= 0:
+            raise RemotingTimeoutError(f"connecting to {address} took the whole {timeout_s * 1000:.0f} ms")
+        for hook in self.request_hooks:
+            hook(address, command)
+        try:
+            return await connection.invoke(command, left_s)
+        except RemotingTimeoutError:
+            if close_on_timeout:
+                logger.warning("closing connection after a timeout address=%s code=%d", address, command.code)
+                connection.abort()
+            raise
+
+    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_s: float = CONNECT_TIMEOUT_S) -> None:
+        """Send *command* to *address* without waiting for anything but the connection.
+
+        Raises RemotingConnectError, RemotingSendError.
+        """
+        connection = await self.connect(address, timeout_s)
+        for hook in self.request_hooks:
+            hook(address, command)
+        connection.invoke_oneway(command)
+
+    async def connect(self, address: str, timeout_s: float = CONNECT_TIMEOUT_S) -> Connection:
+        """Return the open connection to *address*, making it if there is none. Callers at the same time share one.
+
+        Raises RemotingConnectError, also when *timeout_s* passes first.
+        """
+        if self._is_closed:
+            raise RemotingConnectError("the client is closed")
+        task = self._connections.get(address)
+        if task is None or _is_useless(task):
+            task = asyncio.get_running_loop().create_task(self._open(address))
+            task.add_done_callback(_note_failure)
+            self._connections[address] = task
+        try:
+            # The connection is shared: a caller that gives up must not take it from the others.
+            return await asyncio.wait_for(asyncio.shield(task), timeout_s)
+        except TimeoutError as error:
+            raise RemotingConnectError(
+                f"connect to {address} failed: no answer in {timeout_s * 1000:.0f} ms"
+            ) from error
+
+    def connection_of(self, address: str) -> Connection | None:
+        """Return the open connection to *address*, or None; makes none."""
+        task = self._connections.get(address)
+        return None if task is None or not task.done() or _is_useless(task) else task.result()
+
+    def close_connection(self, address: str) -> None:
+        """Close the connection to *address* if there is one; requests that wait on it fail at once."""
+        connection = self.connection_of(address)
+        if connection is not None:
+            connection.close()
+
+    async def close(self) -> None:
+        """Close every connection; requests in flight fail. The client cannot be used again."""
+        self._is_closed = True
+        tasks, self._connections = list(self._connections.values()), {}
+        for task in tasks:
+            task.cancel()
+        opened = await asyncio.gather(*tasks, return_exceptions=True)
+        connections = [connection for connection in opened if isinstance(connection, Connection)]
+        await asyncio.gather(*(_close(connection) for connection in connections))
+
+    async def _open(self, address: str) -> Connection:
+        host, port = parse_address(address)
+        loop = asyncio.get_running_loop()
+        try:
+            async with asyncio.timeout(self._connect_timeout_s):
+                _, connection = await loop.create_connection(self._new_connection, host, port)
+        except TimeoutError as error:
+            waited_ms = self._connect_timeout_s * 1000
+            raise RemotingConnectError(f"connect to {address} failed: no answer in {waited_ms:.0f} ms") from error
+        except OSError as error:
+            raise RemotingConnectError(f"connect to {address} failed: {error}") from error
+        return connection
+
+    def _new_connection(self) -> Connection:
+        return Connection(
+            self._handle,
+            is_server=False,
+            idle_timeout_s=self._idle_timeout_s,
+            frame_size_max=self._frame_size_max,
+            write_buffer_size_max=self._write_buffer_size_max,
+            on_close=self._on_close,
+        )
+
+    async def _handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        handler = self._handlers.get(request.code)
+        if handler is None:
+            return RemotingCommand(
+                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {request.code} not supported"
+            )
+        return await handler(connection, request)
+
+
+def _is_useless(task: asyncio.Task[Connection]) -> bool:
+    """Whether a connecting task has ended without a connection that can still be used."""
+    if not task.done():
+        return False
+    return task.cancelled() or task.exception() is not None or task.result().is_closed
+
+
+def _note_failure(task: asyncio.Task[Connection]) -> None:
+    # Every caller may have given up by now; an exception that nobody has looked at would be logged as a bug.
+    if not task.cancelled() and task.exception() is not None:
+        logger.debug("connect failed error=%s", task.exception())
+
+
+async def _close(connection: Connection) -> None:
+    await connection.finish_handlers(0)
+    connection.close()
+    try:
+        await asyncio.wait_for(connection.wait_closed(), CLOSE_GRACE_S)
+    except TimeoutError:
+        connection.abort()
+        await connection.wait_closed()

@@ -1,0 +1,313 @@
+"""One TCP connection that speaks the remoting protocol, the same for both ends.
+
+Either side may send requests. Frames are cut from whatever arrives; each request runs its handler in a task of its own;
+answers that become ready together leave in one write. A response finds its caller by opaque. Nothing that a peer sends
+can do more than close its own connection.
+Source: RocketMQ remoting/netty/NettyRemotingAbstract.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any, Final
+
+from mqcore.codes import RemotingFlag, ResponseCode
+from mqcore.errors import (
+    MQError,
+    ProtocolError,
+    RemotingSendError,
+    RemotingTimeoutError,
+    RemotingTooMuchRequestError,
+)
+from mqcore.protocol.command import FRAME_SIZE_MAX, FrameSplitter, RemotingCommand, next_opaque
+from mqcore.remoting.address import format_address
+from mqcore.remoting.limited_warning import LimitedWarning
+
+logger = logging.getLogger(__name__)
+
+IDLE_TIMEOUT_S: Final = 120.0
+"""A connection without reads and writes for so long is closed; both ends of RocketMQ do so."""
+
+WRITE_BUFFER_SIZE_MAX: Final = 64 * 1024 * 1024
+"""Unsent bytes at which a peer counts as one that never reads, and loses its connection. Four of the largest frames."""
+
+WRITE_BUFFER_HIGH_SIZE: Final = 4 * 1024 * 1024
+"""Unsent bytes at which a server stops reading from the peer, until they have gone."""
+
+RUNNING_HANDLERS_MAX: Final = 10_000
+"""Requests of one connection that may be in work; the next ones are answered SYSTEM_BUSY."""
+
+PENDING_REQUESTS_MAX: Final = 65_535
+"""Requests of ours that may wait for an answer on one connection."""
+
+Handler = Callable[["Connection", RemotingCommand], Awaitable[RemotingCommand | None]]
+CloseCallback = Callable[["Connection"], None]
+
+_bad_frame = LimitedWarning(logger)
+_slow_peer = LimitedWarning(logger)
+_bad_request = LimitedWarning(logger)
+_unmatched_response = LimitedWarning(logger)
+
+
+class Connection(asyncio.Protocol):
+    """A connection as seen by handlers and callers. Made by RemotingServer and RemotingClient.
+
+    ``attributes`` is free for the handler, for instance to remember who the peer said it is.
+    """
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        is_server: bool,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        write_buffer_size_max: int = WRITE_BUFFER_SIZE_MAX,
+        on_connect: CloseCallback | None = None,
+        on_close: CloseCallback | None = None,
+    ) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._handler = handler
+        self._is_server = is_server
+        self._idle_timeout_s = idle_timeout_s
+        self._write_buffer_size_max = write_buffer_size_max
+        self._on_connect = on_connect
+        self._on_close = on_close
+        self._splitter = FrameSplitter(frame_size_max)
+        self._transport: asyncio.Transport | None = None
+        self._outgoing: list[bytes] = []
+        self._outgoing_size = 0
+        self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._idle_timer: asyncio.TimerHandle | None = None
+        self._active_s = self._loop.time()
+        self._closed = self._loop.create_future()
+        self.remote_address = ""
+        self.local_address = ""
+        self.attributes: dict[str, Any] = {}
+
+    def __repr__(self) -> str:
+        return f"Connection({self.remote_address}{' closed' if self.is_closed else ''})"
+
+    # What handlers and callers use.
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is closed or closing."""
+        return self._transport is None or self._transport.is_closing()
+
+    @property
+    def unsent_size(self) -> int:
+        """Bytes handed to send() that the operating system has not taken yet."""
+        return self._outgoing_size + (0 if self._transport is None else self._transport.get_write_buffer_size())
+
+    def send(self, command: RemotingCommand) -> None:
+        """Write *command* as it is, soon; for answers that a handler gives later. To a closed peer it is dropped."""
+        self._write(command.encode())
+
+    async def invoke(self, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
+        """Send a request and return its response, whatever its code. *command* is given a new opaque.
+
+        Raises RemotingSendError if the connection is or becomes closed, RemotingTimeoutError if no response came in
+        time, RemotingTooMuchRequestError at the in-flight limit.
+        """
+        if self.is_closed:
+            raise RemotingSendError(f"connection to {self.remote_address} is closed")
+        if len(self._pending) >= PENDING_REQUESTS_MAX:
+            raise RemotingTooMuchRequestError(f"{len(self._pending)} requests to {self.remote_address} are in flight")
+        opaque = command.opaque = next_opaque()
+        frame = command.encode()
+        response: asyncio.Future[RemotingCommand] = self._loop.create_future()
+        self._pending[opaque] = response
+        timer = self._loop.call_later(timeout_s, self._expire, opaque, timeout_s)
+        try:
+            self._write(frame)
+            return await response
+        finally:
+            timer.cancel()
+            self._pending.pop(opaque, None)
+
+    def invoke_oneway(self, command: RemotingCommand) -> None:
+        """Send a request that nobody answers. *command* is given a new opaque and the one-way bit.
+
+        Raises RemotingSendError if the connection is closed.
+        """
+        if self.is_closed:
+            raise RemotingSendError(f"connection to {self.remote_address} is closed")
+        command.opaque = next_opaque()
+        command.flag |= RemotingFlag.ONEWAY
+        self._write(command.encode())
+
+    def close(self) -> None:
+        """Close after what has been written has gone out."""
+        self._flush()
+        if self._transport is not None:
+            self._transport.close()
+
+    def abort(self) -> None:
+        """Close at once; what has not gone out is lost."""
+        if self._transport is not None:
+            self._transport.abort()
+
+    async def wait_closed(self) -> None:
+        """Wait until the connection is gone and its close callback has run."""
+        await asyncio.shield(self._closed)
+
+    async def finish_handlers(self, grace_s: float) -> None:
+        """Wait for the handlers in work, at most *grace_s* seconds, then cancel the rest."""
+        if not self._tasks:
+            return
+        _, late = await asyncio.wait(self._tasks, timeout=grace_s)
+        for task in late:
+            task.cancel()
+        if late:
+            await asyncio.wait(late)
+
+    # What the event loop calls.
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)
+        self._transport = transport
+        transport.set_write_buffer_limits(high=WRITE_BUFFER_HIGH_SIZE)
+        self.remote_address = _address_of(transport, "peername")
+        self.local_address = _address_of(transport, "sockname")
+        if self._idle_timeout_s > 0:
+            self._idle_timer = self._loop.call_later(self._idle_timeout_s, self._check_idle)
+        if self._on_connect is not None:
+            self._on_connect(self)
+
+    def data_received(self, data: bytes) -> None:
+        self._active_s = self._loop.time()
+        try:
+            for payload in self._splitter.feed(data):
+                self._dispatch(RemotingCommand.decode(payload))
+        except ProtocolError as error:
+            _bad_frame.warn(
+                "closing connection after a bad frame remote_address=%s error=%s", self.remote_address, error
+            )
+            self.abort()
+
+    def pause_writing(self) -> None:
+        # Only the server pauses: if both ends stopped reading because both are full, neither would ever go on.
+        if self._is_server and self._transport is not None:
+            self._transport.pause_reading()
+
+    def resume_writing(self) -> None:
+        if self._is_server and self._transport is not None:
+            self._transport.resume_reading()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._transport = None
+        self._outgoing.clear()
+        self._outgoing_size = 0
+        if self._idle_timer is not None:
+            self._idle_timer.cancel()
+        pending, self._pending = self._pending, {}
+        for response in pending.values():
+            if not response.done():
+                response.set_exception(RemotingSendError(f"connection to {self.remote_address} was closed"))
+        try:
+            if self._on_close is not None:
+                self._on_close(self)
+        finally:
+            if not self._closed.done():
+                self._closed.set_result(None)
+
+    # The inside.
+
+    def _dispatch(self, command: RemotingCommand) -> None:
+        if command.is_response:
+            response = self._pending.get(command.opaque)
+            if response is None:
+                _unmatched_response.warn(
+                    "dropping a response that nobody waits for remote_address=%s opaque=%d",
+                    self.remote_address,
+                    command.opaque,
+                )
+            elif not response.done():
+                response.set_result(command)
+            return
+        if len(self._tasks) >= RUNNING_HANDLERS_MAX:
+            self._refuse(command, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
+            return
+        task = self._loop.create_task(self._handle(command))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def _handle(self, request: RemotingCommand) -> None:
+        """Run the handler of one request. This is the top of its task, hence the one place that catches everything."""
+        try:
+            response = await self._handler(self, request)
+            if response is not None and not request.is_oneway:
+                response.opaque = request.opaque
+                response.flag |= RemotingFlag.RESPONSE
+                self._write(response.encode())
+        except MQError as error:
+            _bad_request.warn(
+                "request failed remote_address=%s code=%d error=%s: %s",
+                self.remote_address,
+                request.code,
+                type(error).__name__,
+                error,
+            )
+            self._refuse(request, error.response_code, describe(error))
+        except Exception as error:
+            logger.exception("handler failed remote_address=%s code=%d", self.remote_address, request.code)
+            self._refuse(request, ResponseCode.SYSTEM_ERROR, describe(error))
+
+    def _refuse(self, request: RemotingCommand, code: int, remark: str) -> None:
+        """Answer in the place of the handler: in JSON, whatever the request came in, as RocketMQ's framework does."""
+        if not request.is_oneway:
+            response = RemotingCommand(code, request.opaque, int(RemotingFlag.RESPONSE), remark)
+            self._write(response.encode())
+
+    def _write(self, frame: bytes) -> None:
+        if self.is_closed:
+            return
+        if not self._outgoing:
+            self._loop.call_soon(self._flush)
+        self._outgoing.append(frame)
+        self._outgoing_size += len(frame)
+        if self.unsent_size > self._write_buffer_size_max:
+            _slow_peer.warn(
+                "closing a connection whose peer does not read remote_address=%s unsent_size=%d",
+                self.remote_address,
+                self.unsent_size,
+            )
+            self.abort()
+
+    def _flush(self) -> None:
+        if self._outgoing and not self.is_closed:
+            assert self._transport is not None
+            self._transport.write(b"".join(self._outgoing))
+            self._active_s = self._loop.time()
+        self._outgoing.clear()
+        self._outgoing_size = 0
+
+    def _expire(self, opaque: int, timeout_s: float) -> None:
+        response = self._pending.get(opaque)
+        if response is not None and not response.done():
+            response.set_exception(
+                RemotingTimeoutError(f"no response from {self.remote_address} within {timeout_s * 1000:.0f} ms")
+            )
+
+    def _check_idle(self) -> None:
+        left_s = self._active_s + self._idle_timeout_s - self._loop.time()
+        if left_s > 0:
+            self._idle_timer = self._loop.call_later(left_s, self._check_idle)
+            return
+        logger.info("closing an idle connection remote_address=%s", self.remote_address)
+        # A peer that does not read would keep a gentle close waiting for ever.
+        self.abort()
+
+
+def describe(error: BaseException) -> str:
+    """Return the remark that tells a peer of *error*: ``class: message``."""
+    return f"{type(error).__name__}: {error}"
+
+
+def _address_of(transport: asyncio.Transport, name: str) -> str:
+    pair = transport.get_extra_info(name)
+    return format_address(pair[0], pair[1]) if pair else ""

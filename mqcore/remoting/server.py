@@ -1,0 +1,119 @@
+"""The listening end: accepts connections and gives every request to one handler."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from mqcore.protocol.command import FRAME_SIZE_MAX
+from mqcore.remoting.address import format_address
+from mqcore.remoting.connection import (
+    IDLE_TIMEOUT_S,
+    WRITE_BUFFER_SIZE_MAX,
+    CloseCallback,
+    Connection,
+    Handler,
+)
+
+logger = logging.getLogger(__name__)
+
+BACKLOG: Final = 1024
+STOP_GRACE_S: Final = 3.0
+"""How long stop() lets handlers finish and answers go out."""
+
+
+class RemotingServer:
+    """Serves one address on the running event loop.
+
+    *handler* gets each request and returns its response, or None if there is none (yet: it may call
+    ``Connection.send`` later). What it raises becomes a response with the error's code and the remark
+    ``class: message``. *on_close* is called once for every connection that goes, for whatever reason.
+    """
+
+    def __init__(
+        self,
+        host: str,
+        port: int,
+        handler: Handler,
+        idle_timeout_s: float = IDLE_TIMEOUT_S,
+        on_close: CloseCallback | None = None,
+        *,
+        on_connect: CloseCallback | None = None,
+        frame_size_max: int = FRAME_SIZE_MAX,
+        write_buffer_size_max: int = WRITE_BUFFER_SIZE_MAX,
+    ) -> None:
+        self._host = host
+        self._wanted_port = port
+        self._handler = handler
+        self._idle_timeout_s = idle_timeout_s
+        self._on_close = on_close
+        self._on_connect = on_connect
+        self._frame_size_max = frame_size_max
+        self._write_buffer_size_max = write_buffer_size_max
+        self._server: asyncio.Server | None = None
+        self._bound: tuple[str, int] | None = None
+        self.connections: set[Connection] = set()
+
+    async def start(self) -> None:
+        """Bind and listen; raises OSError if the address cannot be had. Port 0 takes any free one."""
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(self._accept, self._host, self._wanted_port, backlog=BACKLOG)
+        name = self._server.sockets[0].getsockname()
+        self._bound = (str(name[0]), int(name[1]))
+        logger.info("listening address=%s", self.address)
+
+    async def stop(self) -> None:
+        """Stop listening, let the handlers in work answer, close every connection. Takes at most about STOP_GRACE_S."""
+        if self._server is None:
+            return
+        server, self._server = self._server, None
+        server.close()
+        connections = list(self.connections)
+        await asyncio.gather(*(connection.finish_handlers(STOP_GRACE_S) for connection in connections))
+        for connection in connections:
+            connection.close()
+        closing = [asyncio.ensure_future(connection.wait_closed()) for connection in connections]
+        if closing:
+            _, late = await asyncio.wait(closing, timeout=STOP_GRACE_S)
+            if late:
+                for connection in connections:
+                    connection.abort()
+                await asyncio.wait(late)
+        # Requests that arrived while the others were being finished.
+        await asyncio.gather(*(connection.finish_handlers(0) for connection in connections))
+        await server.wait_closed()
+        logger.info("stopped address=%s", self.address)
+
+    @property
+    def port(self) -> int:
+        """The port that is listened on; known after start()."""
+        assert self._bound is not None
+        return self._bound[1]
+
+    @property
+    def address(self) -> str:
+        """``host:port`` that is listened on; known after start()."""
+        assert self._bound is not None
+        return format_address(*self._bound)
+
+    def _accept(self) -> Connection:
+        return Connection(
+            self._handler,
+            is_server=True,
+            idle_timeout_s=self._idle_timeout_s,
+            frame_size_max=self._frame_size_max,
+            write_buffer_size_max=self._write_buffer_size_max,
+            on_connect=self._connected,
+            on_close=self._disconnected,
+        )
+
+    def _connected(self, connection: Connection) -> None:
+        self.connections.add(connection)
+        if self._on_connect is not None:
+            self._on_connect(connection)
+
+    def _disconnected(self, connection: Connection) -> None:
+        self.connections.discard(connection)
+        if self._on_close is not None:
+            self._on_close(connection)

@@ -1,0 +1,61 @@
+"""Where fast or plain is chosen: the extensions, or with ``MQ_PURE=1`` in the environment their plain twins.
+
+Everything in Python that reads or writes bytes of the store takes its functions from here.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+PURE = os.environ.get("MQ_PURE") == "1"
+
+if TYPE_CHECKING or PURE:
+    from mqcore.store.consume_queue_units import choose as choose_units
+    from mqcore.store.consume_queue_units import decode_unit, encode_unit, valid_units
+    from mqcore.store.crc32 import checksum as crc32
+    from mqcore.store.crc32 import implementation as crc32_implementation
+    from mqcore.store.dispatcher import Dispatcher
+    from mqcore.store.index_file import covers as index_covers
+    from mqcore.store.index_file import key_hash as index_key_hash
+    from mqcore.store.index_file import put as index_put
+    from mqcore.store.index_file import query as index_query
+    from mqcore.store.record import batch_members, property_value, string_hash
+    from mqcore.store.record import decode as decode_record
+    from mqcore.store.record import encode as encode_record
+    from mqcore.store.record import scan as scan_records
+else:
+    from mqcore._fast.consume_queue import choose as choose_units
+    from mqcore._fast.consume_queue import decode_unit, encode_unit, valid_units
+    from mqcore._fast.crc32 import checksum as crc32
+    from mqcore._fast.crc32 import implementation as crc32_implementation
+    from mqcore._fast.dispatch import Dispatcher
+    from mqcore._fast.index_file import covers as index_covers
+    from mqcore._fast.index_file import key_hash as index_key_hash
+    from mqcore._fast.index_file import put as index_put
+    from mqcore._fast.index_file import query as index_query
+    from mqcore._fast.record import batch_members, property_value, string_hash
+    from mqcore._fast.record import decode as decode_record
+    from mqcore._fast.record import encode as encode_record
+    from mqcore._fast.record import scan as scan_records
+
+__all__ = [
+    "PURE",
+    "Dispatcher",
+    "batch_members",
+    "choose_units",
+    "crc32",
+    "crc32_implementation",
+    "decode_record",
+    "decode_unit",
+    "encode_record",
+    "encode_unit",
+    "index_covers",
+    "index_key_hash",
+    "index_put",
+    "index_query",
+    "property_value",
+    "scan_records",
+    "string_hash",
+    "valid_units",
+]

@@ -1,0 +1,286 @@
+"""One consume queue: the units of a topic's queue, read, searched by time, recovered and cut back.
+
+The reput worker alone appends. Recovery and cleaning run while it does not, or touch only files that it has left.
+Source: RocketMQ store/ConsumeQueue.java.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
+from mqcore.files import zero_from
+from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
+from mqcore.store.consume_queue_units import Unit
+from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.paths import StorePaths, is_topic
+
+Units = NDArray[np.void]
+UNIT_SIZE = CONSUME_QUEUE_UNIT.size
+RECOVERED_FILES = 3
+UNITS_PER_PAGE = 4096 // UNIT_SIZE + 1
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueState:
+    """What recovery found: queue offsets, and the end of the newest record that has a unit (-1 without one)."""
+
+    topic: str
+    queue_id: int
+    min_offset: int
+    max_offset: int
+    max_physical: int
+
+
+class ConsumeQueue:
+    """The files of one queue in *paths*. Bounds are the caller's: what is behind them may be written at any moment."""
+
+    def __init__(self, paths: StorePaths, topic: str, queue_id: int, file_size: int) -> None:
+        self.topic = topic
+        self.queue_id = queue_id
+        self.files = MappedFileQueue(paths.queue(topic, queue_id), file_size)
+        self.files.refresh()
+
+    def __repr__(self) -> str:
+        return f"ConsumeQueue({self.topic}/{self.queue_id})"
+
+    @property
+    def units_per_file(self) -> int:
+        return self.files.file_size // UNIT_SIZE
+
+    # Reading
+
+    def units(self, first: int, count_max: int, bounds: tuple[int, int]) -> Units:
+        """Return consecutive units from queue offset *first* on, as far as one file holds them.
+
+        Shape (n,), 0 <= n <= count_max, dtype CONSUME_QUEUE_UNIT.dtype (big-endian): a read-only view of the mapped
+        file, to be copied if it must be kept for long. *bounds* are min and max queue offset; *first* = max gives none.
+        Raises OffsetOutOfRangeError if *first* is outside them.
+        """
+        low, high = bounds
+        if not low <= first <= high:
+            raise OffsetOutOfRangeError("queue offset", first, low, high)
+        count = min(count_max, high - first, self.units_per_file - first % self.units_per_file)
+        if count <= 0:
+            return np.empty(0, dtype=CONSUME_QUEUE_UNIT.dtype)
+        return as_units(self.files.view(first * UNIT_SIZE, count * UNIT_SIZE))
+
+    def unit_at(self, queue_offset: int, bounds: tuple[int, int]) -> Unit:
+        """Return one unit. Raises OffsetOutOfRangeError if *queue_offset* is outside [min, max) of *bounds*."""
+        units = self.units(queue_offset, 1, bounds)
+        if not len(units):
+            raise OffsetOutOfRangeError("queue offset", queue_offset, *bounds)
+        return to_unit(units[0])
+
+    def offset_by_time(
+        self, timestamp: int, bounds: tuple[int, int], store_timestamp: Callable[[int], int], commit_log_min: int
+    ) -> int:
+        """Return the queue offset of the unit whose store time is nearest to *timestamp*, ms; the earlier one of two.
+
+        A time after everything gives the last message. Only the first file modified at *timestamp* or later is
+        searched. *store_timestamp* reads the time of the record at a physical offset; a record that it cannot read
+        gives 0.
+        """
+        low, high = bounds
+        start = self._file_by_time(timestamp)
+        first = max(low, start // UNIT_SIZE)
+        end = min(high, start // UNIT_SIZE + self.units_per_file)
+        if first >= end:
+            return 0 if not self.files.starts else first
+        units = self.units(first, end - first, (first, end))
+        before: tuple[int, int] | None = None
+        after: tuple[int, int] | None = None
+        left, right = 0, len(units) - 1
+        while left <= right:
+            middle = (left + right) // 2
+            physical_offset = int(units[middle]["physical_offset"])
+            if physical_offset < commit_log_min:
+                left = middle + 1
+                continue
+            try:
+                time = store_timestamp(physical_offset)
+            except (OffsetOutOfRangeError, CorruptRecordError):
+                return 0
+            if time == timestamp:
+                return first + middle
+            if time > timestamp:
+                right, after = middle - 1, (time - timestamp, middle)
+            else:
+                left, before = middle + 1, (timestamp - time, middle)
+        candidates = [found for found in (before, after) if found is not None]
+        nearest = min(candidates, key=lambda found: found[0], default=(0, 0))
+        return first + nearest[1]
+
+    def _file_by_time(self, timestamp: int) -> int:
+        """Return the start of the first file modified at *timestamp* or later, else of the last one."""
+        for start in self.files.starts:
+            try:
+                modified_ms = self.files.path_of(start).stat().st_mtime_ns // 1_000_000
+            except FileNotFoundError:
+                continue
+            if modified_ms >= timestamp:
+                return start
+        return self.files.starts[-1] if self.files.starts else 0
+
+    # Recovery and cleaning
+
+    def recover(self, commit_log_min: int) -> QueueState:
+        """Return how far the queue is written, as the last three files tell.
+
+        A unit is written if its offset is not negative and its size positive; the first that is not ends the queue.
+        """
+        max_physical = -1
+        end = self.files.min_offset
+        for start in self.files.starts[-RECOVERED_FILES:]:
+            units = self._file_units(start)
+            count = count_written(units)
+            end = start + count * UNIT_SIZE
+            max_physical = max(max_physical, newest_record_end(units[:count]))
+            if count < len(units):
+                break
+        return QueueState(
+            topic=self.topic,
+            queue_id=self.queue_id,
+            min_offset=min(self.find_min_offset(commit_log_min), end // UNIT_SIZE),
+            max_offset=end // UNIT_SIZE,
+            max_physical=max_physical,
+        )
+
+    def find_min_offset(self, commit_log_min: int) -> int:
+        """Return the queue offset of the first unit of the first file whose record is still there.
+
+        Units that only hold a place do not count. If no record is left, the end of that file's units is returned.
+        """
+        if not self.files.starts:
+            return 0
+        start = self.files.starts[0]
+        units = self._file_units(start)
+        units = units[: count_written(units)]
+        kept = (units["record_size"] != PRE_FILL_SIZE) & (units["physical_offset"] >= commit_log_min)
+        position = int(np.argmax(kept)) if kept.any() else len(units)
+        return start // UNIT_SIZE + position
+
+    def truncate(self, physical_offset: int, is_record: Callable[[Unit], bool] | None = None) -> None:
+        """Drop every unit whose record starts at *physical_offset* or later, durably; what is dropped becomes zero.
+
+        With *is_record* the last unit that stays must also point at a record: a power cut can tear the unit that lies
+        across two pages, and what is left of it may look like one. The first file is kept, if empty, so that the queue
+        goes on counting where it was.
+        """
+        for start in reversed(self.files.starts):
+            units = self._file_units(start)
+            count = count_below(units, physical_offset)
+            if is_record is not None:
+                count = _drop_torn(units, count, is_record)
+            if count > 0 or start == self.files.starts[0]:
+                self._cut_file(start, count)
+                return
+            self.files.delete(start)
+
+    def _cut_file(self, start: int, count: int) -> None:
+        if count < self.units_per_file:
+            cleared = zero_from(self.files.path_of(start), count * UNIT_SIZE)
+            if cleared:
+                logger.info("units dropped queue=%s/%d from=%d", self.topic, self.queue_id, start // UNIT_SIZE + count)
+
+    def delete_expired(self, commit_log_min: int) -> int:
+        """Delete files, never the last, whose last unit's record is gone; returns how many."""
+        deleted = 0
+        for start in self.files.starts[:-1]:
+            last = to_unit(self._file_units(start)[-1])
+            if last.physical_offset >= commit_log_min and not last.is_pre_fill:
+                break
+            self.files.delete(start)
+            deleted += 1
+        return deleted
+
+    def delete_all(self) -> None:
+        """Delete every file, the newest first, so that what a crash leaves has no gap."""
+        for start in reversed(self.files.starts):
+            self.files.delete(start)
+
+    def last_record_end(self) -> int:
+        """Return the end of the newest record that has a unit, bytes; -1 without one."""
+        for start in reversed(self.files.starts):
+            units = self._file_units(start)
+            end = newest_record_end(units[: count_written(units)])
+            if end >= 0:
+                return end
+        return -1
+
+    def close(self) -> None:
+        self.files.close()
+
+    def _file_units(self, start: int) -> Units:
+        return as_units(self.files.file_view(start)[1])
+
+
+def as_units(view: memoryview) -> Units:
+    """Return a view of *view* as an array of units."""
+    return np.frombuffer(view, dtype=CONSUME_QUEUE_UNIT.dtype)
+
+
+def to_unit(row: Any) -> Unit:
+    """Return one element of an array of units as a Unit."""
+    return Unit(int(row["physical_offset"]), int(row["record_size"]), int(row["tags_code"]))
+
+
+def count_written(units: Units) -> int:
+    """Return how many units stand before the first that is not written."""
+    return _first_true((units["physical_offset"] < 0) | (units["record_size"] <= 0))
+
+
+def count_below(units: Units, physical_offset: int) -> int:
+    """Return how many units stand before the first that is not written or whose record starts at *physical_offset*."""
+    reached = (units["physical_offset"] >= physical_offset) & (units["record_size"] != PRE_FILL_SIZE)
+    return min(count_written(units), _first_true(reached))
+
+
+def newest_record_end(units: Units) -> int:
+    """Return the largest end of a record that *units* name, bytes; -1 if they name none."""
+    real = units[units["record_size"] != PRE_FILL_SIZE]
+    if not len(real):
+        return -1
+    return int((real["physical_offset"].astype(np.int64) + real["record_size"].astype(np.int64)).max())
+
+
+def _first_true(mask: NDArray[np.bool_]) -> int:
+    return int(np.argmax(mask)) if mask.any() else len(mask)
+
+
+def _drop_torn(units: Units, count: int, is_record: Callable[[Unit], bool]) -> int:
+    """Return *count* less the units at its end that point at no record, of which a power cut leaves a page at most."""
+    for kept in range(count, max(0, count - UNITS_PER_PAGE), -1):
+        unit = to_unit(units[kept - 1])
+        if unit.is_pre_fill or is_record(unit):
+            return kept
+    if count <= UNITS_PER_PAGE:
+        return 0
+    logger.error("units kept although they point at no record: the commit log before them is damaged count=%d", count)
+    return count
+
+
+def list_queues(paths: StorePaths, file_size: int) -> list[ConsumeQueue]:
+    """Return every consume queue that has a directory, in order of topic and number. Other entries are passed over."""
+    queues = []
+    if paths.consume_queue.is_dir():
+        for topic in sorted(paths.consume_queue.iterdir()):
+            if not topic.is_dir() or not is_topic(topic.name):
+                logger.warning("not the directory of a topic path=%s", topic)
+                continue
+            numbers = [int(entry.name) for entry in topic.iterdir() if is_queue_id(entry.name)]
+            queues += [ConsumeQueue(paths, topic.name, number, file_size) for number in sorted(numbers)]
+    return queues
+
+
+def is_queue_id(name: str) -> bool:
+    """Whether the directory *name* is that of a queue."""
+    return name.isascii() and name.isdigit() and name == str(int(name)) and int(name) <= 0x7FFFFFFF

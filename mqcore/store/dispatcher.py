@@ -1,0 +1,247 @@
+"""From the commit log to consume queues and index: the plain twin of mqcore/_fast/dispatch.pyx.
+
+This is where the rules of appending are stated. The dispatcher is the only writer of both kinds of file, driven by one
+thread; what it finds on disk it goes on with, and what is already there it recognises, so that a range may be
+dispatched again after any failure. Bodies are not read and the CRC is not looked at.
+Source: RocketMQ store/DefaultMessageStore.java (ReputMessageService), ConsumeQueue.java, index/IndexService.java.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from enum import IntEnum
+from typing import TYPE_CHECKING, NamedTuple
+
+from mqcore.codes import TRANSACTION_MASK, SysFlag
+from mqcore.errors import CorruptRecordError, StoreError
+from mqcore.store.index_file import key_hash
+from mqcore.store.index_writer import IndexWriter
+from mqcore.store.paths import StorePaths, is_topic
+from mqcore.store.queue_writer import UNIT_SIZE, QueueWriter
+from mqcore.store.record import DecodeStatus, Record, peek_status, property_value, string_hash
+from mqcore.store.record import decode as decode_record
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
+    from mqcore.store.geometry import StoreGeometry
+
+SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+QUEUE_OFFSET_MAX = (1 << 62) // UNIT_SIZE
+MAPPED_QUEUES_MAX = 16384
+LEVEL_MAX = 0x7FFFFFFF
+
+
+class DispatchStatus(IntEnum):
+    """Why a range was left; the numbers are those of dispatch.pxd."""
+
+    ALL = 0
+    SHORT = 1
+    BLANK = 2
+    INVALID = 3
+    FAILED = 4
+
+
+class DispatchOutcome(NamedTuple):
+    """How many bytes were consumed, why it stopped there, and what the bytes there are (OK: of another offset)."""
+
+    consumed: int
+    status: DispatchStatus
+    decode_status: DecodeStatus
+
+
+def dispatch_error(error_number: int, path: str) -> StoreError:
+    """Return the error for a file that could not be made, grown or synced; both twins raise it."""
+    error = StoreError(f"cannot write {path}: {os.strerror(error_number)}")
+    error.__cause__ = OSError(error_number, os.strerror(error_number), path)
+    return error
+
+
+class Dispatcher:
+    """Writes consume queue units and index entries for commit log records."""
+
+    def __init__(self, paths: StorePaths, geometry: StoreGeometry, mapped_count_max: int = MAPPED_QUEUES_MAX) -> None:
+        self.fill_gaps = False
+        self.record_end = 0
+        self.store_timestamp = 0
+        self.logics_timestamp = 0
+        self.record_count = 0
+        self.unit_count = 0
+        self.order_error_count = 0
+        self.skipped_count = 0
+        self._paths = paths
+        self._geometry = geometry
+        self._mapped_count_max = max(1, mapped_count_max)
+        self._queues: dict[tuple[bytes, int], QueueWriter] = {}
+        self._index: IndexWriter | None = None
+        self._closed = False
+
+    @property
+    def index_timestamp(self) -> int:
+        """End timestamp of the last full index file that was synced, ms; 0 when none was."""
+        return self._index.synced_timestamp if self._index is not None else 0
+
+    @property
+    def mapped_count(self) -> int:
+        """How many consume queue files are mapped."""
+        return sum(queue.map is not None for queue in self._queues.values())
+
+    def dispatch(self, buffer: Buffer, physical_offset: int) -> DispatchOutcome:
+        """Dispatch the records of *buffer*, the commit log from *physical_offset* on.
+
+        It stops before what is no valid record of that place. Raises StoreError if a file could not be made or grown (a
+        full disk); the same range may then be dispatched again.
+        """
+        data = memoryview(buffer)
+        at = 0
+        while at < len(data):
+            try:
+                record = decode_record(data[at:], physical_offset + at, check_crc=False)
+            except CorruptRecordError:
+                status = peek_status(data[at:])
+                return DispatchOutcome(at, _STOPS.get(status, DispatchStatus.INVALID), status)
+            if record.physical_offset != physical_offset + at:
+                return DispatchOutcome(at, DispatchStatus.INVALID, DecodeStatus.OK)
+            try:
+                self._dispatch_record(record)
+            except OSError as error:
+                raise dispatch_error(error.errno or errno.EIO, str(error.filename)) from error
+            at += record.total_size
+        return DispatchOutcome(at, DispatchStatus.ALL, DecodeStatus.OK)
+
+    def on_unit(self, topic: bytes, queue_id: int, queue_offset: int, tags_code: int, store_timestamp: int) -> None:
+        """Called once per record that belongs in a consume queue, after its unit is in place, also if it was before.
+
+        *queue_offset* is the unit's real index.
+        """
+
+    def _dispatch_record(self, record: Record) -> None:
+        """Plain and committed messages get a unit; all but rolled-back ones are indexed."""
+        if self._closed:
+            raise OSError(errno.EBADF, os.strerror(errno.EBADF), str(self._paths.consume_queue))
+        transaction = record.sys_flag & TRANSACTION_MASK
+        if transaction in (0, SysFlag.TRANSACTION_COMMIT):
+            self._put_unit(record)
+        if self._geometry.index_enabled and transaction != SysFlag.TRANSACTION_ROLLBACK:
+            self._put_keys(record)
+        self.record_count += 1
+        self.store_timestamp = record.store_timestamp
+
+    def _put_unit(self, record: Record) -> None:
+        """Append the unit, unless the queue has it: by the record's end, or by the place that the record claims.
+
+        A record that claims a place behind the end is appended at the end all the same, and counted; with fill_gaps the
+        places before it are filled first, as recovery does behind a damaged range.
+        """
+        queue = self._queue(record.topic, record.queue_id)
+        if queue is None or not 0 <= record.queue_offset <= QUEUE_OFFSET_MAX:
+            self.skipped_count += 1
+            return
+        tags_code = self._tags_code(record)
+        self.record_end = record.physical_offset + record.total_size
+        target = record.queue_offset * UNIT_SIZE
+        if self.record_end > queue.max_physical:
+            queue.make_room(target, self.fill_gaps)
+            current = queue.end
+            if target >= current or target == 0:
+                queue.append(record.physical_offset, record.total_size, tags_code)
+                queue.bare = False
+                queue.max_physical = self.record_end
+                self.unit_count += 1
+                self.order_error_count += target != current
+                target = current
+        self.logics_timestamp = max(self.logics_timestamp, record.store_timestamp)
+        self.on_unit(record.topic, record.queue_id, target // UNIT_SIZE, tags_code, record.store_timestamp)
+
+    def _queue(self, topic: bytes, queue_id: int) -> QueueWriter | None:
+        """Return the writer of a queue; None if topic and number cannot be a directory."""
+        name = topic.decode("ascii", "replace")
+        if queue_id < 0 or not is_topic(name):
+            return None
+        queue = self._queues.get((topic, queue_id))
+        if queue is None:
+            directory = self._paths.queue(name, queue_id)
+            queue = self._queues[(topic, queue_id)] = QueueWriter(directory, self._geometry.consume_queue_file_size)
+        if queue.map is None and self.mapped_count >= self._mapped_count_max:
+            next(other for other in self._queues.values() if other.map is not None).unmap()
+        return queue
+
+    def _tags_code(self, record: Record) -> int:
+        """A delayed message's code is its delivery time, any other's the hash of its tag."""
+        levels = self._geometry.delay_levels_ms
+        if record.topic == SCHEDULE_TOPIC and levels:
+            level = parse_level(property_value(record.properties, b"DELAY") or b"")
+            if level > 0:
+                return record.store_timestamp + levels[min(level, len(levels)) - 1]
+        tags = property_value(record.properties, b"TAGS")
+        return string_hash(tags) if tags else 0
+
+    def _put_keys(self, record: Record) -> None:
+        """Index the unique key and every part of KEYS, unless a later record is indexed already.
+
+        The newest indexed record is not passed over: the writer may have died before its last key.
+        """
+        unique = property_value(record.properties, b"UNIQ_KEY")
+        parts = (property_value(record.properties, b"KEYS") or b"").split(b" ")
+        keys = [key for key in (unique, *parts) if key]
+        if not keys and not unique:
+            return
+        if self._index is None:
+            self._index = IndexWriter(self._paths.index, self._geometry.index)
+        if record.physical_offset < self._index.end_physical_offset:
+            return
+        for key in keys:
+            self._index.append(key_hash(record.topic, key), record.physical_offset, record.store_timestamp)
+
+    def queue_end(self, topic: bytes, queue_id: int) -> tuple[int, int]:
+        """Return (max queue offset, end of its newest record in the commit log or -1) of a queue."""
+        queue = None if self._closed else self._queue(topic, queue_id)
+        if queue is None:
+            raise ValueError(f"queue: got {topic!r}/{queue_id}, wanted a topic, a number, and an open dispatcher")
+        return queue.end // UNIT_SIZE, queue.max_physical
+
+    def flush(self) -> int:
+        """Make every unit and index entry durable; returns how many consume queue files were synced.
+
+        A failed sync raises StoreError and is final: the caller must not take a later success for the lost bytes.
+        """
+        try:
+            synced = sum(queue.sync() for queue in self._queues.values())
+        except OSError as error:
+            raise dispatch_error(error.errno or errno.EIO, str(error.filename)) from error
+        self.flush_index()
+        return synced
+
+    def flush_index(self, full_only: bool = False) -> None:
+        """Make full index files durable, which moves index_timestamp, and the newest too unless *full_only*."""
+        try:
+            if self._index is not None:
+                self._index.sync(newest=not full_only)
+        except OSError as error:
+            raise dispatch_error(error.errno or errno.EIO, str(self._paths.index)) from error
+
+    def forget(self, topic: bytes) -> None:
+        """Let go of the queues of *topic*, whose directory is about to be removed or was."""
+        for key in [key for key in self._queues if key[0] == topic]:
+            self._queues.pop(key).unmap()
+
+    def close(self) -> None:
+        """Unmap everything, synced or not. The dispatcher cannot be used any more."""
+        for queue in self._queues.values():
+            queue.unmap()
+        self._queues.clear()
+        if self._index is not None:
+            self._index.close()
+        self._closed = True
+
+
+_STOPS = {DecodeStatus.SHORT: DispatchStatus.SHORT, DecodeStatus.BLANK: DispatchStatus.BLANK}
+
+
+def parse_level(text: bytes) -> int:
+    """Return the delay level that *text* says, as Integer.parseInt reads it; 0 for what is no positive number."""
+    digits = text.removeprefix(b"+")
+    if not digits.isdigit() or int(digits) > LEVEL_MAX:
+        return 0
+    return int(digits)

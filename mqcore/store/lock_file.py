@@ -1,0 +1,46 @@
+"""The file ``lock``: one process at a time holds a store directory, ours or a Java broker's.
+
+Java takes a POSIX record lock, so we do; flock() would not be seen by it. Such a lock belongs to the process and is
+lost when the process closes any descriptor of the file: nobody else here may open it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+from mqcore.errors import StoreLockedError
+
+LOCK_TEXT = b"lock"
+
+
+class LockFile:
+    """An exclusive lock on byte 0 of the file, from acquire() to release()."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._descriptor = -1
+
+    def acquire(self) -> None:
+        """Take the lock without waiting. Raises StoreLockedError if another process has it."""
+        if self._descriptor >= 0:
+            raise StoreLockedError(f"this process holds {self.path} already")
+        descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
+            os.pwrite(descriptor, LOCK_TEXT, 0)
+            os.fsync(descriptor)
+        except OSError as error:
+            os.close(descriptor)
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                raise StoreLockedError(f"another process holds {self.path}") from error
+            raise
+        self._descriptor = descriptor
+
+    def release(self) -> None:
+        """Give the lock up; the file stays. Without a lock it does nothing."""
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1

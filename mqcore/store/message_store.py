@@ -1,0 +1,161 @@
+"""Reading a store that other processes write: look-ups, bounds, offsets by time, keys, sizes.
+
+For the broker process's rare requests; the pull worker has its own way through the same files.
+Source: RocketMQ store/DefaultMessageStore.java.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
+from mqcore.layout import CONSUME_QUEUE_UNIT
+from mqcore.store.commit_log import CommitLog
+from mqcore.store.consume_queue import ConsumeQueue, Units
+from mqcore.store.disk import disk_used_ratio
+from mqcore.store.geometry import StoreGeometry
+from mqcore.store.index_service import IndexService
+from mqcore.store.paths import StorePaths
+from mqcore.store.record import Record
+from mqcore.store.watermarks import Watermarks
+
+QUERY_COUNT_MAX = 64
+OPEN_QUEUES_MAX = 256
+
+
+@dataclass(frozen=True, slots=True)
+class QueryAnswer:
+    """Records of a key as stored, in commit log order, and where the index ended when it was asked."""
+
+    records: tuple[bytes, ...]
+    last_update_timestamp: int
+    last_update_offset: int
+
+
+class MessageStoreReader:
+    """Read-only access to the store in *paths* within what *watermarks* publish. For one thread."""
+
+    def __init__(self, paths: StorePaths, geometry: StoreGeometry, watermarks: Watermarks) -> None:
+        self.paths = paths
+        self.geometry = geometry
+        self.commit_log = CommitLog(paths.commit_log, geometry.commit_log_file_size, watermarks)
+        self.index = IndexService(paths.index, geometry.index)
+        self._watermarks = watermarks
+        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+
+    # Records
+
+    def look_message(self, physical_offset: int) -> bytes | None:
+        """Return the record that starts at *physical_offset*, as stored; None if none does or it is out of reach."""
+        try:
+            return bytes(self.commit_log.record_bytes(physical_offset))
+        except (OffsetOutOfRangeError, CorruptRecordError):
+            return None
+
+    def read_message(self, physical_offset: int) -> Record | None:
+        """Return the same, decoded."""
+        try:
+            return self.commit_log.record_at(physical_offset)
+        except (OffsetOutOfRangeError, CorruptRecordError):
+            return None
+
+    def earliest_store_timestamp(self) -> int:
+        """Return the store time of the oldest record, ms; -1 if there is none."""
+        return self.commit_log.earliest_store_timestamp()
+
+    # Queues
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return min and max queue offset; (0, 0) for an unknown queue."""
+        return self._watermarks.queue_bounds(topic, queue_id) or (0, 0)
+
+    def min_offset(self, topic: str, queue_id: int) -> int:
+        return self.queue_bounds(topic, queue_id)[0]
+
+    def max_offset(self, topic: str, queue_id: int) -> int:
+        return self.queue_bounds(topic, queue_id)[1]
+
+    def offset_by_time(self, topic: str, queue_id: int, timestamp: int) -> int:
+        """Return the queue offset of the message stored nearest to *timestamp*, ms; 0 for an unknown queue."""
+        bounds = self._watermarks.queue_bounds(topic, queue_id)
+        if bounds is None:
+            return 0
+        return self._queue(topic, queue_id).offset_by_time(
+            timestamp, bounds, self.commit_log.store_timestamp_at, self.commit_log.min_offset
+        )
+
+    def message_store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return the store time of the message at *queue_offset*, ms; -1 if there is none or it is gone."""
+        physical_offset = self.physical_offset(topic, queue_id, queue_offset)
+        try:
+            return self.commit_log.store_timestamp_at(physical_offset) if physical_offset >= 0 else -1
+        except (OffsetOutOfRangeError, CorruptRecordError):
+            return -1
+
+    def earliest_message_time(self, topic: str, queue_id: int) -> int:
+        """Return the store time of the queue's oldest message, ms; -1 if there is none."""
+        return self.message_store_time(topic, queue_id, self.min_offset(topic, queue_id))
+
+    def physical_offset(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return where the message at *queue_offset* lies in the commit log; -1 if there is no such unit."""
+        bounds = self._watermarks.queue_bounds(topic, queue_id)
+        if bounds is None:
+            return -1
+        try:
+            return self._queue(topic, queue_id).unit_at(queue_offset, bounds).physical_offset
+        except OffsetOutOfRangeError:
+            return -1
+
+    def read_units(self, topic: str, queue_id: int, first: int, count_max: int) -> Units:
+        """Return units of a queue as ConsumeQueue.units does; none for an unknown queue."""
+        bounds = self._watermarks.queue_bounds(topic, queue_id)
+        if bounds is None:
+            return np.empty(0, dtype=CONSUME_QUEUE_UNIT.dtype)
+        return self._queue(topic, queue_id).units(first, count_max, bounds)
+
+    # Keys
+
+    def query_message(
+        self, topic: str, key: str, count_max: int, begin_timestamp: int, end_timestamp: int
+    ) -> QueryAnswer:
+        """Return records that topic#key hashes to, stored in [begin, end] ms, at most min(count_max, 64).
+
+        Hashes collide: comparing the real key is the client's work. Offsets that lead nowhere are passed over.
+        """
+        found = self.index.query(topic, key, min(count_max, QUERY_COUNT_MAX), begin_timestamp, end_timestamp)
+        # Upstream asks up to three times, before the time of the first record each; it does so only while no record
+        # could be read, and then that time is not known: the rounds are the same.
+        records = tuple(filter(None, map(self.look_message, sorted(set(found.offsets)))))
+        return QueryAnswer(records, found.last_update_timestamp, found.last_update_offset)
+
+    # Sizes
+
+    def commit_log_disk_ratio(self) -> float:
+        """Return how full the commit log's disk is, 0..1; -1.0 if it cannot be asked."""
+        return disk_used_ratio(self.paths.commit_log)
+
+    def consume_queue_disk_ratio(self) -> float:
+        """Return how full the consume queues' disk is, 0..1; -1.0 if it cannot be asked."""
+        return disk_used_ratio(self.paths.consume_queue)
+
+    def commit_log_size(self) -> int:
+        """Return the readable bytes of the commit log."""
+        return self.commit_log.max_offset - self.commit_log.min_offset
+
+    def close(self) -> None:
+        """Forget every mapping; each is undone with its last view."""
+        for queue in self._queues.values():
+            queue.close()
+        self._queues.clear()
+        self.commit_log.files.close()
+        self.index.close()
+
+    def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        key = (topic, queue_id)
+        if key not in self._queues:
+            if len(self._queues) >= OPEN_QUEUES_MAX:
+                self._queues.pop(next(iter(self._queues))).close()
+            self._queues[key] = ConsumeQueue(self.paths, topic, queue_id, self.geometry.consume_queue_file_size)
+        return self._queues[key]

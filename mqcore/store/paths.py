@@ -1,0 +1,73 @@
+"""Where everything lies under storePathRootDir. Source: RocketMQ store/config/StorePathConfigHelper.java."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from mqcore.errors import StoreError
+from mqcore.files import make_directory
+
+FILE_NAME_DIGITS = 20
+INDEX_NAME_DIGITS = 17
+TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+QUEUE_ID_MAX = 0x7FFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class StorePaths:
+    """The directories and files of one store. The commit log may lie elsewhere; all else hangs off the root."""
+
+    root: Path
+    commit_log: Path
+
+    @classmethod
+    def at(cls, root: str | Path, commit_log: str | Path | None = None) -> StorePaths:
+        """Return the paths of the store in *root*, the commit log in ``commitlog`` unless told otherwise."""
+        return cls(Path(root), Path(commit_log) if commit_log else Path(root) / "commitlog")
+
+    @property
+    def consume_queue(self) -> Path:
+        return self.root / "consumequeue"
+
+    @property
+    def index(self) -> Path:
+        return self.root / "index"
+
+    @property
+    def config(self) -> Path:
+        return self.root / "config"
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.root / "checkpoint"
+
+    @property
+    def abort(self) -> Path:
+        return self.root / "abort"
+
+    @property
+    def lock(self) -> Path:
+        return self.root / "lock"
+
+    def queue(self, topic: str, queue_id: int) -> Path:
+        """Return the directory of one consume queue. Raises StoreError for what must not become the name of one."""
+        if not is_topic(topic) or not 0 <= queue_id <= QUEUE_ID_MAX:
+            raise StoreError(f"no directory for topic {topic!r} queue {queue_id}")
+        return self.consume_queue / topic / str(queue_id)
+
+    def make_directories(self) -> None:
+        """Make the directories that are always there, durably."""
+        for directory in (self.root, self.commit_log, self.consume_queue, self.index, self.config):
+            make_directory(directory)
+
+
+def is_topic(topic: str) -> bool:
+    """Whether *topic* may become the name of a directory."""
+    return TOPIC_PATTERN.fullmatch(topic) is not None
+
+
+def file_name(offset: int) -> str:
+    """Return the name of the file that starts at *offset*."""
+    return f"{offset:0{FILE_NAME_DIGITS}d}"

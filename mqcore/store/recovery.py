@@ -1,0 +1,268 @@
+"""Bringing a store back: where the commit log ends, and consume queues and index to match it.
+
+A store that was stopped cleanly is checked from its third-last file on. After a crash (the file ``abort`` is there) the
+checkpoint says up to which store time everything was on disk; from the file that holds that time on, the log is checked
+and consume queues and index are built anew.
+
+Every step is durable before the next one destroys what it was made from: consume queues are cut before they are built,
+and the log's tail is cut last, so that a crash in the middle leaves a store from which recovery comes to the same
+result. Source: RocketMQ store/DefaultMessageStore.java (load, recover), CommitLog.java (recoverNormally,
+recoverAbnormally).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from typing import Protocol
+
+from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
+from mqcore.files import sync_directory, sync_file, zero_from
+from mqcore.store.abort_file import AbortFile
+from mqcore.store.checkpoint import Checkpoint
+from mqcore.store.codec import Dispatcher
+from mqcore.store.commit_log import read_store_timestamp
+from mqcore.store.consume_queue import RECOVERED_FILES, ConsumeQueue, QueueState, list_queues
+from mqcore.store.consume_queue_units import Unit
+from mqcore.store.dispatcher import DispatchOutcome
+from mqcore.store.geometry import StoreGeometry
+from mqcore.store.index_service import IndexService
+from mqcore.store.log_walk import OFFSET_MAX, LogWalk, LogWalker, record_at
+from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.paths import StorePaths
+from mqcore.store.watermarks import FixedWatermarks
+
+logger = logging.getLogger(__name__)
+
+
+class RecordDispatcher(Protocol):
+    """What recovery needs of a dispatcher."""
+
+    fill_gaps: bool
+
+    def dispatch(self, buffer: memoryview, physical_offset: int) -> DispatchOutcome: ...
+    def flush(self) -> int: ...
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryResult:
+    """A store at rest: everything before *commit_log_end* is whole, on disk, and in consume queues and index."""
+
+    after_crash: bool
+    commit_log_min: int
+    commit_log_end: int
+    store_timestamp: int
+    queues: tuple[QueueState, ...]
+    checkpoint: Checkpoint
+    walked_from: int = 0
+    record_count: int = 0
+    damaged: tuple[tuple[int, int], ...] = field(default=())
+
+    def watermarks(self) -> FixedWatermarks:
+        """Return the bounds for a reader, as long as nobody writes."""
+        bounds = {(queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset) for queue in self.queues}
+        return FixedWatermarks(self.commit_log_min, self.commit_log_end, bounds)
+
+
+class Recovery:
+    """One recovery of the store in *paths*; the caller holds its lock file and nothing else has it open."""
+
+    def __init__(
+        self,
+        paths: StorePaths,
+        geometry: StoreGeometry,
+        *,
+        check_crc: bool = True,
+        index_safe: bool = False,
+        make_dispatcher: Callable[[StorePaths, StoreGeometry], RecordDispatcher] = Dispatcher,
+    ) -> None:
+        """*check_crc* is checkCRCOnRecover, *index_safe* messageIndexSafe."""
+        self.paths = paths
+        self.geometry = geometry
+        self.check_crc = check_crc
+        self.index_safe = index_safe
+        self._make_dispatcher = make_dispatcher
+        self._log = MappedFileQueue(paths.commit_log, geometry.commit_log_file_size)
+        self._index = IndexService(paths.index, geometry.index)
+        self._checkpoint = Checkpoint()
+
+    def run(self) -> RecoveryResult:
+        """Recover, and return what the store now holds.
+
+        Raises CorruptFileError for a directory that no broker may start on, OSError and StoreError when the disk fails.
+        After either the store may be recovered again.
+        """
+        self.paths.make_directories()
+        after_crash = AbortFile(self.paths.abort).exists()
+        self._log.load()
+        for queue in self._queues():
+            queue.files.load()
+        self._checkpoint = Checkpoint.read(self.paths.checkpoint)
+        self._index.load(after_crash, self._checkpoint.index_timestamp)
+        start = self._start_after_crash() if after_crash else self._start_after_stop()
+        logger.info("recovery begins after_crash=%s from=%d", after_crash, start)
+        if not self._log.starts:
+            walk = self._recover_without_log()
+        else:
+            walk = self._recover_after_crash(start) if after_crash else self._recover_after_stop(start)
+        result = RecoveryResult(
+            after_crash=after_crash,
+            commit_log_min=self._log.min_offset,
+            commit_log_end=walk.end,
+            store_timestamp=walk.store_timestamp_max,
+            queues=self._queue_states(),
+            checkpoint=self._checkpoint,
+            walked_from=start,
+            record_count=walk.record_count,
+            damaged=tuple(walk.damaged),
+        )
+        logger.info("recovery done end=%d queues=%d records=%d", walk.end, len(result.queues), walk.record_count)
+        self._log.close()
+        self._index.close()
+        return result
+
+    # Where to begin
+
+    def _start_after_stop(self) -> int:
+        return self._log.starts[-RECOVERED_FILES:][0] if self._log.starts else 0
+
+    def _start_after_crash(self) -> int:
+        """Return the start of the newest file whose first record is older than what is known to be on disk."""
+        checkpoint = self._checkpoint
+        index_counts = self.geometry.index_enabled and self.index_safe
+        limit = checkpoint.min_timestamp_with_index if index_counts else checkpoint.min_timestamp
+        for start in reversed(self._log.starts):
+            try:
+                timestamp = read_store_timestamp(self._log.file_view(start)[1], start)
+            except CorruptRecordError:
+                continue  # made ahead of need, or damaged
+            if 0 < timestamp <= limit:
+                return start
+        return self._log.min_offset
+
+    # The three ways
+
+    def _recover_without_log(self) -> LogWalk:
+        for queue in self._queues():
+            logger.warning("no commit log: consume queue deleted queue=%s/%d", queue.topic, queue.queue_id)
+            queue.delete_all()
+        self._index.clamp(0)
+        return LogWalk(end=0)
+
+    def _recover_after_stop(self, start: int) -> LogWalk:
+        walk = self._walk(start)
+        known_end = max((queue.recover(0).max_physical for queue in self._queues()), default=-1)
+        if known_end > walk.end:
+            logger.warning("consume queues go on behind the commit log end=%d known_end=%d", walk.end, known_end)
+            for queue in self._queues():
+                queue.truncate(walk.end)
+        self._cut_log(walk.end)
+        self._index.clamp(walk.end)
+        dispatched = max(known_end, self._log.min_offset)
+        if dispatched < walk.end:
+            self._catch_up(dispatched, walk.end)
+        return walk
+
+    def _recover_after_crash(self, start: int) -> LogWalk:
+        # Whatever the units from here on say, they may be torn, or from before an earlier crash: they are made anew.
+        for queue in self._queues():
+            queue.truncate(start, self._is_record)
+        dispatcher = self._make_dispatcher(self.paths, self.geometry)
+        dispatcher.fill_gaps = True
+        try:
+            walk = self._walk(start, dispatcher)
+            dispatcher.flush()
+        finally:
+            dispatcher.close()
+        self._cut_log(walk.end)
+        self._index.clamp(walk.end)
+        if walk.record_count:
+            self._checkpoint.physic_timestamp = walk.store_timestamp_max
+            self._checkpoint.logics_timestamp = walk.store_timestamp_max
+        self._checkpoint.write(self.paths.checkpoint)
+        return walk
+
+    def _catch_up(self, start: int, end: int) -> None:
+        """Dispatch what the consume queues lack although the broker was stopped cleanly (a directory was removed, say).
+
+        Until that is on disk the store counts as crashed, and the checkpoint goes back to where it begins.
+        """
+        logger.warning("consume queues are behind the commit log from=%d to=%d", start, end)
+        known = replace(self._checkpoint)
+        first = record_at(self._log, start)
+        self._checkpoint.logics_timestamp = first.store_timestamp if first is not None else 0
+        self._checkpoint.write(self.paths.checkpoint)
+        AbortFile(self.paths.abort).create()
+        dispatcher = self._make_dispatcher(self.paths, self.geometry)
+        dispatcher.fill_gaps = True
+        try:
+            self._walk(start, dispatcher, end)
+            dispatcher.flush()
+        finally:
+            dispatcher.close()
+        self._checkpoint = known
+        self._checkpoint.write(self.paths.checkpoint)
+
+    # Their parts
+
+    def _walk(self, start: int, dispatcher: RecordDispatcher | None = None, known_end: int | None = None) -> LogWalk:
+        """Walk the log; up to *known_end*, if given, everything counts as known to be on disk."""
+
+        def dispatch(records: memoryview, physical_offset: int) -> None:
+            if dispatcher is not None:
+                outcome = dispatcher.dispatch(records, physical_offset)
+                if outcome.consumed != len(records):
+                    at = physical_offset + outcome.consumed
+                    raise CorruptRecordError(f"record changed while it was recovered: {outcome.status.name}", at)
+
+        walker = LogWalker(
+            files=self._log,
+            flushed_timestamp=self._checkpoint.physic_timestamp if known_end is None else OFFSET_MAX,
+            check_crc=self.check_crc,
+            on_records=dispatch,
+        )
+        walk = walker.walk(start, OFFSET_MAX if known_end is None else known_end)
+        # After a crash of the broker alone the log may be in memory only; what is recovered is promised from here on.
+        for file_start in self._log.starts:
+            if self._log.start_of(start) <= file_start < walk.end:
+                sync_file(self._log.path_of(file_start))
+        sync_directory(self.paths.commit_log)
+        return walk
+
+    def _cut_log(self, end: int) -> None:
+        """Let the log end at *end*, durably: zeros behind it in its file, and no later files.
+
+        Zeros to the very end of the file: an old record behind *end* could meet the end of a later, shorter one, and
+        the next recovery would take it for a new one.
+        """
+        for start in self._log.starts:
+            if start <= end < start + self._log.file_size:
+                cleared = zero_from(self._log.path_of(start), end - start)
+                if cleared:
+                    logger.warning("commit log cut path=%s end=%d cleared=%d", self._log.path_of(start), end, cleared)
+        for start in reversed(self._log.starts):
+            if start > end:
+                logger.warning("commit log file deleted path=%s end=%d", self._log.path_of(start), end)
+                self._log.delete(start)
+
+    def _is_record(self, unit: Unit) -> bool:
+        """Whether *unit* points at a whole record, or at one that has expired."""
+        if unit.physical_offset < self._log.min_offset:
+            return True
+        try:
+            record = record_at(self._log, unit.physical_offset)
+        except OffsetOutOfRangeError:
+            return False
+        return record is not None and record.total_size == unit.record_size
+
+    def _queues(self) -> list[ConsumeQueue]:
+        return list_queues(self.paths, self.geometry.consume_queue_file_size)
+
+    def _queue_states(self) -> tuple[QueueState, ...]:
+        states = []
+        for queue in self._queues():
+            states.append(queue.recover(self._log.min_offset))
+            queue.close()
+        return tuple(states)

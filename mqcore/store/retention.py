@@ -1,0 +1,116 @@
+"""What may be deleted, and the deleting: commit log files by age or need, consume queues and index by what is left.
+
+The decision is a pure function of file ages, the clock and the disk. Source: RocketMQ store/DefaultMessageStore.java
+(CleanCommitLogService, CleanConsumeQueueService).
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from mqcore.errors import ConfigError
+from mqcore.store.consume_queue import ConsumeQueue
+from mqcore.store.disk import DiskVerdict
+from mqcore.store.index_service import IndexService
+from mqcore.store.mapped_file_queue import MappedFileQueue
+
+DELETED_PER_ROUND_MAX = 10
+HOUR_MS = 3_600_000
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionPolicy:
+    """fileReservedTime in ms, deleteWhen as hours, and cleanFileForciblyEnable."""
+
+    reserved_ms: int = 72 * HOUR_MS
+    delete_hours: frozenset[int] = frozenset({4})
+    clean_forcibly: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class FileAge:
+    """A commit log file: its start, and when it was last modified, ms."""
+
+    start: int
+    modified_ms: int
+
+
+def parse_delete_when(text: str) -> frozenset[int]:
+    """Return the hours of deleteWhen, such as ``04`` or ``04;16``. Raises ConfigError."""
+    hours = set()
+    for part in text.split(";"):
+        if not (part.isascii() and part.isdigit() and int(part) < 24):
+            raise ConfigError(f"deleteWhen: got {part!r}, wanted hours 00..23 separated by ;")
+        hours.add(int(part))
+    return frozenset(hours)
+
+
+def files_to_delete(
+    ages: Sequence[FileAge], *, now_ms: int, policy: RetentionPolicy, disk: DiskVerdict, manual: bool
+) -> list[int]:
+    """Return the starts of the commit log files to delete now, oldest first, at most ten and never the last.
+
+    Files go when it is the hour, when the disk asks for it, or on a manual request: expired ones, and with a disk
+    nearly full any. The first file that stays ends the round.
+    """
+    hour = time.localtime(now_ms / 1000).tm_hour
+    if not (hour in policy.delete_hours or disk.clean or manual):
+        return []
+    at_once = disk.clean_at_once and policy.clean_forcibly
+    chosen = []
+    for age in ages[:-1][:DELETED_PER_ROUND_MAX]:
+        if not at_once and now_ms < age.modified_ms + policy.reserved_ms:
+            break
+        chosen.append(age.start)
+    return chosen
+
+
+def file_ages(files: MappedFileQueue) -> list[FileAge]:
+    """Return the age of each file of a commit log, oldest first."""
+    files.refresh()
+    ages = []
+    for start in files.starts:
+        try:
+            ages.append(FileAge(start, files.path_of(start).stat().st_mtime_ns // 1_000_000))
+        except FileNotFoundError:
+            continue
+    return ages
+
+
+def delete_commit_log_files(files: MappedFileQueue, starts: Iterable[int]) -> int:
+    """Delete the files that start at *starts*, in that order, durably; returns the new min offset of the log."""
+    for start in starts:
+        logger.info("commit log file deleted path=%s", files.path_of(start))
+        files.delete(start)
+    return files.min_offset
+
+
+def clean_consume_queues(queues: Iterable[ConsumeQueue], commit_log_min: int) -> dict[tuple[str, int], int]:
+    """Delete consume queue files whose records are gone; returns the new min queue offset of each queue."""
+    bounds = {}
+    for queue in queues:
+        queue.files.refresh()
+        deleted = queue.delete_expired(commit_log_min)
+        if deleted:
+            logger.info("consume queue files deleted queue=%s/%d count=%d", queue.topic, queue.queue_id, deleted)
+        bounds[(queue.topic, queue.queue_id)] = queue.find_min_offset(commit_log_min)
+    return bounds
+
+
+def clean_index(index: IndexService, commit_log_min: int) -> int:
+    """Delete index files whose records are gone, never the newest; returns how many."""
+    deleted = index.delete_expired(commit_log_min)
+    if deleted:
+        logger.info("index files deleted count=%d", deleted)
+    return deleted
+
+
+def is_dead(queue: ConsumeQueue, commit_log_min: int) -> bool:
+    """Whether no record of *queue* is left, so that an admin's cleaning may remove it altogether."""
+    end = queue.last_record_end()
+    return 0 <= end < commit_log_min

@@ -1,0 +1,41 @@
+"""What a reader of the store may look at: the bounds that the writers have published."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+
+class Watermarks(Protocol):
+    """Bounds of the commit log, bytes, and of the queues, queue offsets; each answer is true when it is given."""
+
+    def commit_log_min(self) -> int:
+        """Return the physical offset of the oldest byte that is kept."""
+        ...
+
+    def commit_log_max(self) -> int:
+        """Return the physical offset behind the newest readable record."""
+        ...
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Return min and max queue offset (max: behind the newest readable unit), or None for an unknown queue."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class FixedWatermarks:
+    """Bounds that do not move: of a store that nobody writes."""
+
+    log_min: int
+    log_max: int
+    queues: Mapping[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+
+    def commit_log_min(self) -> int:
+        return self.log_min
+
+    def commit_log_max(self) -> int:
+        return self.log_max
+
+    def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        return self.queues.get((topic, queue_id))

@@ -1,0 +1,547 @@
+"""Connections over real sockets: calls, time-outs, closing, and peers that misbehave."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import pytest
+
+from mqcore.codes import ResponseCode, SerializeType
+from mqcore.errors import (
+    ConfigError,
+    RemotingConnectError,
+    RemotingSendError,
+    RemotingTimeoutError,
+    RemotingTooMuchRequestError,
+    StoreNotWritableError,
+)
+from mqcore.protocol.command import FrameSplitter, RemotingCommand
+from mqcore.remoting import connection as connection_module
+from mqcore.remoting.address import format_address, parse_address, parse_address_list
+from mqcore.remoting.client import RemotingClient
+from mqcore.remoting.connection import Connection, Handler
+from mqcore.remoting.limited_warning import LimitedWarning
+from mqcore.remoting.server import RemotingServer
+
+ECHO, FAIL, REFUSE, HOLD, BIG, CALL_BACK, SILENT = range(1, 8)
+BIG_SIZE = 1024 * 1024
+
+
+class Peer:
+    """A server whose handler does what the request code says."""
+
+    def __init__(self) -> None:
+        self.release = asyncio.Event()
+        self.held = 0
+        self.seen: list[int] = []
+        self.connections: list[Connection] = []
+        self.closed: list[Connection] = []
+
+    async def handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
+        self.seen.append(request.code)
+        if request.code == FAIL:
+            raise ValueError("boom")
+        if request.code == REFUSE:
+            raise StoreNotWritableError("disk full")
+        if request.code == HOLD:
+            self.held += 1
+            await self.release.wait()
+        if request.code == SILENT:
+            return None
+        if request.code == BIG:
+            return request.reply(body=bytes(BIG_SIZE))
+        if request.code == CALL_BACK:
+            answer = await connection.invoke(RemotingCommand(int((request.ext_fields or {})["code"])), 5)
+            return request.reply(answer.code, answer.remark, body=answer.body)
+        return request.reply(body=request.body)
+
+
+Start = Callable[..., Awaitable[RemotingServer]]
+
+
+@pytest.fixture
+async def peer() -> Peer:
+    return Peer()
+
+
+@pytest.fixture
+async def start(peer: Peer) -> AsyncIterator[Start]:
+    servers: list[RemotingServer] = []
+
+    async def start_server(handler: Handler = peer.handle, port: int = 0, **options: object) -> RemotingServer:
+        server = RemotingServer(
+            "127.0.0.1",
+            port,
+            handler,
+            on_connect=peer.connections.append,
+            on_close=peer.closed.append,
+            **options,  # type: ignore[arg-type]
+        )
+        await server.start()
+        servers.append(server)
+        return server
+
+    yield start_server
+    peer.release.set()
+    for server in servers:
+        await server.stop()
+
+
+@pytest.fixture
+async def server(start: Start) -> RemotingServer:
+    return await start()
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[RemotingClient]:
+    client = RemotingClient()
+    yield client
+    await client.close()
+
+
+async def until(condition: Callable[[], bool], deadline_s: float = 10) -> None:
+    """Wait until *condition* holds; fail after *deadline_s*."""
+    async with asyncio.timeout(deadline_s):
+        while not condition():
+            await asyncio.sleep(0.005)
+
+
+@contextlib.asynccontextmanager
+async def raw(server: RemotingServer) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+
+async def read_responses(reader: asyncio.StreamReader, count: int) -> list[RemotingCommand]:
+    splitter = FrameSplitter()
+    found: list[RemotingCommand] = []
+    async with asyncio.timeout(10):
+        while len(found) < count:
+            data = await reader.read(65536)
+            assert data, "connection closed"
+            found += [RemotingCommand.decode(payload) for payload in splitter.feed(data)]
+    return found
+
+
+# Calls
+
+
+async def test_a_request_gets_its_response(server: RemotingServer, client: RemotingClient) -> None:
+    answer = await client.invoke(server.address, RemotingCommand(ECHO, body=b"hello"), 5)
+    assert (answer.code, answer.body, answer.flag) == (0, b"hello", 1)
+
+
+async def test_responses_find_their_requests_in_any_order(
+    server: RemotingServer, client: RemotingClient, peer: Peer
+) -> None:
+    held = asyncio.create_task(client.invoke(server.address, RemotingCommand(HOLD, body=b"first"), 10))
+    await until(lambda: peer.held == 1)
+    later = [client.invoke(server.address, RemotingCommand(ECHO, body=b"%d" % number), 10) for number in range(100)]
+    assert [answer.body for answer in await asyncio.gather(*later)] == [b"%d" % number for number in range(100)]
+    assert not held.done()
+    peer.release.set()
+    assert (await held).body == b"first"
+    assert len(peer.connections) == 1
+
+
+async def test_pipelined_requests_are_answered_in_one_stream(server: RemotingServer) -> None:
+    requests = [RemotingCommand(ECHO, opaque, body=b"x" * opaque) for opaque in range(1, 200)]
+    async with raw(server) as (reader, writer):
+        writer.write(b"".join(request.encode() for request in requests))
+        answers = await read_responses(reader, len(requests))
+    assert [(answer.opaque, answer.body) for answer in answers] == [(sent.opaque, sent.body) for sent in requests]
+
+
+async def test_a_request_may_arrive_byte_by_byte(server: RemotingServer) -> None:
+    async with raw(server) as (reader, writer):
+        for byte in RemotingCommand(ECHO, 7, body=b"slow").encode():
+            writer.write(bytes([byte]))
+            await writer.drain()
+        (answer,) = await read_responses(reader, 1)
+    assert (answer.opaque, answer.body) == (7, b"slow")
+
+
+async def test_large_frames_pass_both_ways(server: RemotingServer, client: RemotingClient) -> None:
+    body = bytes(range(256)) * 4096 * 8
+    assert (await client.invoke(server.address, RemotingCommand(ECHO, body=body), 10)).body == body
+
+
+async def test_an_answer_has_the_form_of_its_request(server: RemotingServer, client: RemotingClient) -> None:
+    request = RemotingCommand(ECHO, serialize_type=SerializeType.ROCKETMQ)
+    assert (await client.invoke(server.address, request, 5)).serialize_type is SerializeType.ROCKETMQ
+
+
+async def test_host_names_are_resolved(server: RemotingServer, client: RemotingClient) -> None:
+    assert (await client.invoke(f"localhost:{server.port}", RemotingCommand(ECHO), 5)).code == 0
+
+
+async def test_both_ends_send_without_delay(server: RemotingServer, client: RemotingClient, peer: Peer) -> None:
+    ours = await client.connect(server.address)
+    await until(lambda: bool(peer.connections))
+    for end in (ours, peer.connections[0]):
+        assert end._transport is not None
+        assert end._transport.get_extra_info("socket").getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+    assert ours.remote_address == server.address == peer.connections[0].local_address
+    assert ours.local_address == peer.connections[0].remote_address
+
+
+async def test_hooks_see_each_request_before_it_is_sent(server: RemotingServer, client: RemotingClient) -> None:
+    def sign(address: str, request: RemotingCommand) -> None:
+        request.body += address.encode()
+
+    client.request_hooks.append(sign)
+    answer = await client.invoke(server.address, RemotingCommand(ECHO, body=b"to "), 5)
+    assert answer.body == f"to {server.address}".encode()
+
+
+# Failures of handlers
+
+
+@pytest.mark.parametrize("kind", list(SerializeType))
+async def test_an_exception_becomes_system_error_in_json(
+    server: RemotingServer, client: RemotingClient, kind: SerializeType, caplog: pytest.LogCaptureFixture
+) -> None:
+    answer = await client.invoke(server.address, RemotingCommand(FAIL, serialize_type=kind), 5)
+    assert (answer.code, answer.remark) == (ResponseCode.SYSTEM_ERROR, "ValueError: boom")
+    assert answer.serialize_type is SerializeType.JSON
+    assert "Traceback" in caplog.text
+
+
+async def test_an_error_with_a_code_becomes_that_code(server: RemotingServer, client: RemotingClient) -> None:
+    answer = await client.invoke(server.address, RemotingCommand(REFUSE), 5)
+    assert (answer.code, answer.remark) == (ResponseCode.SERVICE_NOT_AVAILABLE, "StoreNotWritableError: disk full")
+
+
+async def test_oneway_requests_are_served_and_never_answered(
+    server: RemotingServer, client: RemotingClient, peer: Peer
+) -> None:
+    for code in (ECHO, FAIL, REFUSE):
+        await client.invoke_oneway(server.address, RemotingCommand(code))
+    # A response to any of them would be read before this one, and be logged as unmatched.
+    unmatched = connection_module._unmatched_response
+    before = (unmatched._next_s, unmatched._kept_back)
+    await client.invoke(server.address, RemotingCommand(ECHO), 5)
+    assert peer.seen == [ECHO, FAIL, REFUSE, ECHO]
+    assert (unmatched._next_s, unmatched._kept_back) == before
+
+
+async def test_a_handler_may_answer_later(start: Start, client: RemotingClient) -> None:
+    parked: list[tuple[Connection, RemotingCommand]] = []
+
+    async def park(connection: Connection, request: RemotingCommand) -> None:
+        parked.append((connection, request))
+
+    server = await start(park)
+    waiting = asyncio.create_task(client.invoke(server.address, RemotingCommand(ECHO), 10))
+    await until(lambda: bool(parked))
+    connection, request = parked[0]
+    connection.send(request.reply(body=b"at last"))
+    assert (await waiting).body == b"at last"
+
+
+async def test_too_many_requests_at_once_are_answered_busy(
+    server: RemotingServer, client: RemotingClient, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "RUNNING_HANDLERS_MAX", 2)
+    held = [asyncio.create_task(client.invoke(server.address, RemotingCommand(HOLD), 10)) for _ in range(2)]
+    await until(lambda: peer.held == 2)
+    answer = await client.invoke(server.address, RemotingCommand(ECHO), 5)
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert answer.remark is not None
+    assert answer.remark.startswith("[OVERLOAD]")
+    peer.release.set()
+    assert [answer.code for answer in await asyncio.gather(*held)] == [0, 0]
+
+
+async def test_too_many_calls_at_once_are_refused(
+    server: RemotingServer, client: RemotingClient, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection_module, "PENDING_REQUESTS_MAX", 1)
+    held = asyncio.create_task(client.invoke(server.address, RemotingCommand(HOLD), 10))
+    await until(lambda: peer.held == 1)
+    with pytest.raises(RemotingTooMuchRequestError):
+        await client.invoke(server.address, RemotingCommand(ECHO), 5)
+    peer.release.set()
+    await held
+
+
+# Requests of the server
+
+
+async def test_a_server_may_ask_its_client(server: RemotingServer, client: RemotingClient) -> None:
+    async def answer(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return request.reply(body=b"from the client")
+
+    client.register_handler(220, answer)
+    asked = await client.invoke(server.address, RemotingCommand(CALL_BACK, ext_fields={"code": "220"}), 5)
+    assert asked.body == b"from the client"
+    unknown = await client.invoke(server.address, RemotingCommand(CALL_BACK, ext_fields={"code": "40"}), 5)
+    assert unknown.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    assert unknown.remark == " request type 40 not supported"
+
+
+# Time-outs and closing
+
+
+async def test_a_timeout_closes_the_connection(server: RemotingServer, client: RemotingClient, peer: Peer) -> None:
+    other = asyncio.create_task(client.invoke(server.address, RemotingCommand(HOLD), 30))
+    await until(lambda: peer.held == 1)
+    with pytest.raises(RemotingTimeoutError, match=r"no response from 127\.0\.0\.1:\d+ within"):
+        await client.invoke(server.address, RemotingCommand(SILENT), 0.05)
+    with pytest.raises(RemotingSendError, match="was closed"):
+        await other
+    await until(lambda: len(peer.closed) == 1)
+    assert (await client.invoke(server.address, RemotingCommand(ECHO), 5)).code == 0
+    assert len(peer.connections) == 2
+
+
+async def test_a_timeout_may_keep_the_connection(server: RemotingServer, client: RemotingClient, peer: Peer) -> None:
+    with pytest.raises(RemotingTimeoutError):
+        await client.invoke(server.address, RemotingCommand(HOLD), 0.05, close_on_timeout=False)
+    peer.release.set()  # its late answer is dropped
+    assert (await client.invoke(server.address, RemotingCommand(ECHO, body=b"x"), 5)).body == b"x"
+    assert len(peer.connections) == 1
+
+
+async def test_a_caller_that_gives_up_leaves_nothing_behind(server: RemotingServer, client: RemotingClient) -> None:
+    call = asyncio.create_task(client.invoke(server.address, RemotingCommand(SILENT), 30))
+    connection = await client.connect(server.address)
+    await until(lambda: bool(connection._pending))
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    assert not connection._pending
+
+
+async def test_callers_fail_at_once_when_the_peer_closes(
+    server: RemotingServer, client: RemotingClient, peer: Peer
+) -> None:
+    calls = [asyncio.create_task(client.invoke(server.address, RemotingCommand(SILENT), 30)) for _ in range(3)]
+    await until(lambda: len(peer.seen) == 3)
+    peer.connections[0].close()
+    for result in await asyncio.gather(*calls, return_exceptions=True):
+        assert isinstance(result, RemotingSendError)
+
+
+async def test_a_client_connects_again_to_a_server_that_came_back(start: Start, client: RemotingClient) -> None:
+    first = await start()
+    await client.invoke(first.address, RemotingCommand(ECHO), 5)
+    await first.stop()
+    with pytest.raises(RemotingConnectError, match=f"connect to {first.address} failed"):
+        await client.invoke(first.address, RemotingCommand(ECHO), 5)
+    second = await start(port=first.port)
+    assert (await client.invoke(second.address, RemotingCommand(ECHO), 5)).code == 0
+
+
+async def test_a_server_that_does_not_accept_is_given_up(client: RemotingClient) -> None:
+    with socket.socket() as listener, contextlib.ExitStack() as stack:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):  # more than the kernel will queue, so that further handshakes get no answer
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        hasty = RemotingClient(connect_timeout_s=0.1)
+        address = format_address(*listener.getsockname())
+        with pytest.raises(RemotingConnectError, match="no answer in 100 ms"):
+            await hasty.invoke(address, RemotingCommand(ECHO), 5)
+        with pytest.raises(RemotingConnectError, match="no answer in 50 ms"):
+            await client.invoke(address, RemotingCommand(ECHO), 0.05)
+        await hasty.close()
+
+
+async def test_stop_lets_handlers_answer(start: Start, client: RemotingClient, peer: Peer) -> None:
+    server = await start()
+    held = asyncio.create_task(client.invoke(server.address, RemotingCommand(HOLD, body=b"x"), 10))
+    await until(lambda: peer.held == 1)
+    stopping = asyncio.create_task(server.stop())
+    peer.release.set()
+    assert (await held).body == b"x"
+    await stopping
+    await until(lambda: client.connection_of(server.address) is None)
+
+
+async def test_stop_does_not_wait_for_ever(
+    start: Start, client: RemotingClient, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("mqcore.remoting.server.STOP_GRACE_S", 0.05)
+    server = await start()
+    held = asyncio.create_task(client.invoke(server.address, RemotingCommand(HOLD), 10))
+    await until(lambda: peer.held == 1)
+    await server.stop()
+    with pytest.raises(RemotingSendError):
+        await held
+
+
+async def test_a_closed_client_stays_closed(server: RemotingServer) -> None:
+    client = RemotingClient()
+    call = asyncio.create_task(client.invoke(server.address, RemotingCommand(SILENT), 30))
+    await client.connect(server.address)
+    await client.close()
+    with pytest.raises(RemotingSendError):
+        await call
+    with pytest.raises(RemotingConnectError, match="the client is closed"):
+        await client.invoke(server.address, RemotingCommand(ECHO), 5)
+
+
+async def test_close_connection_makes_room_for_a_new_one(
+    server: RemotingServer, client: RemotingClient, peer: Peer
+) -> None:
+    await client.invoke(server.address, RemotingCommand(ECHO), 5)
+    connection = client.connection_of(server.address)
+    assert connection is not None
+    client.close_connection(server.address)
+    await connection.wait_closed()
+    assert client.connection_of(server.address) is None
+    with pytest.raises(RemotingSendError):
+        await connection.invoke(RemotingCommand(ECHO), 5)
+    with pytest.raises(RemotingSendError):
+        connection.invoke_oneway(RemotingCommand(ECHO))
+    connection.send(RemotingCommand(ECHO))  # dropped in silence, as an answer to a peer that has gone
+    assert (await client.invoke(server.address, RemotingCommand(ECHO), 5)).code == 0
+    assert len(peer.connections) == 2
+
+
+# Peers that misbehave
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"\xff\xff\xff\xff",
+        b"\0\0\0\x03abc",
+        b"\x7f\xff\xff\xff",
+        b"GET / HTTP/1.1\r\n\r\n",
+        b"\0\0\0\x08\0\0\0\x05{}xx",
+        b"\0\0\0\x06\x07\0\0\x02{}",
+        b"\0\0\0\x07\0\0\0\x03{a]",
+        b"\0\0\0\x08\x01\0\0\x04\0\0\0\0",
+    ],
+    ids=["negative", "too small", "too large", "http", "header too long", "serialize type", "json", "binary"],
+)
+async def test_a_bad_frame_costs_its_sender_the_connection_only(
+    server: RemotingServer, client: RemotingClient, data: bytes
+) -> None:
+    await client.invoke(server.address, RemotingCommand(ECHO), 5)
+    async with raw(server) as (reader, writer):
+        writer.write(data)
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+    assert (await client.invoke(server.address, RemotingCommand(ECHO, body=b"alive"), 5)).body == b"alive"
+    await until(lambda: len(server.connections) == 1)
+
+
+async def test_a_frame_beyond_the_server_s_limit_closes(start: Start) -> None:
+    server = await start(frame_size_max=65536)
+    async with raw(server) as (reader, writer):
+        writer.write(RemotingCommand(ECHO, 1, body=bytes(65536)).encode())
+        with contextlib.suppress(ConnectionResetError):
+            assert await asyncio.wait_for(reader.read(), 10) == b""
+
+
+async def test_a_peer_that_never_reads_is_closed(start: Start, peer: Peer) -> None:
+    server = await start(write_buffer_size_max=2 * BIG_SIZE)
+    async with raw(server) as (_, writer):
+        writer.write(b"".join(RemotingCommand(BIG, opaque).encode() for opaque in range(100)))
+        await until(lambda: len(peer.closed) == 1)
+    assert not server.connections
+
+
+async def test_reading_pauses_while_the_peer_does_not_read(start: Start, peer: Peer) -> None:
+    server = await start()
+    async with raw(server) as (reader, writer):
+        for opaque in range(8):
+            writer.write(RemotingCommand(BIG, opaque).encode())
+        await until(lambda: len(peer.seen) == 8 and peer.connections[0].unsent_size > BIG_SIZE)
+        connection = peer.connections[0]
+        assert connection._transport is not None
+        await until(lambda: connection._transport is not None and not connection._transport.is_reading())
+        writer.write(RemotingCommand(ECHO, 99, body=b"waits").encode())
+        answers = await read_responses(reader, 9)
+    assert answers[-1].body == b"waits"
+
+
+async def test_an_idle_connection_is_closed_and_a_busy_one_is_not(
+    start: Start, client: RemotingClient, peer: Peer
+) -> None:
+    server = await start(idle_timeout_s=1.0)
+    async with raw(server) as (reader, _):
+        closed = asyncio.create_task(reader.read())
+        async with asyncio.timeout(10):
+            while not closed.done():
+                await client.invoke(server.address, RemotingCommand(ECHO), 5)
+                await asyncio.sleep(0.02)
+        with contextlib.suppress(ConnectionResetError):
+            assert await closed == b""
+    assert len(peer.connections) == 2
+    assert len(peer.closed) == 1
+    assert server.connections == {connection for connection in peer.connections if connection not in peer.closed}
+
+
+async def test_a_response_nobody_asked_for_is_dropped(server: RemotingServer) -> None:
+    async with raw(server) as (reader, writer):
+        writer.write(RemotingCommand(0, 12345, 1).encode() + RemotingCommand(ECHO, 7).encode())
+        (answer,) = await read_responses(reader, 1)
+    assert answer.opaque == 7
+
+
+async def test_a_close_callback_that_fails_does_not_keep_the_connection(
+    client: RemotingClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    def fail(connection: Connection) -> None:
+        raise RuntimeError("in the callback")
+
+    async def echo(connection: Connection, request: RemotingCommand) -> RemotingCommand:
+        return request.reply()
+
+    loop = asyncio.get_running_loop()
+    reported: list[str] = []
+    loop.set_exception_handler(lambda _, context: reported.append(str(context.get("exception"))))
+    server = RemotingServer("127.0.0.1", 0, echo, on_close=fail)
+    await server.start()
+    await client.invoke(server.address, RemotingCommand(ECHO), 5)
+    await server.stop()
+    assert reported == ["in the callback"]
+
+
+def test_repeated_warnings_are_counted_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
+    warning = LimitedWarning(logging.getLogger("test"), interval_s=3600)
+    for number in range(5):
+        warning.warn("number=%d", number)
+    assert caplog.messages == ["number=0 kept_back=0"]
+    warning._next_s = 0
+    warning.warn("number=%d", 5)
+    assert caplog.messages[1:] == ["number=5 kept_back=4"]
+
+
+# Addresses
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [("127.0.0.1:9876", ("127.0.0.1", 9876)), ("[::1]:1", ("::1", 1)), (" broker-a:0 ", ("broker-a", 0))],
+)
+def test_addresses_are_read(text: str, address: tuple[str, int]) -> None:
+    assert parse_address(text) == address
+    assert parse_address(format_address(*address)) == address
+
+
+@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:-1", "host:65536", "host:١"])
+def test_bad_addresses_are_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="bad address"):
+        parse_address(text)
+
+
+def test_address_lists_are_read() -> None:
+    assert parse_address_list(" a:1 ;; b:2;") == ["a:1", "b:2"]
+    with pytest.raises(ConfigError, match="bad address: got 'b'"):
+        parse_address_list("a:1;b")

@@ -1,0 +1,93 @@
+"""Other people's clients and tools as fixtures, and the broker that they talk to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from tests.rigs import (
+    AliOns,
+    ApacheServer,
+    Corpus,
+    JavaDriver,
+    Mqadmin,
+    RunningBroker,
+    StartBroker,
+    gather,
+    maven,
+    start_broker_under_test,
+)
+from tests.rigs import (
+    ali_ons as ali_ons_rig,
+)
+
+
+def _need(reason: str) -> None:
+    if reason:
+        pytest.skip(reason)
+
+
+@pytest.fixture(scope="session")
+def java_4_9_8(tmp_path_factory: pytest.TempPathFactory) -> JavaDriver:
+    _need(maven.missing_tools())
+    return JavaDriver("4.9.8", tmp_path_factory.mktemp("java-4.9.8"))
+
+
+@pytest.fixture(scope="session")
+def java_5_3_3(tmp_path_factory: pytest.TempPathFactory) -> JavaDriver:
+    _need(maven.missing_tools())
+    return JavaDriver("5.3.3", tmp_path_factory.mktemp("java-5.3.3"))
+
+
+@pytest.fixture(scope="session")
+def mqadmin_4_9_8(tmp_path_factory: pytest.TempPathFactory) -> Mqadmin:
+    _need(maven.missing_tools())
+    return Mqadmin("4.9.8", tmp_path_factory.mktemp("mqadmin"))
+
+
+@pytest.fixture(scope="session")
+def mqadmin_5_3_3(tmp_path_factory: pytest.TempPathFactory) -> Mqadmin:
+    _need(maven.missing_tools())
+    return Mqadmin("5.3.3", tmp_path_factory.mktemp("mqadmin"))
+
+
+@pytest.fixture(scope="session")
+def ali_ons(tmp_path_factory: pytest.TempPathFactory) -> AliOns:
+    _need(ali_ons_rig.missing_tools())
+    return AliOns(tmp_path_factory.mktemp("ali-ons"))
+
+
+@pytest.fixture(scope="module")
+def apache_4_9_8(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheServer]:
+    """The referee: Apache's own name server and broker."""
+    _need(maven.missing_tools())
+    with ApacheServer("4.9.8", tmp_path_factory.mktemp("apache") / "store") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def mq_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """The broker under test, shared by a module: tests use topics and groups of their own."""
+    with start_broker_under_test(tmp_path_factory.mktemp("mq") / "store") as broker:
+        yield broker
+
+
+@pytest.fixture
+def start_broker(tmp_path: Path) -> Iterator[StartBroker]:
+    """Starts brokers under test with properties of their own, which end with the test."""
+    with ExitStack() as started:
+
+        def start(properties: Mapping[str, str]) -> RunningBroker:
+            store_dir = tmp_path / f"store-{len(list(tmp_path.iterdir()))}"
+            return started.enter_context(start_broker_under_test(store_dir, properties))
+
+        yield start
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
+    """The everyday corpus."""
+    return gather(tmp_path_factory.mktemp("corpus") / "everyday.txt")

@@ -1,0 +1,139 @@
+package interop;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.nio.charset.StandardCharsets;
+import java.nio.file.Files;
+import java.nio.file.Paths;
+import java.util.ArrayList;
+import java.util.HashMap;
+import java.util.List;
+import java.util.Map;
+import java.util.TreeSet;
+import java.util.concurrent.atomic.AtomicInteger;
+
+import org.apache.rocketmq.client.consumer.DefaultMQPushConsumer;
+import org.apache.rocketmq.client.consumer.MessageSelector;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyContext;
+import org.apache.rocketmq.client.consumer.listener.ConsumeConcurrentlyStatus;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
+import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
+import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
+import org.apache.rocketmq.common.message.MessageExt;
+import org.apache.rocketmq.common.message.MessageQueue;
+
+/**
+ * A push consumer that reports each delivery and obeys lines on standard input: {@code queues}, {@code count}, {@code stop}; end of input stops too.
+ *
+ * <p>The option poll-ms shortens the pauses between looks at routes and at the shares of the group, which decide how soon a retry topic is found.
+ *
+ * <p>A file of refusals (key, tab, how many times) makes it ask for a later delivery of those messages; it then takes messages one by one.
+ * With one thread, the report of a concurrent consumer keeps the order in which each queue was pulled.
+ */
+final class Consume {
+    private final Options options;
+    private final Report report;
+    private final DefaultMQPushConsumer consumer;
+    private final Map<String, Integer> refusals = new HashMap<>();
+    private final AtomicInteger deliveries = new AtomicInteger();
+
+    Consume(Options options) throws Exception {
+        this.options = options;
+        if (options.has("poll-ms")) {
+            System.setProperty("rocketmq.client.rebalance.waitInterval", options.text("poll-ms"));
+        }
+        report = new Report(options.text("report"));
+        consumer = new DefaultMQPushConsumer(options.text("group"));
+        consumer.setNamesrvAddr(options.text("name-server"));
+        consumer.setPollNameServerInterval(options.number("poll-ms", 30_000));
+        consumer.setInstanceName(options.text("instance", "DEFAULT"));
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeThreadMin(options.number("threads", 1));
+        consumer.setConsumeThreadMax(options.number("threads", 1));
+        consumer.setConsumeMessageBatchMaxSize(options.number("batch-size", 32));
+        consumer.setPullBatchSize(options.number("pull-batch-size", 32));
+        consumer.setMaxReconsumeTimes(options.number("max-reconsume-times", -1));
+        if (options.has("refusals")) {
+            consumer.setConsumeMessageBatchMaxSize(1);
+            for (String line : Files.readAllLines(Paths.get(options.text("refusals")), StandardCharsets.UTF_8)) {
+                String[] fields = line.split("\t");
+                refusals.put(fields[0], Integer.parseInt(fields[1]));
+            }
+        }
+    }
+
+    void run() throws Exception {
+        if (options.has("sql")) {
+            consumer.subscribe(options.text("topic"), MessageSelector.bySql(options.text("sql")));
+        } else {
+            consumer.subscribe(options.text("topic"), options.text("tags", "*"));
+        }
+        if (options.text("listener", "concurrent").equals("orderly")) {
+            consumer.setSuspendCurrentQueueTimeMillis(options.number("suspend-ms", 100));
+            consumer.registerMessageListener((MessageListenerOrderly) this::inOrder);
+        } else {
+            consumer.registerMessageListener((MessageListenerConcurrently) this::concurrently);
+        }
+        consumer.start();
+        Event.named("ready").with("client", consumer.buildMQClientId()).print();
+        obey();
+        consumer.shutdown();
+        report.close();
+        Event.named("stopped").with("deliveries", deliveries.get()).print();
+    }
+
+    private boolean refuses(MessageExt message) {
+        return message.getReconsumeTimes() < refusals.getOrDefault(message.getKeys(), 0);
+    }
+
+    private ConsumeConcurrentlyStatus concurrently(List<MessageExt> messages, ConsumeConcurrentlyContext context) {
+        ConsumeConcurrentlyStatus outcome = ConsumeConcurrentlyStatus.CONSUME_SUCCESS;
+        if (refuses(messages.get(0))) {
+            context.setDelayLevelWhenNextConsume(options.number("delay-level", 1));
+            outcome = ConsumeConcurrentlyStatus.RECONSUME_LATER;
+        }
+        report(messages, outcome.name());
+        return outcome;
+    }
+
+    private ConsumeOrderlyStatus inOrder(List<MessageExt> messages, ConsumeOrderlyContext context) {
+        ConsumeOrderlyStatus outcome =
+            refuses(messages.get(0)) ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
+        report(messages, outcome.name());
+        return outcome;
+    }
+
+    private void report(List<MessageExt> messages, String outcome) {
+        for (MessageExt message : messages) {
+            report.received(message, outcome);
+        }
+        deliveries.addAndGet(messages.size());
+    }
+
+    private void obey() throws IOException {
+        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        for (String line = input.readLine(); line != null && !line.equals("stop"); line = input.readLine()) {
+            if (line.equals("queues")) {
+                Event.named("queues").with("queues", queues()).print();
+            } else if (line.equals("count")) {
+                Event.named("count").with("deliveries", deliveries.get()).print();
+            } else {
+                Event.named("failed").with("reason", "unknown order " + line).print();
+            }
+        }
+    }
+
+    /** The queues of the topic that rebalancing has given to this consumer. */
+    private List<Event> queues() {
+        List<Event> queues = new ArrayList<>();
+        for (MessageQueue queue : new TreeSet<>(consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet())) {
+            if (queue.getTopic().equals(options.text("topic"))) {
+                queues.add(new Event().with("broker", queue.getBrokerName()).with("queueId", queue.getQueueId()));
+            }
+        }
+        return queues;
+    }
+}

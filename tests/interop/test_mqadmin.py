@@ -1,0 +1,203 @@
+"""mqadmin, 4.9.8 and 5.3.3, prints for our broker what it prints for Apache's 4.9.8 broker in the same state.
+
+Both brokers get the same little workload: a topic, messages placed by hand, a consumer that is online and has consumed
+them, a second group that is half-way and offline. Then every command runs against both. What can never be equal is
+blanked by tests.rigs.normalised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.rigs import (
+    ApacheServer,
+    Corpus,
+    JavaConsumer,
+    JavaDriver,
+    Mqadmin,
+    RunningBroker,
+    SentMessage,
+    normalised,
+    wire,
+)
+from tests.rigs.deliveries import sent_by_key
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.compat
+
+TOPIC = "Orders"
+ONLINE_GROUP = "Billing"
+OFFLINE_GROUP = "Archive"
+QUEUES = 4
+MESSAGES = 20
+
+# By a name of ours; {address}, {offset_id} and {unique_id} are the broker's address and the ids of one message.
+COMMANDS: dict[str, tuple[str, ...]] = {
+    "clusterList": ("clusterList",),
+    "brokerStatus": ("brokerStatus", "-b", "{address}"),
+    "topicStatus": ("topicStatus", "-t", TOPIC),
+    "topicRoute": ("topicRoute", "-t", TOPIC),
+    "topicRoute of an unknown topic": ("topicRoute", "-t", "Nowhere"),
+    "topicList": ("topicList",),
+    "topicClusterList": ("topicClusterList", "-t", TOPIC),
+    "consumerProgress of an online group": ("consumerProgress", "-g", ONLINE_GROUP),
+    "consumerProgress of an offline group": ("consumerProgress", "-g", OFFLINE_GROUP),
+    "consumerProgress of all groups": ("consumerProgress",),
+    "consumerConnection": ("consumerConnection", "-g", ONLINE_GROUP),
+    "consumerConnection of an offline group": ("consumerConnection", "-g", OFFLINE_GROUP),
+    "queryMsgByKey": ("queryMsgByKey", "-t", TOPIC, "-k", "L5"),
+    "statsAll": ("statsAll", "-t", TOPIC),
+    "getBrokerConfig": ("getBrokerConfig", "-b", "{address}"),
+    "getConsumerConfig": ("getConsumerConfig", "-g", ONLINE_GROUP),
+    "queryMsgById": ("queryMsgById", "-i", "{offset_id}"),
+    "queryMsgByUniqueKey": ("queryMsgByUniqueKey", "-t", TOPIC, "-i", "{unique_id}"),
+    "queryMsgByOffset": ("queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "1", "-o", "2"),
+}
+# What is also run by release 5.3.3.
+FOR_5_3_3 = (
+    "clusterList",
+    "brokerStatus",
+    "topicStatus",
+    "topicRoute",
+    "consumerProgress of an online group",
+    "consumerProgress of an offline group",
+    "consumerProgress of all groups",
+    "queryMsgByKey",
+    "queryMsgById",
+)
+# These pull, and the numbers of brokerStatus count pulls: they run when the others have ended.
+PULLING = ("queryMsgByOffset",)
+
+
+@dataclass
+class Scene:
+    """A broker with the workload on it, and what mqadmin printed, by its release and the name of the command."""
+
+    broker: RunningBroker
+    consumer: JavaConsumer
+    sent: dict[str, SentMessage]
+    printed: dict[tuple[str, str], list[str]] = field(default_factory=dict)
+
+    def command(self, version: str, name: str) -> tuple[str, ...]:
+        message = self.sent["L5"]
+        ids = {"offset_id": message.offset_message_id, "unique_id": message.message_id}
+        words = [word.format(address=self.broker.broker_address, **ids) for word in COMMANDS[name]]
+        if name == "queryMsgById" and version == "5.3.3":
+            words += ["-t", TOPIC]
+        return tuple(words)
+
+    def run(self, mqadmin: Mqadmin) -> None:
+        """Run every command of one release."""
+        wanted = FOR_5_3_3 if mqadmin.version == "5.3.3" else tuple(COMMANDS)
+        first = [name for name in wanted if name not in PULLING]
+        last = [name for name in wanted if name in PULLING]
+        for names in (first, last):
+            commands = [self.command(mqadmin.version, name) for name in names]
+            for name, printed in zip(names, mqadmin.run_all(self.broker.name_server, commands), strict=True):
+                self.printed[mqadmin.version, name] = normalised(printed.command[0], printed.text)
+
+
+def set_up(broker: RunningBroker, java: JavaDriver, corpus: Corpus) -> Scene:
+    """Give a broker the workload; the consumer stays online."""
+    wire.create_topic(broker.broker_address, TOPIC, queues=QUEUES)
+    wire.create_topic(broker.broker_address, f"%RETRY%{OFFLINE_GROUP}", queues=1)
+    wait_until(lambda: wire.has_route(broker.name_server, TOPIC), describe="the topic has a route")
+    for queue_id in range(QUEUES):
+        # Of a group's first commits, when they come at once, Apache's 4.9 broker may forget all but one.
+        wire.commit_offset(broker.broker_address, ONLINE_GROUP, TOPIC, queue_id, 0)
+        wire.commit_offset(broker.broker_address, OFFLINE_GROUP, TOPIC, queue_id, queue_id)
+    sent = java.produce(
+        broker.name_server, TOPIC, corpus.path, count=MESSAGES, mode="sync", shards=QUEUES, tags="TagA,TagB"
+    )
+    consumer = java.consumer(broker.name_server, TOPIC, ONLINE_GROUP)
+    return Scene(broker, consumer, sent_by_key(sent))
+
+
+def settle(scene: Scene) -> None:
+    """Wait until the consumer has consumed and committed everything."""
+
+    def committed(topic: str, queue_id: int) -> int | None:
+        return wire.consumer_offset(scene.broker.broker_address, ONLINE_GROUP, topic, queue_id)
+
+    wait_until(lambda: scene.consumer.count() == MESSAGES, describe="all messages consumed")
+    wait_until(
+        lambda: (
+            all(committed(TOPIC, queue_id) == MESSAGES // QUEUES for queue_id in range(QUEUES))
+            and committed(f"%RETRY%{ONLINE_GROUP}", 0) == 0
+        ),
+        deadline_s=60,
+        describe="the consumer has committed its offsets",
+    )
+
+
+@pytest.fixture(scope="module")
+def scenes(
+    mq_broker: RunningBroker,
+    apache_4_9_8: ApacheServer,
+    java_4_9_8: JavaDriver,
+    mqadmin_4_9_8: Mqadmin,
+    mqadmin_5_3_3: Mqadmin,
+    corpus: Corpus,
+) -> Iterator[tuple[Scene, Scene]]:
+    """Our broker and Apache's after the same workload and the same commands."""
+    with ExitStack() as running:
+        pair = []
+        for broker in (mq_broker, apache_4_9_8):
+            scene = set_up(broker, java_4_9_8, corpus)
+            running.enter_context(scene.consumer)
+            pair.append(scene)
+        for scene in pair:
+            settle(scene)
+        for mqadmin in (mqadmin_4_9_8, mqadmin_5_3_3):
+            for scene in pair:
+                scene.run(mqadmin)
+        yield pair[0], pair[1]
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_mqadmin_4_9_8_prints_what_it_prints_for_apaches_broker(scenes: tuple[Scene, Scene], name: str) -> None:
+    ours, referee = scenes
+    assert ours.printed["4.9.8", name] == referee.printed["4.9.8", name]
+
+
+@pytest.mark.parametrize("name", FOR_5_3_3)
+def test_mqadmin_5_3_3_prints_what_it_prints_for_apaches_broker(scenes: tuple[Scene, Scene], name: str) -> None:
+    """Some 5.x commands ask for what a 4.9.8 broker does not know (request code 351) and fail; ours may know it."""
+    ours, referee = scenes
+    printed = ours.printed["5.3.3", name]
+    if printed != referee.printed["5.3.3", name]:
+        assert printed == as_5_3_3_prints(name, referee.printed["4.9.8", name])
+
+
+def as_5_3_3_prints(name: str, lines: list[str]) -> list[str]:
+    """What mqadmin 5.3.3 prints where 4.9.8 prints *lines*, if the broker answers all its questions."""
+    if name == "topicStatus":
+        return [*lines, "Topic Put TPS: <n>"]
+    if name.startswith("consumerProgress of an"):
+        heading, *rows, rate, total = lines
+        with_inflight = [" ".join([*words[:6], "0", *words[6:]]) for words in map(str.split, rows)]
+        return [
+            heading.replace("#Diff", "#Diff #Inflight"),
+            *with_inflight,
+            rate,
+            total.replace("Diff Total", "Consume Diff Total"),
+            "Consume Inflight Total: 0",
+        ]
+    return lines
+
+
+def test_the_workload_is_visible_in_what_is_compared(scenes: tuple[Scene, Scene]) -> None:
+    """The comparison would mean nothing if both brokers were empty or both failed."""
+    for scene in scenes:
+        printed = scene.printed
+        assert f"msgPutTotalTodayNow:{MESSAGES}" in printed["4.9.8", "brokerStatus"]
+        assert f"{TOPIC} broker-a 1 5 1 4 <time>" in printed["4.9.8", "consumerProgress of an offline group"]
+        assert f"{TOPIC} broker-a 3 5 5 0 <time>" in printed["4.9.8", "consumerProgress of an online group"]
+        assert "Keys: [L5]" in printed["5.3.3", "queryMsgById"]
+        assert any("<unique id> 1 1" in line for line in printed["5.3.3", "queryMsgByKey"])
+        assert any(line.startswith("<client> <address> JAVA V4_9_8") for line in printed["4.9.8", "consumerConnection"])
+        assert len(printed["4.9.8", "getBrokerConfig"]) > 150

@@ -1,0 +1,42 @@
+"""Rigs for tests against others: Apache's Java clients, brokers and mqadmin, the npm client ali-ons, a real corpus."""
+
+from .ali_ons import AliOns
+from .apache import ApacheBroker, ApacheNamesrv, ApacheServer
+from .corpus import Corpus, gather
+from .java import JavaConsumer, JavaDriver, JavaProducer, allocated
+from .mqadmin import Mqadmin, Printed
+from .mqcore_broker import MqcoreBroker
+from .normal import normalised
+from .ports import free_broker_ports, free_port
+from .process import Child, ChildError
+from .reports import QueueName, ReceivedMessage, SentMessage
+from .talkers import Produced
+from .under_test import RunningBroker, StartBroker, start_broker_under_test
+
+__all__ = [
+    "AliOns",
+    "ApacheBroker",
+    "ApacheNamesrv",
+    "ApacheServer",
+    "Child",
+    "ChildError",
+    "Corpus",
+    "JavaConsumer",
+    "JavaDriver",
+    "JavaProducer",
+    "MqcoreBroker",
+    "Mqadmin",
+    "Printed",
+    "Produced",
+    "QueueName",
+    "ReceivedMessage",
+    "RunningBroker",
+    "SentMessage",
+    "StartBroker",
+    "allocated",
+    "free_broker_ports",
+    "free_port",
+    "gather",
+    "normalised",
+    "start_broker_under_test",
+]

@@ -1,0 +1,245 @@
+"""Apache's own name server and broker as child processes: the referee against which mqcore is compared.
+
+They listen on all addresses, as they always do, but are known by 127.0.0.1. Small heap; the store is where the
+caller says, everything else (log, configuration, home directory) goes beside it into <store>.apache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from tests.waiting import wait_until
+
+from .maven import class_path
+from .ports import free_broker_ports, free_port
+from .process import Child
+from .wire import GET_BROKER_CLUSTER_INFO, SUCCESS, call, registered_brokers, serves
+
+HEAP = ("-Xms128m", "-Xmx640m", "-XX:+UseSerialGC")
+# Both releases free mapped files through internals that the module system of newer Javas hides.
+OPEN_MODULES = (
+    "--add-opens=java.base/java.nio=ALL-UNNAMED",
+    "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
+    "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
+)
+START_DEADLINE_S = 90.0
+STOP_DEADLINE_S = 60.0
+
+SMALL_STORE = {
+    "mappedFileSizeCommitLog": str(64 << 20),
+    "mappedFileSizeConsumeQueue": str(20 * 50_000),
+    "maxHashSlotNum": "100000",
+    "maxIndexNum": "400000",
+}
+
+LOGBACK = """<configuration>
+  <appender name="file" class="ch.qos.logback.core.FileAppender">
+    <file>{file}</file>
+    <encoder><pattern>%d %p %t %logger{{20}} - %m%n</pattern></encoder>
+  </appender>
+  <root level="INFO"><appender-ref ref="file"/></root>
+</configuration>
+"""
+
+
+def write_properties(path: Path, properties: Mapping[str, str]) -> Path:
+    """Write a Java properties file; values must not need escapes."""
+    for name, value in properties.items():
+        if "\\" in value or "\n" in value:
+            raise ValueError(f"property {name} needs escapes: {value!r}")
+    path.write_text("".join(f"{name}={value}\n" for name, value in properties.items()))
+    return path
+
+
+def write_home(home: Path, names: Sequence[str]) -> Path:
+    """Make a distribution's home directory with nothing in it but the logging configuration of the named programs."""
+    conf = home / "conf"
+    conf.mkdir(parents=True, exist_ok=True)
+    for name in names:
+        (conf / f"logback_{name}.xml").write_text(LOGBACK.format(file=home / f"{name}.log"))
+    return home
+
+
+def _start(main_class: str, version: str, home: Path, configuration: Path, jvm_options: Sequence[str]) -> Child:
+    return Child(
+        [
+            *("java", *jvm_options, *OPEN_MODULES, f"-Drocketmq.home.dir={home}", f"-Duser.home={home}"),
+            *("-cp", class_path("server", version), main_class, "-c", configuration),
+        ],
+        log=home / f"{main_class.rpartition('.')[2]}.out",
+    )
+
+
+class ApacheNamesrv:
+    """Apache's name server of one release."""
+
+    def __init__(
+        self, version: str, directory: Path, *, port: int | None = None, jvm_options: Sequence[str] = HEAP
+    ) -> None:
+        self.version = version
+        self.port = port or free_port()
+        self.address = f"127.0.0.1:{self.port}"
+        home = write_home(directory, ["namesrv"])
+        properties = {"listenPort": str(self.port), "kvConfigPath": str(directory / "kvConfig.json")}
+        configuration = write_properties(directory / "namesrv.conf", properties)
+        self.child = _start("org.apache.rocketmq.namesrv.NamesrvStartup", version, home, configuration, jvm_options)
+
+    def stop(self) -> None:
+        """End it in order. A JVM ended by SIGTERM exits with 143."""
+        self.child.stop(STOP_DEADLINE_S)
+
+    def kill(self) -> None:
+        self.child.kill()
+
+
+class ApacheBroker:
+    """Apache's broker of one release with the store *store_dir*, registered at *name_server*.
+
+    *properties* add to and override the ones that make it small and local. Ports: listen, listen - 2, listen + 1.
+    """
+
+    def __init__(
+        self,
+        version: str,
+        store_dir: Path,
+        name_server: str,
+        properties: Mapping[str, str] | None = None,
+        *,
+        jvm_options: Sequence[str] = HEAP,
+    ) -> None:
+        self.version = version
+        self.store_dir = store_dir
+        self.name_server = name_server
+        port = int((properties or {}).get("listenPort", 0)) or free_broker_ports().listen
+        self.address = f"127.0.0.1:{port}"
+        home = write_home(store_dir.with_name(store_dir.name + ".apache"), ["broker"])
+        configuration = write_properties(
+            home / "broker.conf",
+            {
+                "namesrvAddr": name_server,
+                "brokerName": "broker-a",
+                "brokerClusterName": "DefaultCluster",
+                "brokerId": "0",
+                "brokerIP1": "127.0.0.1",
+                "brokerIP2": "127.0.0.1",
+                **SMALL_STORE,
+                **(properties or {}),
+                "listenPort": str(port),
+                "storePathRootDir": str(store_dir),
+                "storePathCommitLog": str(store_dir / "commitlog"),
+            },
+        )
+        self.child = _start("org.apache.rocketmq.broker.BrokerStartup", version, home, configuration, jvm_options)
+
+    @property
+    def pid(self) -> int:
+        return self.child.pid
+
+    def await_service(self) -> None:
+        """Wait until the broker is registered and answers."""
+        wait_until(
+            lambda: not self.child.is_alive or serves(self.name_server, self.address),
+            deadline_s=START_DEADLINE_S,
+            describe=f"Apache's broker {self.version} at {self.address} serves",
+        )
+        if not self.child.is_alive:
+            raise self.child.error("ended while it started")
+
+    def cpu_time_s(self) -> float:
+        """User and system time so far, seconds."""
+        return self.child.cpu_time_s()
+
+    def stop(self) -> None:
+        """End it in order: it unregisters, flushes and removes its abort file."""
+        self.child.stop(STOP_DEADLINE_S)
+
+    def kill(self) -> None:
+        self.child.kill()
+
+
+class ApacheServer:
+    """A name server and one broker of a release, with the same face as MqcoreBroker."""
+
+    def __init__(
+        self,
+        version: str,
+        store_dir: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        jvm_options: Sequence[str] = HEAP,
+    ) -> None:
+        self.version = version
+        self.store_dir = store_dir
+        self._properties = dict(properties or {})
+        self._jvm_options = jvm_options
+        self.namesrv = ApacheNamesrv(version, store_dir.with_name(store_dir.name + ".namesrv"))
+        self.name_server = self.namesrv.address
+        try:
+            wait_until(self._name_server_answers, deadline_s=START_DEADLINE_S, describe="Apache's name server answers")
+            self.broker = self._start_broker()
+        except BaseException:
+            self.namesrv.kill()
+            raise
+
+    def _name_server_answers(self) -> bool:
+        if not self.namesrv.child.is_alive:
+            raise self.namesrv.child.error("ended while it started")
+        try:
+            return call(self.name_server, GET_BROKER_CLUSTER_INFO).code == SUCCESS
+        except OSError:
+            return False
+
+    def _start_broker(self) -> ApacheBroker:
+        broker = ApacheBroker(
+            self.version, self.store_dir, self.name_server, self._properties, jvm_options=self._jvm_options
+        )
+        try:
+            broker.await_service()
+        except BaseException:
+            broker.kill()
+            raise
+        return broker
+
+    @property
+    def broker_address(self) -> str:
+        return self.broker.address
+
+    @property
+    def apache_version(self) -> str:
+        return self.version
+
+    def cpu_time_s(self) -> float:
+        """User and system time of the broker so far, seconds; the name server does not count."""
+        return self.broker.cpu_time_s()
+
+    def restart(self) -> None:
+        """Stop the broker in order and start it again on the same store and port, under the same name server."""
+        self._properties["listenPort"] = self.broker.address.rpartition(":")[2]
+        self.broker.stop()
+        wait_until(
+            lambda: self.broker.address not in str(registered_brokers(self.name_server)), describe="broker unregistered"
+        )
+        self.broker = self._start_broker()
+
+    def stop(self) -> None:
+        """End both in order, the broker first."""
+        try:
+            self.broker.stop()
+        finally:
+            self.namesrv.stop()
+
+    def kill(self) -> None:
+        """End both by SIGKILL."""
+        self.broker.kill()
+        self.namesrv.kill()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.kill()

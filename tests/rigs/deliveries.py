@@ -1,0 +1,75 @@
+"""The promises about messages, checked on what producers and consumers report."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+
+from .reports import SEND_OK, QueueName, ReceivedMessage, SentMessage
+from .talkers import Produced
+
+SHOWN_MAX = 5
+
+
+def _some(items: Iterable[object]) -> str:
+    """The first few of many, for an error message."""
+    items = list(items)
+    more = f" and {len(items) - SHOWN_MAX} more" if len(items) > SHOWN_MAX else ""
+    return f"{items[:SHOWN_MAX]}{more}"
+
+
+def sent_by_key(produced: Produced) -> dict[str, SentMessage]:
+    """All messages of a run in which every send succeeded, in queues whose offsets run from 0 without gaps."""
+    failed = [message for message in produced.sent if message.status != SEND_OK]
+    assert not failed, f"{len(failed)} sends failed: {_some(failed)}"
+    assert produced.accepted == produced.messages == len(produced.sent)
+    by_key = {message.key: message for message in produced.sent}
+    assert len(by_key) == produced.messages, "keys are not unique"
+    offsets: dict[QueueName, set[int]] = defaultdict(set)
+    for message in produced.sent:
+        queue, offset = message.place
+        offsets[queue].add(offset)
+    for queue, found in offsets.items():
+        assert found == set(range(len(found))), f"the offsets of {queue} are not 0 to {len(found) - 1}"
+    assert sum(map(len, offsets.values())) == produced.messages, "two messages have the same place"
+    return by_key
+
+
+def check_each_exactly_once(wanted: Iterable[str], received: Iterable[ReceivedMessage]) -> None:
+    """Each wanted key was delivered once, and nothing else was."""
+    times = Counter(message.key for message in received)
+    missing = [key for key in wanted if key not in times]
+    assert not missing, f"{len(missing)} messages never came: {_some(missing)}"
+    repeated = [key for key, count in times.items() if count > 1]
+    assert not repeated, f"{len(repeated)} messages came more than once: {_some(repeated)}"
+    unknown = times.keys() - set(wanted)
+    assert not unknown, f"{len(unknown)} messages were not to come: {_some(unknown)}"
+
+
+def check_intact(
+    lines: Sequence[bytes],
+    sent: dict[str, SentMessage],
+    received: Iterable[ReceivedMessage],
+    *,
+    prefix: str = "L",
+    ids: bool = True,
+) -> None:
+    """Each delivery has the body of its line, the place that its producer was told and, with *ids*, the message id."""
+    for message in received:
+        line = lines[int(message.key.removeprefix(prefix))]
+        assert message.body_size == len(line), f"body size of {message}"
+        assert message.body_sha1 == hashlib.sha1(line).hexdigest(), f"body of {message}"
+        origin = sent[message.key]
+        assert (message.queue_id, message.queue_offset) == (origin.queue_id, origin.queue_offset), f"place of {message}"
+        assert not ids or message.message_id == origin.message_id, f"id of {message}, sent as {origin}"
+
+
+def check_queue_order(received: Iterable[ReceivedMessage]) -> set[int]:
+    """One consumer got each of its queues in order and without gaps; gives their ids."""
+    last: dict[int, int] = {}
+    for message in received:
+        before = last.get(message.queue_id)
+        assert before is None or message.queue_offset == before + 1, f"after offset {before} came {message}"
+        last[message.queue_id] = message.queue_offset
+    return set(last)

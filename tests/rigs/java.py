@@ -1,0 +1,183 @@
+"""Apache's Java clients, by the driver in tests/interop/java.
+
+One JavaDriver is one release. Calls that end by themselves return what they found; a consumer is a context manager.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from .maven import driver_class_path
+from .process import Child
+from .reports import QueueName, ReceivedMessage, SentMessage, read_received, read_sent
+from .talkers import READY_DEADLINE_S, Produced, Talker, arguments, await_event
+
+JVM_OPTIONS = ("-Xms64m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+
+
+class JavaDriver:
+    """The Java client of one release. *directory* takes logs and reports."""
+
+    def __init__(self, version: str, directory: Path) -> None:
+        self.version = version
+        self.directory = directory
+        self._class_path = driver_class_path(version)
+        self._runs = itertools.count(1)
+
+    def _start(self, command: str, options: Mapping[str, object]) -> tuple[Child, Path]:
+        """Start a sub-command; gives the child and where its report goes."""
+        stem = self.directory / f"java-{self.version}-{command}-{next(self._runs)}"
+        report = stem.with_name(stem.name + ".tsv")
+        self.directory.mkdir(parents=True, exist_ok=True)
+        child = Child(
+            [
+                *("java", *JVM_OPTIONS, f"-Duser.home={self.directory}", "-cp", self._class_path),
+                *("interop.Driver", command, *arguments({**options, "report": report})),
+            ],
+            log=stem.with_name(stem.name + ".log"),
+            talks=True,
+        )
+        return child, report
+
+    def start_producer(self, name_server: str, topic: str, corpus: Path, **options: object) -> JavaProducer:
+        """Start sending a corpus. Options are those of Corpus.java and Produce.java; None means the default."""
+        child, report = self._start(
+            "produce", {"name_server": name_server, "topic": topic, "corpus": corpus, **options}
+        )
+        return JavaProducer(child, report)
+
+    def produce(
+        self, name_server: str, topic: str, corpus: Path, *, deadline_s: float = 120, **options: object
+    ) -> Produced:
+        """Send a corpus and wait for all answers; options as for start_producer."""
+        with self.start_producer(name_server, topic, corpus, **options) as producer:
+            return producer.finish(deadline_s)
+
+    def consumer(self, name_server: str, topic: str, group: str, **options: object) -> JavaConsumer:
+        """A started push consumer. Options are those of Consume.java; *refusals* may be a mapping key -> times."""
+        refusals = options.get("refusals")
+        if isinstance(refusals, Mapping):
+            path = self.directory / f"refusals-{self.version}-{next(self._runs)}.tsv"
+            path.write_text("".join(f"{key}\t{times}\n" for key, times in refusals.items()))
+            options["refusals"] = path
+        child, report = self._start("consume", {"name_server": name_server, "topic": topic, "group": group, **options})
+        return JavaConsumer(child, report)
+
+    def _pull(
+        self, command: str, name_server: str, topic: str, deadline_s: float, options: Mapping[str, object]
+    ) -> list[ReceivedMessage]:
+        child, report = self._start(command, {"name_server": name_server, "topic": topic, **options})
+        with child:
+            child.read_event("pulled", deadline_s)
+            child.wait()
+        return read_received(report)
+
+    def pull(self, name_server: str, topic: str, *, deadline_s: float = 60, **options: object) -> list[ReceivedMessage]:
+        """What DefaultMQPullConsumer finds from *from* to the end of each queue (or of *queue_id*)."""
+        return self._pull("pull", name_server, topic, deadline_s, options)
+
+    def lite_pull(
+        self, name_server: str, topic: str, *, deadline_s: float = 60, **options: object
+    ) -> list[ReceivedMessage]:
+        """What DefaultLitePullConsumer polls after assign and seek to *from*: *count* messages at most."""
+        return self._pull("litepull", name_server, topic, deadline_s, options)
+
+    def _lookup(self, command: str, event: str, options: Mapping[str, object]) -> list[dict[str, Any]]:
+        child, _ = self._start(command, options)
+        with child:
+            events = child.read_events_to_end(event, READY_DEADLINE_S)
+            child.wait()
+        return events
+
+    def offsets(self, name_server: str, topic: str, *, time_ms: int | None = None) -> list[dict[str, Any]]:
+        """Per queue: broker, queueId, min, max, earliestStoreTimeMs, and `at` (the offset for *time_ms*) if asked."""
+        return self._lookup("offsets", "queue", {"name_server": name_server, "topic": topic, "time_ms": time_ms})
+
+    def view(self, name_server: str, topic: str, message_id: str) -> dict[str, Any]:
+        """The message with an offset message id or a unique id."""
+        (found,) = self._lookup("view", "message", {"name_server": name_server, "topic": topic, "id": message_id})
+        return found
+
+    def query(self, name_server: str, topic: str, key: str) -> list[dict[str, Any]]:
+        """The messages with a key."""
+        return self._lookup("query", "message", {"name_server": name_server, "topic": topic, "key": key})
+
+    def request(self, name_server: str, topic: str, corpus: Path, **options: object) -> list[dict[str, Any]]:
+        """Ask with each line of a corpus through a topic and give the replies (key, body)."""
+        return self._lookup(
+            "request", "reply", {"name_server": name_server, "topic": topic, "corpus": corpus, **options}
+        )
+
+    def answerer(self, name_server: str, topic: str, group: str) -> Child:
+        """A started consumer that replies to requests until its input ends."""
+        child, _ = self._start("answer", {"name_server": name_server, "topic": topic, "group": group})
+        await_event(child, "ready")
+        return child
+
+    def transact(self, name_server: str, topic: str, corpus: Path, **options: object) -> JavaTransactions:
+        """A producer that sends the corpus in transactions; see Transact.java for which line does what."""
+        child, report = self._start(
+            "transact", {"name_server": name_server, "topic": topic, "corpus": corpus, **options}
+        )
+        return JavaTransactions(child, report)
+
+
+class JavaProducer(Talker):
+    """A producer that is connected and sending."""
+
+    def __init__(self, child: Child, report: Path) -> None:
+        super().__init__(child, report)
+        await_event(child, "ready")
+
+    def finish(self, deadline_s: float = 120) -> Produced:
+        """Wait until each message was answered or failed, and for the end of the process."""
+        event = await_event(self.child, "produced", deadline_s)
+        self.child.wait()
+        return Produced(
+            event["messages"], event["accepted"], event["failures"], event["seconds"], read_sent(self._report)
+        )
+
+
+class JavaTransactions(Talker):
+    """A transactional producer; it stays, to answer the broker's checks, until finish()."""
+
+    def await_checks(self, deadline_s: float) -> dict[str, Any]:
+        """Wait until the broker has asked about each open transaction: counts messages, checks, unasked."""
+        return await_event(self.child, "transacted", deadline_s)
+
+    def finish(self) -> list[SentMessage]:
+        """End the producer; gives what it sent, with the local transaction state as status."""
+        self.child.end_input()
+        self.child.wait()
+        return read_sent(self._report)
+
+
+class JavaConsumer(Talker):
+    """A running push consumer."""
+
+    def __init__(self, child: Child, report: Path) -> None:
+        super().__init__(child, report)
+        self.client_id: str = await_event(child, "ready")["client"]
+
+    def queues(self) -> list[QueueName]:
+        """The queues of the topic that this consumer holds now."""
+        return [QueueName(queue["broker"], queue["queueId"]) for queue in self.ask("queues")["queues"]]
+
+    def count(self) -> int:
+        """Deliveries so far, repeated ones included."""
+        return int(self.ask("count")["deliveries"])
+
+    def stop(self) -> list[ReceivedMessage]:
+        """Shut the consumer down in order (it commits its offsets) and give its deliveries in their order."""
+        self.child.end_input()
+        await_event(self.child, "stopped")
+        self.child.wait()
+        return read_received(self._report)
+
+
+def allocated(consumers: Sequence[JavaConsumer]) -> list[QueueName]:
+    """The queues that the consumers of a group hold together, sorted; a queue held twice stands there twice."""
+    return sorted(queue for consumer in consumers for queue in consumer.queues())

@@ -1,0 +1,72 @@
+"""Apache's mqadmin, one child process per command."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from .apache import write_home
+from .maven import class_path
+from .process import Child
+
+JVM_OPTIONS = ("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+COMMAND_DEADLINE_S = 90.0
+AT_ONCE_MAX = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What one command printed: standard output and standard error together, as on a terminal."""
+
+    command: tuple[str, ...]
+    text: str
+    exit_code: int
+
+    def rows(self) -> list[list[str]]:
+        """The lines that are not headings, split at blanks."""
+        return [line.split() for line in self.text.splitlines() if line.strip() and not line.startswith("#")]
+
+
+class Mqadmin:
+    """The mqadmin of one release. *directory* takes its home and the outputs."""
+
+    def __init__(self, version: str, directory: Path) -> None:
+        self.version = version
+        self._home = write_home(directory / f"mqadmin-{version}", ["tools"])
+        self._class_path = class_path("tools", version)
+        self._runs = itertools.count(1)
+
+    def _start(self, name_server: str, command: Sequence[str]) -> Child:
+        return Child(
+            [
+                *("java", *JVM_OPTIONS, "--add-opens=java.base/java.nio=ALL-UNNAMED"),
+                *(f"-Drocketmq.home.dir={self._home}", f"-Duser.home={self._home}", "-cp", self._class_path),
+                *("org.apache.rocketmq.tools.command.MQAdminStartup", *command, "-n", name_server),
+            ],
+            log=self._home / f"{next(self._runs):03d}-{command[0]}.out",
+        )
+
+    def run(self, name_server: str, *command: str) -> Printed:
+        """Run one command, such as run(ns, "topicRoute", "-t", "Topic")."""
+        return self.run_all(name_server, [command])[0]
+
+    def run_all(self, name_server: str, commands: Sequence[Sequence[str]]) -> list[Printed]:
+        """Run independent commands, a few at once, since each sleeps for seconds; results in the order given."""
+        printed: list[Printed] = []
+        for first in range(0, len(commands), AT_ONCE_MAX):
+            printed += self._run_at_once(name_server, commands[first : first + AT_ONCE_MAX])
+        return printed
+
+    def _run_at_once(self, name_server: str, commands: Sequence[Sequence[str]]) -> list[Printed]:
+        children = [self._start(name_server, command) for command in commands]
+        try:
+            codes = [child.wait(COMMAND_DEADLINE_S) for child in children]
+        finally:
+            for child in children:
+                child.kill()
+        return [
+            Printed(tuple(command), child.log.read_text(errors="replace"), code)
+            for command, child, code in zip(commands, children, codes, strict=True)
+        ]

@@ -1,0 +1,101 @@
+"""What mqadmin prints, without what two brokers in the same state may print differently.
+
+Blanked are times, addresses, process ids, rates, latencies and figures of memory and disk; ids keep the part that
+says where in the log the message lies. Blanks between columns collapse, because a blanked column has lost its
+width.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+# An offset message id is, in hexadecimal, the store's address (4 bytes), its port (4 bytes) and the physical offset.
+_OFFSET_MESSAGE_ID = re.compile(r"\b7F000001[0-9A-F]{8}([0-9A-F]{16})\b")
+_SUBSTITUTES: list[tuple[re.Pattern[str], str]] = [
+    (_OFFSET_MESSAGE_ID, r"<store>\1"),
+    (re.compile(r"\b[0-9A-F]{32,}\b"), "<unique id>"),
+    (re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}@\d+(?:[#@]\w+)?"), "<client>"),
+    (re.compile(r"/?\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b"), "<address>"),
+    (re.compile(r"\b\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:,\d{3})?"), "<time>"),
+    (re.compile(r"\b1\d{12}\b"), "<ms>"),
+    (re.compile(r"[ \t]+"), " "),
+]
+_NUMBER = re.compile(r"\d+(?:\.\d+)?(?:E-?\d+)?")
+
+# Entries of brokerStatus whose text is a rate or a histogram and grows with the broker's age: not comparable.
+_UNCOMPARABLE_STATUS = re.compile(r"^(get\w*Tps|putTps|putMessageDistributeTime)$")
+# Entries whose numbers are times, latencies, memory or disk: their form can be compared.
+_MEASURED_STATUS = re.compile(
+    r"^(bootTimestamp|runtime|commitLogDirCapacity|commitLogDiskRatio.*|consumeQueueDiskRatio|\w*EntireTimeMax"
+    r"|pageCacheLockTimeMills|\w*HeadWaitTimeMills|putLatency\d+|remainHowManyDataToFlush)$"
+)
+_DATA_SIZE = re.compile(r"<n> [KMG]i?B|<n> B")
+
+
+def _plain(text: str) -> list[str]:
+    """The lines with everything blanked that is the same kind of thing in any output; empty lines are dropped."""
+    for pattern, substitute in _SUBSTITUTES:
+        text = pattern.sub(substitute, text)
+    return [line.strip() for line in text.splitlines() if line.strip()]
+
+
+def _general(lines: list[str]) -> list[str]:
+    return [re.sub(r"\b\d+\.\d+\b", "<n>", line) for line in lines]
+
+
+def _broker_status(lines: list[str]) -> list[str]:
+    blanked = []
+    for line in lines:
+        name, colon, value = (part.strip() for part in line.partition(":"))
+        if colon and _UNCOMPARABLE_STATUS.match(name):
+            value = "<rates>"
+        elif colon and _MEASURED_STATUS.match(name):
+            value = _DATA_SIZE.sub("<size>", _NUMBER.sub("<n>", value.replace("<ms>", "0")))
+        if name.startswith("commitLogDiskRatio_"):
+            name = "commitLogDiskRatio_<path>"
+        blanked.append(f"{name}{colon}{value}")
+    return blanked
+
+
+def _cut_columns(kept: int) -> Callable[[list[str]], list[str]]:
+    """Keep the first columns of the rows of a table, all of them being words without blanks, and the heading."""
+
+    def cut(lines: list[str]) -> list[str]:
+        return [line if line.startswith("#") else " ".join(line.split()[:kept]) for line in lines]
+
+    return cut
+
+
+def _consumer_progress(lines: list[str]) -> list[str]:
+    """Of the list of all groups, blank the rate: a whole number in the last column but one."""
+    lines = _general(lines)
+    if lines and lines[0].startswith("#Group"):
+        return [lines[0], *sorted(" ".join([*row[:-2], "<n>", row[-1]]) for row in map(str.split, lines[1:]))]
+    return lines
+
+
+_OWN_SETTING = re.compile(
+    r"^(storePath\w+|rocketmqHome|brokerConfigPath|listenPort|haListenPort|namesrvAddr|brokerIP\d"
+    r"|\w*ThreadPoolNums|\w*Threads) = .*"
+)
+
+
+def _broker_config(lines: list[str]) -> list[str]:
+    """Paths, ports and what depends on the number of processors are the broker's own; the rest must agree."""
+    return sorted(_OWN_SETTING.sub(r"\1 = <own>", line) for line in lines)
+
+
+_BY_COMMAND: dict[str, Callable[[list[str]], list[str]]] = {
+    "brokerStatus": _broker_status,
+    "clusterList": _cut_columns(5),
+    "consumerProgress": _consumer_progress,
+    "getBrokerConfig": _broker_config,
+    "statsAll": _cut_columns(3),
+    "topicList": sorted,
+}
+
+
+def normalised(command: str, text: str) -> list[str]:
+    """The lines that *command* printed, so that equal lists mean equal states."""
+    return _BY_COMMAND.get(command, _general)(_plain(text))

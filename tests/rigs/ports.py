@@ -1,0 +1,51 @@
+"""Free loopback ports for servers that cannot bind port 0.
+
+A broker's ports hang together: it listens on the configured port, on that port minus two (the fast channel) and on
+that port plus one (replication). Numbers come from below the kernel's range for outgoing connections, so that no
+client takes them between check and use.
+"""
+
+from __future__ import annotations
+
+import random
+import socket
+from typing import NamedTuple
+
+LOWEST_PORT = 12_000
+HIGHEST_PORT = 32_000
+TRIES_MAX = 1_000
+
+
+class BrokerPorts(NamedTuple):
+    """The three ports of one broker."""
+
+    listen: int
+    fast: int
+    ha: int
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("0.0.0.0", port))
+        except OSError:
+            return False
+        return True
+
+
+def free_broker_ports() -> BrokerPorts:
+    """Three ports that nobody is bound to now, chosen at random so that parallel runs rarely meet."""
+    for _ in range(TRIES_MAX):
+        listen = random.randint(LOWEST_PORT, HIGHEST_PORT)
+        ports = BrokerPorts(listen, listen - 2, listen + 1)
+        if all(_is_free(port) for port in ports):
+            return ports
+    raise RuntimeError(
+        f"no three free ports in a broker's pattern between {LOWEST_PORT} and {HIGHEST_PORT} in {TRIES_MAX} tries"
+    )
+
+
+def free_port() -> int:
+    """One port that nobody is bound to now."""
+    return free_broker_ports().listen

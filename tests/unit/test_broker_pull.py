@@ -1,0 +1,209 @@
+"""The checks of a pull, in their order, and the binding that they end in."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from broker_ports import BrokerRig, MemoryChannel, subscription
+
+from mqcore.broker.ports import PullBinding
+from mqcore.broker.processors.pull import pull_header
+from mqcore.codes import RequestCode
+from mqcore.protocol import fastjson
+from mqcore.protocol.bodies import MessageModel, SubscriptionData, SubscriptionGroupConfig
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.hashing import java_string_hash
+
+PULL: dict[str, object] = {
+    "consumerGroup": "g",
+    "topic": "orders",
+    "queueId": 0,
+    "queueOffset": 0,
+    "maxMsgNums": 32,
+    "sysFlag": 2,
+    "commitOffset": 0,
+    "suspendTimeoutMillis": 15_000,
+    "subscription": "*",
+    "subVersion": 0,
+    "expressionType": "TAG",
+}
+
+
+@pytest.fixture
+async def rig(tmp_path: Path) -> BrokerRig:
+    rig = BrokerRig(tmp_path)
+    await rig.create_topic("orders")
+    return rig
+
+
+async def refusal(rig: BrokerRig, **changes: object) -> tuple[int, str | None]:
+    """Pull, and return code and remark of the refusal; its ext fields are an empty object."""
+    reply = await rig.ask(RequestCode.PULL_MESSAGE, PULL | changes)
+    assert reply.ext_fields == {}
+    assert rig.pulls.dispatched == []
+    return reply.code, reply.remark
+
+
+async def binding(rig: BrokerRig, code: RequestCode = RequestCode.PULL_MESSAGE, **changes: object) -> PullBinding:
+    """Pull, and return what the pull worker was given."""
+    assert await rig.tell(code, PULL | changes) is None
+    return rig.pulls.dispatched.pop()[1]
+
+
+@pytest.mark.parametrize("code", [RequestCode.PULL_MESSAGE, RequestCode.LITE_PULL_MESSAGE])
+async def test_a_registered_member_gets_a_binding(rig: BrokerRig, code: RequestCode) -> None:
+    await rig.heart_beat("g", [subscription("orders", "a || b", 5)])
+    found = await binding(rig, code, subVersion=5)
+    assert found == PullBinding(
+        group="g",
+        topic="orders",
+        queue_id=0,
+        match_all=False,
+        tag_codes=tuple(sorted(map(java_string_hash, "ab"))),
+        suspend_limit_ms=None,
+        broker_id=0,
+        slow_broker_id=0,
+        sub_version=5,
+        expression=None,
+    )
+
+
+async def test_a_pull_with_its_own_expression_needs_no_heart_beat(rig: BrokerRig) -> None:
+    found = await binding(rig, sysFlag=6, subscription="x", subVersion=9)
+    assert (found.match_all, found.tag_codes, found.expression) == (False, (java_string_hash("x"),), "x")
+    assert (await binding(rig, sysFlag=6, subscription="*")).match_all
+
+
+async def test_class_filter_mode_matches_everything(rig: BrokerRig) -> None:
+    await rig.heart_beat("g", [SubscriptionData("orders", "Some.class", class_filter_mode=True)])
+    assert (await binding(rig)).match_all
+
+
+async def test_long_polling_off_limits_the_hold(rig: BrokerRig) -> None:
+    await rig.heart_beat("g", [subscription("orders")])
+    await rig.broker.settings.update({"longPollingEnable": "false", "shortPollingTimeMills": "700"})
+    assert (await binding(rig)).suspend_limit_ms == 700
+
+
+async def test_slave_reads_suggest_the_groups_brokers(rig: BrokerRig) -> None:
+    await rig.heart_beat("g", [subscription("orders")])
+    await rig.broker.groups.update(SubscriptionGroupConfig("g", broker_id=0, which_broker_when_consume_slowly=3))
+    await rig.broker.settings.update({"slaveReadEnable": "true"})
+    assert (await binding(rig)).slow_broker_id == 3
+
+
+async def test_refusals_in_their_order(rig: BrokerRig) -> None:
+    await rig.broker.settings.update({"brokerPermission": "2", "autoCreateSubscriptionGroup": "false"})
+    assert await refusal(rig, topic="none") == (16, "the broker[127.0.0.1] pulling message is forbidden")
+    await rig.broker.settings.update({"brokerPermission": "6"})
+    code, remark = await refusal(rig, topic="none")
+    assert code == 26
+    assert (remark or "").startswith("subscription group [g] does not exist, ")
+    await rig.broker.groups.update(SubscriptionGroupConfig("g", consume_enable=False, consume_broadcast_enable=False))
+    assert await refusal(rig, topic="none") == (16, "subscription group no permission, g")
+    await rig.broker.groups.update(SubscriptionGroupConfig("g", consume_broadcast_enable=False))
+    code, remark = await refusal(rig, topic="none")
+    assert code == 17
+    assert (remark or "").startswith("topic[none] not exist, apply first please!")
+    await rig.create_topic("write-only", perm=2)
+    assert await refusal(rig, topic="write-only", queueId=9) == (
+        16, "the topic[write-only] pulling message is forbidden",
+    )  # fmt: skip
+    for queue_id in (4, -1):
+        assert await refusal(rig, queueId=queue_id) == (
+            1,
+            f"queueId[{queue_id}] is illegal, topic:[orders] topicConfig.readQueueNums:[4] consumer:[192.0.2.7:40001]",
+        )
+    code, remark = await refusal(rig)
+    assert code == 24
+    assert (remark or "").startswith("the consumer's group info not exist")
+    await rig.heart_beat("g", [subscription("other")], model=MessageModel.BROADCASTING)
+    assert await refusal(rig) == (16, "the consumer group[g] can not consume by broadcast way")
+    await rig.heart_beat("g", [subscription("other")])
+    code, remark = await refusal(rig)
+    assert code == 24
+    assert (remark or "").startswith("the consumer's subscription not exist")
+    await rig.heart_beat("g", [subscription("orders", version=5)])
+    assert await refusal(rig, subVersion=6) == (25, "the consumer's subscription not latest")
+    assert (await binding(rig, subVersion=4)).sub_version == 5
+
+
+async def test_an_expression_that_does_not_parse_is_refused(rig: BrokerRig) -> None:
+    assert await refusal(rig, sysFlag=6, subscription="||") == (23, "parse the consumer's subscription failed")
+
+
+@pytest.mark.parametrize("flag", [2, 6])
+async def test_sql_is_refused(rig: BrokerRig, flag: int) -> None:
+    await rig.heart_beat("g", [subscription("orders", "a > 1", kind="SQL92")])
+    assert await refusal(rig, sysFlag=flag, subscription="a > 1", expressionType="SQL92") == (
+        1, "The broker does not support consumer to filter message by SQL92",
+    )  # fmt: skip
+
+
+async def test_a_pull_over_the_fast_port_is_not_supported(rig: BrokerRig) -> None:
+    reply = await rig.ask(RequestCode.PULL_MESSAGE, PULL, channel=MemoryChannel(is_vip=True))
+    assert (reply.code, reply.remark) == (3, " request type 11 not supported")
+
+
+async def test_a_pull_without_a_required_field_is_an_error(rig: BrokerRig) -> None:
+    reply = await rig.ask(RequestCode.PULL_MESSAGE, {"topic": "orders"})
+    assert reply.code == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"topic": "a new subscription"},
+        {"version": "a newer subscription"},
+        {"gone": "the last member left"},
+        {"model": "another message model"},
+    ],
+    ids=lambda change: next(iter(change)),
+)
+async def test_what_alters_the_answer_makes_bindings_stale(rig: BrokerRig, change: dict[str, str]) -> None:
+    channel = MemoryChannel()
+    await rig.heart_beat("g", [subscription("orders", version=1)], channel=channel)
+    epoch = rig.board.epoch
+    await rig.heart_beat("g", [subscription("orders", version=1)], channel=channel)
+    assert rig.board.epoch == epoch
+    if "topic" in change:
+        await rig.heart_beat("g", [subscription("orders"), subscription("more")], channel=channel)
+    elif "version" in change:
+        await rig.heart_beat("g", [subscription("orders", version=2)], channel=channel)
+    elif "gone" in change:
+        rig.core.on_channel_closed(channel)
+    else:
+        await rig.heart_beat("g", [subscription("orders")], channel=channel, model=MessageModel.BROADCASTING)
+    assert rig.board.epoch > epoch
+
+
+async def test_groups_and_settings_make_bindings_stale(rig: BrokerRig) -> None:
+    for act in (
+        rig.broker.groups.update(SubscriptionGroupConfig("g", consume_enable=False)),
+        rig.broker.settings.update({"brokerPermission": "2"}),
+    ):
+        epoch = rig.board.epoch
+        await act
+        assert rig.board.epoch > epoch
+
+
+async def test_the_pull_worker_can_ask_directly(rig: BrokerRig) -> None:
+    request = RemotingCommand(RequestCode.PULL_MESSAGE, opaque=5, ext_fields={k: str(v) for k, v in PULL.items()})
+    header = pull_header(request)
+    refused = await rig.core.resolve_pull(rig.client, header, RemotingCommand(RequestCode.PULL_MESSAGE, opaque=5))
+    assert isinstance(refused, RemotingCommand)
+    assert (refused.code, refused.opaque) == (24, 5)
+    await rig.heart_beat("g", [subscription("orders")])
+    assert isinstance(await rig.core.resolve_pull(rig.client, header, request), PullBinding)
+
+
+async def test_a_moved_offset_leaves_an_event_message(rig: BrokerRig) -> None:
+    await rig.core.on_offset_moved("g", "orders", 3, 100, 7)
+    (message,) = rig.store.messages("OFFSET_MOVED_EVENT")
+    assert message.properties == {"TAGS": "g", "KEYS": "g"}
+    assert message.body == (
+        b'{"consumerGroup":"g","messageQueue":{"brokerName":"broker-a","queueId":3,"topic":"orders"},'
+        b'"offsetNew":7,"offsetRequest":100}'
+    )
+    assert fastjson.loads(message.body)["offsetNew"] == 7

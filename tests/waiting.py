@@ -1,0 +1,17 @@
+"""Waiting on conditions: tests never sleep for luck."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+POLL_S = 0.01
+
+
+def wait_until(condition: Callable[[], object], deadline_s: float = 10.0, describe: str = "the condition") -> None:
+    """Return once *condition()* is true; raise AssertionError that says *describe* after *deadline_s*."""
+    deadline = time.monotonic() + deadline_s
+    while not condition():
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"waited {deadline_s:g} s in vain: {describe}")
+        time.sleep(POLL_S)

@@ -1,0 +1,43 @@
+"""Start of a worker process: ``python -m mqcore.workers KIND DESCRIPTOR``; only the broker process calls this."""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import signal
+import sys
+
+from mqcore._fast.boards import SharedSegment
+from mqcore._fast.process import die_with_parent, end_on_sigbus, name_process
+from mqcore.workers.handover import Handover
+
+KINDS = ("send", "pull", "reput", "flush")
+LOG_FORMAT = "%(asctime)s %(levelname)s {name} %(name)s %(message)s"
+
+
+def main(kind: str, descriptor: int) -> int:
+    """Run the worker *kind* until it is told to stop; the exit status."""
+    if kind not in KINDS:
+        sys.exit(f"unknown worker {kind!r}: wanted one of {', '.join(KINDS)}")
+    handover = Handover.read(descriptor)
+    die_with_parent(handover.parent_pid)
+    # A Ctrl-C reaches the whole process group, but the broker process decides who stops when.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    name = f"{kind}-{handover.number}"
+    name_process(f"mq-{name}")
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT.format(name=name), stream=sys.stderr)
+    end_on_sigbus()
+    settings = handover.loaded_settings()
+    processors = settings.mqcore.cpu_affinity.get(kind)
+    if processors:
+        os.sched_setaffinity(0, processors)
+    segment = SharedSegment.attach(handover.shared_fd)
+    importlib.import_module(f"mqcore.workers.{kind}").run(settings, segment, handover)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], int(sys.argv[2])))

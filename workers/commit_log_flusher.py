@@ -1,0 +1,137 @@
+"""Makes the commit log durable and publishes how far it is."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import select
+import time
+
+from mqcore import layout
+from mqcore._fast.boards import SharedSegment
+from mqcore.config import Settings
+from mqcore.files import sync_directory
+from mqcore.store.paths import file_name
+from mqcore.workers.handover import Handover, Peer
+
+logger = logging.getLogger(__name__)
+
+KIND = layout.constants("WorkerKind")
+STORE_FLAG = layout.constants("StoreFlag")
+PAGE_SIZE = 4096
+SLEEP_MS = 500
+
+
+class CommitLogFlusher:
+    """One thread drives it. Files are synced by descriptor, whoever wrote into their mappings."""
+
+    def __init__(self, settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+        store = settings.store
+        self._segment = segment
+        self._row = handover.row
+        self._wake = handover.wake
+        self._senders = handover.senders
+        self._others = [handover.reput, handover.broker]
+        self._directory = store.commit_log_dir
+        self._file_size = store.mapped_file_size_commit_log
+        self._interval_ms = store.flush_interval_commit_log_ms
+        self._least_pages = store.flush_commit_log_least_pages
+        self._thorough_ms = store.flush_commit_log_thorough_interval_ms
+        self._is_timed = store.flush_commit_log_timed
+        self._thorough_at = time.monotonic()
+        self._descriptor = -1
+        self._file_start = -1
+        self._poll = select.poll()
+        self._poll.register(self._wake, select.POLLIN)
+
+    @property
+    def has_failed(self) -> bool:
+        return bool(self._segment.get("store_flags") & STORE_FLAG["SYNC_FAILED"])
+
+    def follow_groups(self) -> None:
+        """One turn of group commit: flush what has accumulated and wake who waits for it; sleep if there is nothing."""
+        segment = self._segment
+        if segment.get("wrote_offset") > segment.get("flushed_offset") and not self.has_failed:
+            self._flush()
+            self._wake_waiters()
+            return
+        segment.set_worker_word(self._row, "sleeping", 1)
+        if segment.get("wrote_offset") <= segment.get("flushed_offset") or self.has_failed:
+            self._rest(SLEEP_MS)
+        segment.set_worker_word(self._row, "sleeping", 0)
+        self._beat()
+
+    def follow_time(self) -> None:
+        """One turn of the timed rules: least pages, or everything once in the thorough interval."""
+        self._rest(self._interval_ms)
+        self._beat()
+        segment = self._segment
+        now = time.monotonic()
+        is_thorough = (now - self._thorough_at) * 1000 >= self._thorough_ms
+        wrote, flushed = segment.get("wrote_offset"), segment.get("flushed_offset")
+        pages = wrote // PAGE_SIZE - flushed // PAGE_SIZE
+        if is_thorough:
+            self._thorough_at = now
+        if wrote > flushed and (is_thorough or pages >= self._least_pages) and not self.has_failed:
+            self._flush()
+
+    def flush_all(self) -> None:
+        """Flush everything that is written, unless a sync has failed before."""
+        if not self.has_failed:
+            self._flush()
+
+    def _rest(self, timeout_ms: int) -> None:
+        if self._poll.poll(timeout_ms):
+            with contextlib.suppress(BlockingIOError):
+                os.eventfd_read(self._wake)
+
+    def _beat(self) -> None:
+        self._segment.set_worker_word(self._row, "heartbeat", time.time_ns() // 1_000_000)
+        self._segment.set_worker_word(
+            self._row, "backlog", self._segment.get("wrote_offset") - self._segment.get("flushed_offset")
+        )
+
+    def _flush(self) -> None:
+        # The time before the end: it belongs to a record that the end covers.
+        timestamp = self._segment.get("wrote_timestamp")
+        end = self._segment.get("wrote_offset")
+        at = self._segment.get("flushed_offset")
+        try:
+            while at < end:
+                self._open(at)
+                os.fdatasync(self._descriptor)
+                at = min(end, self._file_start + self._file_size)
+                self._segment.set("flushed_offset", at)
+        except OSError as error:
+            # Final: the kernel may have dropped the pages, and a sync that works later proves nothing.
+            self._segment.fail(
+                STORE_FLAG["SYNC_FAILED"] | STORE_FLAG["NOT_WRITABLE"], error.errno or 0, KIND["FLUSH"], at
+            )
+            logger.error("sync of the commit log failed, the store is read-only offset=%d error=%s", at, error)
+            return
+        self._segment.set("flushed_timestamp", timestamp)
+        self._segment.set_worker_word(self._row, "units", self._segment.worker_word(self._row, "units") + 1)
+
+    def _open(self, offset: int) -> None:
+        start = offset - offset % self._file_size
+        if start == self._file_start:
+            return
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+        self._descriptor = os.open(self._directory / file_name(start), os.O_RDWR | os.O_CLOEXEC)
+        # The name of a new file is not durable before its directory is.
+        sync_directory(self._directory)
+        self._file_start = start
+
+    def _wake_waiters(self) -> None:
+        for peer in self._senders:
+            if self._segment.worker_word(peer.row, "parked"):
+                self._wake_if_sleeping(peer)
+        for peer in self._others:
+            self._wake_if_sleeping(peer)
+
+    def _wake_if_sleeping(self, peer: Peer) -> None:
+        if peer.wake >= 0 and self._segment.worker_word(peer.row, "sleeping"):
+            os.eventfd_write(peer.wake, 1)

@@ -1,0 +1,68 @@
+"""What the broker process hands a worker at its start: settings, its row on the board, descriptors.
+
+It travels in an unnamed memory file whose descriptor is the worker's only argument.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+
+from mqcore.config import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Peer:
+    """Another worker, as seen by one that may wake it: its row and its eventfd."""
+
+    row: int
+    wake: int
+
+
+@dataclass(frozen=True, slots=True)
+class Handover:
+    """Everything a worker needs to start. Descriptors are open in the child under the same numbers."""
+
+    kind: str
+    number: int
+    row: int
+    parent_pid: int
+    shared_fd: int
+    wake: int
+    link: int
+    settings: str
+    listeners: list[tuple[int, bool]] = field(default_factory=list)
+    senders: list[Peer] = field(default_factory=list)
+    pullers: list[Peer] = field(default_factory=list)
+    reput: Peer = Peer(0, -1)
+    flush: Peer = Peer(0, -1)
+    broker: Peer = Peer(0, -1)
+
+    def descriptors(self) -> list[int]:
+        """The descriptors that the child inherits."""
+        peers = [*self.senders, *self.pullers, self.reput, self.flush, self.broker]
+        found = {self.shared_fd, self.wake, self.link, *(peer.wake for peer in peers), *(fd for fd, _ in self.listeners)}
+        return sorted(fd for fd in found if fd >= 0)
+
+    def loaded_settings(self) -> Settings:
+        return Settings.from_json(self.settings)
+
+    def write(self) -> int:
+        """Put it into a memory file; the caller closes the descriptor once the child has it."""
+        fd = os.memfd_create("mqcore-handover", os.MFD_CLOEXEC)
+        os.write(fd, json.dumps(asdict(self)).encode())
+        return fd
+
+    @staticmethod
+    def read(fd: int) -> Handover:
+        """Take it out of the memory file *fd* and close that."""
+        with os.fdopen(fd, "rb") as source:
+            source.seek(0)
+            values = json.loads(source.read())
+        for name in ("senders", "pullers"):
+            values[name] = [Peer(**peer) for peer in values[name]]
+        for name in ("reput", "flush", "broker"):
+            values[name] = Peer(**values[name])
+        values["listeners"] = [(listener, is_vip) for listener, is_vip in values["listeners"]]
+        return Handover(**values)

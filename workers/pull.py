@@ -1,0 +1,39 @@
+"""The pull worker: scans consume queues, holds pulls, answers with ranges. Its loop is _fast/pull_loop.pyx."""
+
+from __future__ import annotations
+
+import os
+
+from mqcore._fast.boards import SharedSegment
+from mqcore._fast.pull_loop import PullLoop
+from mqcore.config import Settings
+from mqcore.workers.handover import Handover
+
+
+def memory_bytes() -> int:
+    """The physical memory of this machine, bytes."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+
+def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+    """Serve until the broker process says stop."""
+    store = settings.store
+    loop = PullLoop(
+        segment,
+        {
+            "number": handover.number,
+            "row": handover.row,
+            "wake": handover.wake,
+            "link": handover.link,
+            "senders": [(peer.row, peer.wake) for peer in handover.senders],
+            "consume_queue": str(store.consume_queue_dir),
+            "consume_queue_file_size": store.mapped_file_size_consume_queue,
+            "commit_log_file_size": store.mapped_file_size_commit_log,
+            "bytes_in_memory_max": store.max_transfer_bytes_on_message_in_memory,
+            "count_in_memory_max": store.max_transfer_count_on_message_in_memory,
+            "bytes_on_disk_max": store.max_transfer_bytes_on_message_in_disk,
+            "count_on_disk_max": store.max_transfer_count_on_message_in_disk,
+            "in_memory_bytes_max": memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100,
+        },
+    )
+    loop.run()

@@ -1,0 +1,153 @@
+"""The reput worker: the only writer of consume queues and index files. Its loop is _fast/reput_loop.pyx."""
+
+from __future__ import annotations
+
+import logging
+import os
+import select
+import shutil
+import time
+
+from mqcore import layout
+from mqcore._fast.boards import SharedSegment
+from mqcore._fast.reput_loop import ReputLoop, ReputNews
+from mqcore.config import FlushDiskType, Settings
+from mqcore.errors import StoreError
+from mqcore.files import sync_directory
+from mqcore.store.geometry import StoreGeometry
+from mqcore.store.index_file import IndexGeometry
+from mqcore.store.paths import StorePaths
+from mqcore.workers.handover import Handover
+
+logger = logging.getLogger(__name__)
+
+STATE = layout.constants("WorkerState")
+KIND = layout.constants("WorkerKind")
+STORE_FLAG = layout.constants("StoreFlag")
+LINK_KIND = layout.constants("LinkKind")
+RETRIES_MAX = 30
+RETRY_PAUSE_MS = 1000
+
+
+def store_paths(settings: Settings) -> StorePaths:
+    """Where the store of *settings* lies."""
+    return StorePaths.at(settings.store.root_dir, settings.store.commit_log_dir)
+
+
+def store_geometry(settings: Settings) -> StoreGeometry:
+    """The sizes that the store of *settings* is made with."""
+    store = settings.store
+    return StoreGeometry(
+        commit_log_file_size=store.mapped_file_size_commit_log,
+        consume_queue_file_size=store.mapped_file_size_consume_queue,
+        index=IndexGeometry(store.max_hash_slot_num, store.max_index_num),
+        index_enabled=store.message_index_enable,
+        delay_levels_ms=store.delay_levels_ms,
+    )
+
+
+class Reput:
+    """Drives the loop and does what it comes back for."""
+
+    def __init__(self, settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+        store = settings.store
+        self._segment = segment
+        self._handover = handover
+        self._paths = store_paths(settings)
+        self._link = os.fdopen(handover.link, "r+b", buffering=0)
+        self._received = b""
+        self._failures = 0
+        self.loop = ReputLoop(self._paths, store_geometry(settings))
+        self.loop.attach(
+            segment,
+            {
+                "row": handover.row,
+                "wake": handover.wake,
+                "link": handover.link,
+                "waits_for_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+                "commit_log": str(store.commit_log_dir),
+                "commit_log_file_size": store.mapped_file_size_commit_log,
+                "pullers": [(peer.row, peer.wake) for peer in handover.pullers],
+            },
+        )
+
+    def run(self) -> None:
+        """Follow the commit log until the broker process says stop; then make the index and consume queues durable."""
+        self._segment.set_worker_word(self._handover.row, "state", STATE["RUNNING"])
+        while True:
+            news = self.loop.run()
+            if news == ReputNews.REPUT_STOP:
+                break
+            if news == ReputNews.REPUT_FAILED:
+                self._retry_later()
+            elif news == ReputNews.REPUT_CORRUPT:
+                at, target = self.loop.skip_damage()
+                logger.error("damaged record in the commit log, skipped from=%d to=%d", at, target)
+            elif news == ReputNews.REPUT_LINK:
+                if not self._read_link():
+                    return
+            elif self._failures:
+                self._recovered()
+            else:
+                self.loop.flush_index(full_only=True)
+        self.loop.flush()
+        self.loop.close()
+        self._segment.set_worker_word(self._handover.row, "state", STATE["STOPPED"])
+
+    def _retry_later(self) -> None:
+        # As upstream: thirty tries a second apart, then puts are refused. Unlike it, we go on trying, and a disk that
+        # has room again lets them in again.
+        self._failures += 1
+        logger.warning("consume queue or index cannot be written tries=%d error=%s", self._failures, self._error())
+        if self._failures == RETRIES_MAX:
+            self._segment.set_flags(STORE_FLAG["CONSUME_QUEUE_ERROR"])
+            logger.error("the store refuses messages until consume queues can be written")
+        poll = select.poll()
+        poll.register(self._handover.link, select.POLLIN)
+        if poll.poll(RETRY_PAUSE_MS):
+            self._read_link()
+
+    def _error(self) -> StoreError:
+        error: StoreError = self.loop.failure_error()
+        return error
+
+    def _recovered(self) -> None:
+        if self._segment.worker_word(self._handover.row, "backlog") == 0:
+            self._failures = 0
+            self._segment.clear_flags(STORE_FLAG["CONSUME_QUEUE_ERROR"])
+            logger.info("consume queues are written again")
+
+    def _read_link(self) -> bool:
+        """Take the broker process's orders; False when it is gone."""
+        data = self._link.read(65536)
+        if not data:
+            return False
+        self._received += data
+        head = layout.LINK_HEAD
+        while len(self._received) >= head.size:
+            size, kind, _ = head.struct.unpack_from(self._received)
+            if len(self._received) < head.size + size:
+                break
+            payload = self._received[head.size : head.size + size]
+            self._received = self._received[head.size + size :]
+            if kind == LINK_KIND["DROP_TOPIC"]:
+                self._drop_topic(payload.decode())
+        return True
+
+    def _drop_topic(self, topic: str) -> None:
+        """Remove the consume queues of a deleted topic; its messages stay in the commit log until they expire."""
+        self.loop.forget(topic.encode())
+        directory = self._paths.queue(topic, 0).parent
+        # Renamed first: a directory that is half removed must not be loaded by a start in between.
+        if directory.exists():
+            grave = self._paths.root / f".dropped-{time.time_ns()}"
+            directory.rename(grave)
+            sync_directory(self._paths.consume_queue)
+            shutil.rmtree(grave)
+        self.loop.reset_topic(topic.encode())
+        logger.info("dropped the consume queues of topic=%s", topic)
+
+
+def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+    """Dispatch until the broker process says stop."""
+    Reput(settings, segment, handover).run()

@@ -1,0 +1,44 @@
+"""The send worker: owns client sockets, appends messages, writes every answer. Its loop is _fast/send_loop.pyx."""
+
+from __future__ import annotations
+
+from mqcore._fast.boards import SharedSegment
+from mqcore._fast.send_loop import SendLoop
+from mqcore.config import FlushDiskType, Settings
+from mqcore.workers.handover import Handover
+
+READ_BUDGET_BYTES = 512 * 2**20
+
+
+def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+    """Serve until the broker process says stop; returns within the drain time after that."""
+    store = settings.store
+    loop = SendLoop(
+        segment,
+        {
+            "number": handover.number,
+            "row": handover.row,
+            "wake": handover.wake,
+            "link": handover.link,
+            "listeners": handover.listeners,
+            "pullers": [(peer.row, peer.wake) for peer in handover.pullers],
+            "reput_row": handover.reput.row,
+            "reput_wake": handover.reput.wake,
+            "flush_row": handover.flush.row,
+            "flush_wake": handover.flush.wake,
+            "commit_log": str(store.commit_log_dir),
+            "commit_log_file_size": store.mapped_file_size_commit_log,
+            "cluster": settings.broker.broker_cluster_name,
+            "region": settings.broker.region_id,
+            "trace_on": settings.broker.trace_on,
+            "max_message_size": store.max_message_size,
+            "frame_length_max": settings.mqcore.frame_max_length - 4,
+            "write_buffer_max": settings.mqcore.connection_write_buffer_bytes,
+            "read_budget": READ_BUDGET_BYTES,
+            "idle_timeout_ms": settings.server.server_channel_max_idle_time_seconds * 1000,
+            "sync_timeout_ms": store.sync_flush_timeout_ms,
+            "waits_for_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            "lock_timeout_ms": store.os_page_cache_busy_time_out_ms,
+        },
+    )
+    loop.run()

@@ -1,0 +1,198 @@
+"""Housekeeping of the store: consume queues and checkpoint onto the disk, disk space watched, what has expired deleted."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+
+from mqcore import layout
+from mqcore._fast.boards import SharedSegment
+from mqcore.config import Settings
+from mqcore.files import sync_directory
+from mqcore.store.checkpoint import Checkpoint
+from mqcore.store.consume_queue import ConsumeQueue
+from mqcore.store.disk import DiskVerdict, disk_used_ratio, judge_disk
+from mqcore.store.index_service import IndexService
+from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.paths import file_name
+from mqcore.store.retention import (
+    RetentionPolicy,
+    clean_consume_queues,
+    clean_index,
+    delete_commit_log_files,
+    file_ages,
+    files_to_delete,
+)
+from mqcore.workers.reput import store_geometry, store_paths
+
+logger = logging.getLogger(__name__)
+
+KIND = layout.constants("WorkerKind")
+STORE_FLAG = layout.constants("StoreFlag")
+UNIT_SIZE = layout.CONSUME_QUEUE_UNIT.size
+TICK_S = 0.25
+DISK_CHECK_S = 10.0
+FIRST_CLEANING_S = 60.0
+HOUR_MS = 3_600_000
+MANUAL_ROUNDS = 20
+
+
+class StoreKeeper:
+    """One thread drives it."""
+
+    def __init__(self, settings: Settings, segment: SharedSegment) -> None:
+        store = settings.store
+        self._segment = segment
+        self._paths = store_paths(settings)
+        self._geometry = store_geometry(settings)
+        self._commit_log = MappedFileQueue(self._paths.commit_log, self._geometry.commit_log_file_size)
+        self._policy = RetentionPolicy(
+            reserved_ms=store.file_reserved_time_hours * HOUR_MS,
+            delete_hours=store.delete_hours,
+            clean_forcibly=store.clean_file_forcibly_enable,
+        )
+        self._used_ratio_max = store.disk_max_used_space_ratio_percent / 100
+        self._least_pages = store.flush_consume_queue_least_pages
+        self._flush_s = store.flush_interval_consume_queue_ms / 1000
+        self._thorough_s = store.flush_consume_queue_thorough_interval_ms / 1000
+        self._clean_s = store.clean_resource_interval_ms / 1000
+        now = time.monotonic()
+        self._flush_at = now + self._flush_s
+        self._thorough_at = now + self._thorough_s
+        self._disk_at = now
+        self._clean_at = now + FIRST_CLEANING_S
+        self._delete_orders = segment.get("delete_orders")
+        self._manual_rounds = 0
+
+    def run(self, stop: threading.Event) -> None:
+        """Keep house until *stop* is set."""
+        while not stop.wait(TICK_S):
+            self.tick(time.monotonic())
+
+    def tick(self, now: float) -> None:
+        """Do what is due at *now* (monotonic seconds)."""
+        if now >= self._flush_at:
+            is_thorough = now >= self._thorough_at
+            self._flush_at = now + self._flush_s
+            if is_thorough:
+                self._thorough_at = now + self._thorough_s
+            self._flush_queues(0 if is_thorough else self._least_pages, is_thorough)
+        if now >= self._disk_at:
+            self._disk_at = now + DISK_CHECK_S
+            self._watch_disk()
+        orders = self._segment.get("delete_orders")
+        if orders != self._delete_orders:
+            self._delete_orders = orders
+            self._manual_rounds = MANUAL_ROUNDS
+            self._clean_at = now
+        if now >= self._clean_at:
+            self._clean_at = now + self._clean_s
+            self._clean()
+
+    def flush_all(self) -> None:
+        """Everything that is dispatched onto the disk, and the checkpoint that says so."""
+        self._flush_queues(0, True)
+
+    # Consume queues and checkpoint ------------------------------------------------------------------------------
+
+    def _flush_queues(self, least_pages: int, is_thorough: bool) -> None:
+        # The time before the flush: it never claims more than was flushed.
+        logics_timestamp = self._segment.get("dispatched_timestamp")
+        try:
+            for row in self._segment.unflushed_queues(least_pages):
+                self._flush_queue(row)
+            if is_thorough:
+                self._write_checkpoint(logics_timestamp)
+        except OSError as error:
+            self._segment.fail(
+                STORE_FLAG["SYNC_FAILED"] | STORE_FLAG["NOT_WRITABLE"], error.errno or 0, KIND["FLUSH"],
+                self._segment.get("dispatched_offset"),
+            )  # fmt: skip
+            logger.error("sync of a consume queue or the checkpoint failed, the store is read-only error=%s", error)
+
+    def _flush_queue(self, row: int) -> None:
+        topic, queue_id = self._segment.queue_key(row)
+        end = self._segment.queue_word(row, "max_offset")
+        at = self._segment.queue_word(row, "flushed_units")
+        directory = self._paths.queue(topic.decode(), queue_id)
+        size = self._geometry.consume_queue_file_size
+        start = at * UNIT_SIZE - at * UNIT_SIZE % size
+        while start < end * UNIT_SIZE:
+            try:
+                descriptor = os.open(directory / file_name(start), os.O_RDWR | os.O_CLOEXEC)
+            except FileNotFoundError:
+                # Deleted meanwhile: by retention, or with its topic.
+                start += size
+                continue
+            try:
+                os.fdatasync(descriptor)
+            finally:
+                os.close(descriptor)
+            if start >= at * UNIT_SIZE:
+                sync_directory(directory)
+            start += size
+        if self._segment.queue_word(row, "max_offset") >= end:
+            self._segment.set_queue_word(row, "flushed_units", end)
+
+    def _write_checkpoint(self, logics_timestamp: int) -> None:
+        times = Checkpoint.read(self._paths.checkpoint)
+        # A board that has seen no message since the start knows less than the file.
+        times.physic_timestamp = max(times.physic_timestamp, self._segment.get("flushed_timestamp"))
+        times.logics_timestamp = max(times.logics_timestamp, logics_timestamp)
+        times.index_timestamp = max(times.index_timestamp, self._segment.get("index_timestamp"))
+        times.write(self._paths.checkpoint)
+
+    # Disk and retention -----------------------------------------------------------------------------------------
+
+    def _judge_disk(self) -> DiskVerdict:
+        return judge_disk(
+            disk_used_ratio(self._paths.commit_log), disk_used_ratio(self._paths.consume_queue), self._used_ratio_max
+        )
+
+    def _watch_disk(self) -> None:
+        is_full = self._judge_disk().full
+        was_full = bool(self._segment.get("store_flags") & STORE_FLAG["DISK_FULL"])
+        if is_full and not was_full:
+            self._segment.set_flags(STORE_FLAG["DISK_FULL"])
+            logger.error("disk full, messages are refused path=%s", self._paths.commit_log)
+        elif was_full and not is_full:
+            self._segment.clear_flags(STORE_FLAG["DISK_FULL"])
+            logger.info("disk has room again, messages are accepted")
+
+    def _clean(self) -> None:
+        manual = self._manual_rounds > 0
+        self._manual_rounds = max(0, self._manual_rounds - 1)
+        ages = [age for age in file_ages(self._commit_log) if self._is_left_behind(age.start)]
+        starts = files_to_delete(
+            ages, now_ms=time.time_ns() // 1_000_000, policy=self._policy, disk=self._judge_disk(), manual=manual
+        )
+        if not starts:
+            return
+        # The bound first: readers must not be sent to a file that is about to go.
+        kept = starts[-1] + self._geometry.commit_log_file_size
+        self._segment.set("min_offset", kept)
+        delete_commit_log_files(self._commit_log, starts)
+        for (topic, queue_id), minimum in clean_consume_queues(self._queues(), kept).items():
+            row = self._segment.queue_row(topic.encode(), queue_id)
+            if row >= 0 and minimum > self._segment.queue_word(row, "min_offset"):
+                self._segment.set_queue_word(row, "min_offset", minimum)
+        index = IndexService(self._paths.index, self._geometry.index)
+        try:
+            clean_index(index, kept)
+        finally:
+            index.close()
+
+    def _is_left_behind(self, start: int) -> bool:
+        # Neither the file that is written nor the ones made ahead of it count as old.
+        return start <= self._segment.get("wrote_offset")
+
+    def _queues(self) -> list[ConsumeQueue]:
+        size = self._geometry.consume_queue_file_size
+        found = []
+        for row in range(self._segment.queue_count()):
+            topic, queue_id = self._segment.queue_key(row)
+            if self._segment.queue_word(row, "max_offset") > 0:
+                found.append(ConsumeQueue(self._paths, topic.decode(), queue_id, size))
+        return found
