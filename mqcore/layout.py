@@ -404,7 +404,7 @@ OFFSET_ROW = Layout(
         Field("get_bytes", "q", "bytes handed out since start"),
         Field("get_timestamp", "q", "when messages were last handed out, ms"),
         Field("behind_bytes", "q", "commit log bytes behind at the last pull"),
-        Field("pulls", "q", "pulls answered since start"),
+        Field("pulls", "q", "pulls answered with messages since start"),
         Field("spare", "q", "0"),
     ),
 )

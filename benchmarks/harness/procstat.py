@@ -66,13 +66,17 @@ def machine_busy_seconds() -> float:
     return sum(int(columns[column]) for column in BUSY_COLUMNS) / TICKS_PER_SECOND
 
 
-def kernel_cpu_seconds() -> float:
-    """Return the time of the kernel's own threads, seconds; 0 where they cannot be seen. Disk write-back is theirs."""
+def kernel_cpu_seconds() -> dict[int, float]:
+    """Return the time of each of the kernel's own threads by pid, seconds; empty where they cannot be seen.
+
+    One by one, because kernel threads come and go, and the time of one that has gone is in nobody's account.
+    """
     try:
         name = (PROC / str(KERNEL_THREADS_PID) / "comm").read_text().strip()
     except FileNotFoundError:
-        return 0.0
-    return tree_cpu_seconds(KERNEL_THREADS_PID) if name == "kthreadd" else 0.0
+        return {}
+    tree = process_tree(KERNEL_THREADS_PID) if name == "kthreadd" else {}
+    return {pid: sum(map(int, fields[CPU_TIMES_AT])) / TICKS_PER_SECOND for pid, fields in tree.items()}
 
 
 def await_quiet(busy_share_max: float, seconds_max: float) -> bool:
@@ -92,7 +96,7 @@ class CpuReading:
 
     wall: float
     machine: float
-    kernel: float
+    kernel: dict[int, float]
     broker: float
     load: float
 
@@ -111,6 +115,7 @@ class CpuUse:
     broker_seconds: float
     load_seconds: float
     kernel_share: float
+    """Work of the kernel's threads that are still there; writing to disk is most of it."""
     others_share: float
     """Work of neither broker, load nor kernel threads."""
 
@@ -119,7 +124,7 @@ class CpuUse:
         """Subtract *first* from *last*. The ticks of /proc/stat are coarser than the rest: a negative share is none."""
         broker = last.broker - first.broker
         load = last.load - first.load
-        kernel = last.kernel - first.kernel
+        kernel = sum(seconds - first.kernel.get(pid, 0.0) for pid, seconds in last.kernel.items())
         others = last.machine - first.machine - broker - load - kernel
         capacity = (last.wall - first.wall) * (os.cpu_count() or 1)
         return cls(broker, load, kernel / capacity, max(0.0, others / capacity))

@@ -159,7 +159,7 @@ def choose(const uint8_t[::1] units not None, limits, tag_codes=()):
     cdef RecordRange *ranges = NULL
     cdef int32_t *codes = NULL
     if unit_count == 0:
-        return twin.Selection(ranges=(), units_examined=0, bytes_total=0, physical_offset_last=-1, flags=twin.ScanFlag(0))
+        return twin.NOTHING
     bounds.count_max = limits.count_max
     bounds.bytes_in_memory_max = limits.bytes_in_memory_max
     bounds.count_in_memory_max = limits.count_in_memory_max

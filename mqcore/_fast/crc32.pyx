@@ -14,7 +14,7 @@ cdef extern from "crc32_fold.h" nogil:
 
 
 cdef enum:
-    RELEASE_SIZE_MIN = 1 << 20      # 70 us of work at 14 GB/s; below, giving the GIL up and back costs more than it frees
+    RELEASE_SIZE_MIN = 1 << 20      # 70 us of work; below, giving the GIL up and back costs more
 
 mq_crc32_make_table()
 cdef bint fold = mq_crc32_can_fold()

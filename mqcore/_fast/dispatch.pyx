@@ -6,7 +6,7 @@ The twin, and the readable statement of the rules, is mqcore/store/dispatcher.py
 from libc.errno cimport EBADF
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp
 
 import os
 

@@ -1,11 +1,11 @@
 """One hash index file: put a key, find the records of a key. The twin is mqcore/store/index_file.py.
 
-The writer publishes the entry, then the count, then the slot, so that a reader in another process never follows a slot to
-an entry that is not there, and a writer killed in between leaves at most an entry that no chain leads to.
+The writer publishes the entry, then the count, then the slot, so that a reader in another process never follows a slot
+to an entry that is not there, and a writer killed in between leaves at most an entry that no chain leads to.
 """
 
 cimport cython
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from mqcore._fast.big_endian cimport load_i32, load_i64, observe_be_i32, publish_be_i32, store_i32, store_i64
@@ -16,8 +16,6 @@ from mqcore._fast.layout cimport (INDEX_ENTRY_KEY_HASH_AT, INDEX_ENTRY_PHYSICAL_
                                   INDEX_HEADER_END_TIMESTAMP_AT, INDEX_HEADER_INDEX_COUNT_AT, INDEX_HEADER_SIZE,
                                   INDEX_HEADER_USED_SLOT_COUNT_AT, INDEX_SLOT_SIZE)
 from mqcore._fast.record cimport java_hash, java_hash_continue
-
-from mqcore.store import index_file as twin
 
 
 cdef enum:

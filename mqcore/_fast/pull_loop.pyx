@@ -233,6 +233,7 @@ cdef void count_found(PullState *state, const Held *held, const PullReply *reply
     add_relaxed(&state.shared.board.get_found, 1)
     add_relaxed(&row.get_nums, reply.message_count)
     add_relaxed(&row.get_bytes, reply.total_size)
+    add_relaxed(&row.pulls, 1)
     put_relaxed(&row.behind_bytes, behind)
     put_relaxed(&row.get_timestamp, now_ms())
 

@@ -34,10 +34,13 @@ cdef struct QueueTable:
     size_t clock_hand
 
 
-cdef bint queues_open(QueueTable *queues, const char *path, int64_t file_size, int32_t mapped_count_max) noexcept nogil
+cdef bint queues_open(
+    QueueTable *queues, const char *path, int64_t file_size, int32_t mapped_count_max
+) noexcept nogil
 cdef void queues_close(QueueTable *queues) noexcept nogil
 
-# The writer of a queue, its end read from disk the first time. The caller has seen that is_topic(). NULL: *failure says.
+# The writer of a queue, its end read from disk the first time. The caller has seen that is_topic(). NULL: *failure
+# says.
 cdef QueueWriter *find_writer(
     QueueTable *queues, const uint8_t *topic, int32_t topic_size, int32_t queue_id, FileFailure *failure
 ) noexcept nogil

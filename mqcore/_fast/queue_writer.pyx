@@ -207,8 +207,8 @@ cdef void unmap_queue(QueueTable *queues, QueueWriter *queue) noexcept nogil:
 
 # Unmap the next queue in turn: with more queues in use than mappings allowed, every choice is about equally bad.
 cdef void evict_queue(QueueTable *queues) noexcept nogil:
-    cdef size_t tried
-    for tried in range(queues.capacity):
+    cdef size_t _tried
+    for _tried in range(queues.capacity):
         queues.clock_hand = (queues.clock_hand + 1) & (queues.capacity - 1)
         if queues.slots[queues.clock_hand] != NULL and queues.slots[queues.clock_hand].map != NULL:
             unmap_queue(queues, queues.slots[queues.clock_hand])

@@ -88,8 +88,9 @@ cdef struct BatchMember:            # borrowed, as RecordView
     int32_t total_size              # what the member occupies, by its own lengths; the stated total is not looked at
 
 
-# Decode one V1 record from buf[0:length]. *out* is whole on DECODE_OK and DECODE_BAD_CRC; total_size, magic (if 8 bytes
-# are there) on the others. Never reads past length. physical_offset is as stored: the caller compares it with the place.
+# Decode one V1 record from buf[0:length]. *out* is whole on DECODE_OK and DECODE_BAD_CRC; total_size, magic (if 8
+# bytes are there) on the others. Never reads past length. physical_offset is as stored: the caller compares it with the
+# place.
 cdef DecodeStatus decode_record(const uint8_t *buf, Py_ssize_t length, bint check_crc, RecordView *out) noexcept nogil
 
 # Bytes that encode_record will write, or -1 if a limit of the layout is broken (topic 1..127, properties joined

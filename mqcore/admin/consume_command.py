@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import Callable
 
 import click
 
@@ -22,53 +20,79 @@ from mqcore.protocol.message import MessageQueue
 
 DEFAULT_FORMAT = "%v\\n"
 HOLD_S = 10.0
+POLL_S = 0.2
 BUFFERED_MAX = 256
 
 Print = Callable[[ReceivedMessage], None]
 
 
-async def follow_group(
-    mq: Client, topic: str, group: str, expression: str, start: str, stop: asyncio.Event
-) -> AsyncIterator[ReceivedMessage]:
-    """Give the messages that this member of *group* gets; each is done when the next is asked for."""
+class Printer:
+    """Prints messages until the user has had enough."""
+
+    def __init__(self, show: Print, count: int | None) -> None:
+        self._show = show
+        self._count = count
+        self.shown = 0
+        self.stop = asyncio.Event()
+
+    def show(self, message: ReceivedMessage) -> None:
+        self._show(message)
+        self.shown += 1
+        if self.shown == self._count:
+            self.stop.set()
+
+
+async def follow_group(mq: Client, topic: str, expression: str, printer: Printer, *, group: str, start: str) -> None:
+    """Print the messages that this member of *group* gets; what has been printed is done."""
     async with mq.consumer(group, {topic: expression}, from_where=start) as consumer:
-        ended = asyncio.create_task(stop.wait())
-        ended.add_done_callback(lambda _: asyncio.ensure_future(consumer.close()))
-        try:
-            async for message in consumer:
-                yield message
-        finally:
-            ended.cancel()
+        while not printer.stop.is_set():
+            for message in await consumer.receive(timeout_s=POLL_S):
+                printer.show(message)
+                message.ack()
+                if printer.stop.is_set():
+                    break
 
 
 class Reader:
     """Reads all queues of a topic by pulling, with nobody the wiser."""
 
-    def __init__(self, mq: Client, expression: str, *, exit_at_end: bool) -> None:
+    def __init__(self, mq: Client, expression: str, *, start: str, exit_at_end: bool) -> None:
         self._mq = mq
         self._expression = expression
+        self._start = start
         self._exit_at_end = exit_at_end
-        self._found: asyncio.Queue[ReceivedMessage | BaseException | None] = asyncio.Queue(BUFFERED_MAX)
+        self._found: asyncio.Queue[ReceivedMessage | Exception] = asyncio.Queue(BUFFERED_MAX)
 
-    async def read(self, topic: str, start: str, stop: asyncio.Event) -> AsyncIterator[ReceivedMessage]:
+    async def read(self, topic: str, printer: Printer) -> None:
+        """Print what is in *topic*. Messages of one queue come in order."""
         queues = await self._mq.queues(topic)
         if not queues:
             raise NoRouteError(topic)
-        tasks = [asyncio.create_task(self._read_queue(queue, start)) for queue in queues]
-        tasks.append(asyncio.create_task(self._end(tasks.copy(), stop)))
+        readers = [asyncio.create_task(self._read_queue(queue)) for queue in queues]
         try:
-            while (found := await self._found.get()) is not None:
-                if isinstance(found, BaseException):
-                    raise found
-                yield found
+            while not printer.stop.is_set():
+                ended = all(reader.done() for reader in readers)
+                if ended and self._found.empty():
+                    return
+                await self._show_next(printer)
         finally:
-            await cancel_and_wait(*tasks)
+            await cancel_and_wait(*readers)
 
-    async def _read_queue(self, queue: MessageQueue, start: str) -> None:
+    async def _show_next(self, printer: Printer) -> None:
+        try:
+            async with asyncio.timeout(POLL_S):
+                found = await self._found.get()
+        except TimeoutError:
+            return
+        if isinstance(found, Exception):
+            raise found
+        printer.show(found)
+
+    async def _read_queue(self, queue: MessageQueue) -> None:
         """Put the messages of one queue into the common buffer, or the error that ends it."""
         try:
             end = await self._mq.max_offset(queue)
-            offset = end if start == "latest" else await self._mq.min_offset(queue)
+            offset = end if self._start == "latest" else await self._mq.min_offset(queue)
             while not self._exit_at_end or offset < end:
                 wait_s = 0.0 if self._exit_at_end else HOLD_S
                 result = await self._mq.pull(queue, offset, expression=self._expression, wait_s=wait_s)
@@ -76,36 +100,11 @@ class Reader:
                     if self._exit_at_end and message.queue_offset >= end:
                         return
                     await self._found.put(message)
-                if result.status == PullStatus.NO_NEW_MSG and self._exit_at_end:
+                if self._exit_at_end and result.status == PullStatus.NO_NEW_MSG:
                     return
                 offset = result.next_offset
         except Exception as error:
             await self._found.put(error)
-
-    async def _end(self, readers: list[asyncio.Task[None]], stop: asyncio.Event) -> None:
-        """Mark the end when all readers have come to theirs, or the user has had enough."""
-        stopped = asyncio.create_task(stop.wait())
-        try:
-            everything = asyncio.create_task(all_of(readers))
-            await asyncio.wait({everything, stopped}, return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            stopped.cancel()
-        await self._found.put(None)
-
-
-async def all_of(tasks: list[asyncio.Task[None]]) -> None:
-    """Wait until all *tasks* have ended."""
-    await asyncio.gather(*tasks, return_exceptions=True)
-
-
-async def print_messages(messages: AsyncIterator[ReceivedMessage], show: Print, count: int | None) -> None:
-    shown = 0
-    async for message in messages:
-        show(message)
-        shown += 1
-        if shown == count:
-            break
-    talk(f"got {shown} {'message' if shown == 1 else 'messages'}")
 
 
 @click.command()
@@ -136,28 +135,27 @@ def consume(
     text: str,
     as_json: bool,
 ) -> None:
-    """Print the messages of TOPIC."""
+    """Print the messages of TOPIC. An interrupt ends it in order."""
     if group is not None and exit_at_end:
         raise click.UsageError("--exit-at-end does not go with --group")
-    show = make_printer(text, as_json=as_json)
+    show = make_show(text, as_json=as_json)
 
     async def work() -> None:
-        stop = asyncio.Event()
+        printer = Printer(show, count)
         for number in (signal.SIGINT, signal.SIGTERM):
-            asyncio.get_running_loop().add_signal_handler(number, stop.set)
+            asyncio.get_running_loop().add_signal_handler(number, printer.stop.set)
         async with common.client() as mq:
             if group is None:
-                source = Reader(mq, expression, exit_at_end=exit_at_end).read(topic, start, stop)
+                await Reader(mq, expression, start=start, exit_at_end=exit_at_end).read(topic, printer)
             else:
-                source = follow_group(mq, topic, group, expression, start, stop)
-            async with aclosing(source):  # type: ignore[type-var]  # both are generators
-                await print_messages(source, show, count)
+                await follow_group(mq, topic, expression, printer, group=group, start=start)
+        talk(f"got {printer.shown} {'message' if printer.shown == 1 else 'messages'}")
 
     run(work)
-    sys.stdout.flush()
 
 
-def make_printer(text: str, *, as_json: bool) -> Print:
+def make_show(text: str, *, as_json: bool) -> Print:
+    """Return what prints one message; a usage error tells what is wrong with the format *text*."""
     if as_json:
         return lambda message: print_json(message_json(message))
     try:

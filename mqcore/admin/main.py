@@ -17,7 +17,7 @@ def main() -> None:
             raise
         sys.stderr.write(f"mqcore: the command line needs the package {error.name}: pip install mqcore[cli]\n")
         sys.exit(EXIT_ERROR)
-    cli()
+    cli(prog_name="mqcore")
 
 
 if __name__ == "__main__":

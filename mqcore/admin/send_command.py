@@ -123,4 +123,3 @@ def send(
             await send_all(producer, template, bodies(body, file, count), as_json=as_json)
 
     run(work)
-    sys.stdout.flush()

@@ -135,8 +135,8 @@ class RouteRow:
     broker: str
     cluster: str
     addresses: dict[str, str]
-    readQueues: int  # noqa: N815
-    writeQueues: int  # noqa: N815
+    readQueues: int
+    writeQueues: int
     perm: str
 
     @property

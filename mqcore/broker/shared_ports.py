@@ -12,7 +12,7 @@ from dataclasses import replace
 from mqcore import layout
 from mqcore._fast.append import CommitLogWriter
 from mqcore._fast.boards import SharedSegment
-from mqcore.broker.ports import BrokerTotals, InnerMessage, PoolFacts, PutResult, PutStatus
+from mqcore.broker.ports import BrokerTotals, GetCount, InnerMessage, PoolFacts, PutCount, PutResult, PutStatus
 from mqcore.broker.supervisor import BROKER_ROW
 from mqcore.config import FlushDiskType, Settings
 from mqcore.protocol.bodies import TopicConfig
@@ -86,29 +86,26 @@ class SharedCounters:
         counters: tuple[int, int] = self._segment.topic_counters(topic.encode())
         return counters
 
-    def topics(self) -> Iterator[str]:
+    def puts(self) -> Iterator[PutCount]:
         for row in range(self._segment.topic_count()):
             name = self._segment.topic_name(row)
-            if self._segment.topic_counters(name)[0]:
-                yield name.decode()
+            nums, size = self._segment.topic_counters(name)
+            if nums:
+                yield PutCount(name.decode(), nums, size)
+
+    def gets(self) -> Iterator[GetCount]:
+        word = self._segment.offset_word
+        for row in range(self._segment.offset_count()):
+            nums = word(row, "get_nums")
+            if nums:
+                group, topic, queue_id = self._segment.offset_key(row)
+                yield GetCount(
+                    topic.decode(), group.decode(), queue_id, nums, word(row, "get_bytes"), word(row, "pulls")
+                )
 
     def group_get(self, topic: str, group: str) -> tuple[int, int]:
-        return self._gets().get((topic, group), (0, 0))
-
-    def groups(self) -> Iterator[tuple[str, str]]:
-        return iter(self._gets())
-
-    def _gets(self) -> dict[tuple[str, str], tuple[int, int]]:
-        found: dict[tuple[str, str], tuple[int, int]] = {}
-        for row in range(self._segment.offset_count()):
-            nums = self._segment.offset_word(row, "get_nums")
-            if nums:
-                group, topic, _ = self._segment.offset_key(row)
-                before = found.get((topic.decode(), group.decode()), (0, 0))
-                found[(topic.decode(), group.decode())] = (
-                    before[0] + nums, before[1] + self._segment.offset_word(row, "get_bytes")
-                )  # fmt: skip
-        return found
+        found = [get for get in self.gets() if get.topic == topic and get.group == group]
+        return sum(get.nums for get in found), sum(get.bytes for get in found)
 
     def totals(self) -> BrokerTotals:
         get = self._segment.get
@@ -119,7 +116,7 @@ class SharedCounters:
             put_time_max_ms=get("put_lock_ms_max"),
             get_found=get("get_found"),
             get_miss=get("get_missed"),
-            get_messages=get("get_times"),
+            get_nums=get("get_times"),
             get_bytes=get("get_bytes"),
         )
 

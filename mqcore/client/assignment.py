@@ -45,7 +45,7 @@ class Assignment:
         self.rebalance_soon: Callable[[], None] = lambda: None
 
     async def rebalance(self) -> None:
-        """Compute and apply the division of every subscribed topic; a topic that cannot be divided now stays as it is."""
+        """Compute and apply the division of every subscribed topic; one that cannot be divided now stays as it is."""
         async with self._rebalancing:
             if self._closed:
                 return

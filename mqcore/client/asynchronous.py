@@ -30,8 +30,8 @@ NO_NAME_SERVER = "no name server address: give one as host:port, or set NAMESRV_
 class Client(PullApi):
     """A client of the brokers behind some name servers. Used inside ``async with``, from one event loop.
 
-    *name_servers* is ``host:port`` or several of them, separated by ``;``; without it the environment says. Other keyword
-    arguments are the fields of ClientSettings.
+    *name_servers* is ``host:port`` or several of them, separated by ``;``; without it the environment says. Other
+    keyword arguments are the fields of ClientSettings.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The calls of a client to a broker, one method per request code.
 
-Each method takes the broker's address, sends one request, and turns the answer into a value or a BrokerError. Which broker
-to ask, and what to do when it does not answer, is decided by the callers.
+Each method takes the broker's address, sends one request, and turns the answer into a value or a BrokerError. Which
+broker to ask, and what to do when it does not answer, is decided by the callers.
 """
 
 from __future__ import annotations

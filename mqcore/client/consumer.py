@@ -1,7 +1,7 @@
 """The consumer of mqcore.aio: a member of a group, which gets its share of the group's messages.
 
-Two ways to consume. With a handler: it is called for each message, returning means done, raising means again later. Without:
-iterate, or call ``receive``; a message counts as done when the next one is asked for, or when it is acked.
+Two ways to consume. With a handler: it is called for each message, returning means done, raising means again later.
+Without: iterate, or call ``receive``; a message is done when the next one is asked for, or when it is acked.
 """
 
 from __future__ import annotations
@@ -79,6 +79,7 @@ class Consumer:
         self._assignment.rebalance_soon = self._rebalance.wake
         self._streams: WeakKeyDictionary[asyncio.Task[Any], MessageStream] = WeakKeyDictionary()
         self._is_open = False
+        self._is_closing = False
         self._ended = asyncio.Event()
         self.group = group
         self.control = RemoteControl(self._membership, self._service, self._assignment.forget)
@@ -88,7 +89,7 @@ class Consumer:
     async def start(self) -> None:
         """Join the group and take queues. A topic without a route is looked for again every few seconds.
 
-        Raises ClientError when this client is in the group already, BrokerError when a broker refuses an SQL expression.
+        Raises ClientError when this client is in the group already, BrokerError when a broker refuses an expression.
         """
         await self._hub.start()
         self._hub.add_consumer(self)
@@ -107,11 +108,22 @@ class Consumer:
             raise
 
     async def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
-        """Stop pulling, wait for messages in hand at most *timeout_s* (or not at all), commit offsets, leave the group."""
+        """Stop pulling, wait for messages in hand at most *timeout_s* (or not at all), commit offsets, leave the group.
+
+        A second caller waits until the first has done it.
+        """
         if not self._is_open:
+            if self._is_closing:
+                await self._ended.wait()
             return
+        self._is_closing = True
         self._is_open = False
-        timeout_s = self._hub.settings.close_timeout_s if timeout_s is None else timeout_s
+        try:
+            await self._leave(self._hub.settings.close_timeout_s if timeout_s is None else timeout_s, drain=drain)
+        finally:
+            self._ended.set()
+
+    async def _leave(self, timeout_s: float, *, drain: bool) -> None:
         await self._rebalance.stop()
         await self._assignment.stop_pulling()
         await self._service.close(timeout_s if drain else 0.0)
@@ -121,7 +133,6 @@ class Consumer:
             await self._locks.unlock_all()
         self._assignment.drop_all()
         await self._hub.remove_consumer(self)
-        self._ended.set()
 
     async def wait_closed(self) -> None:
         """Return when the consumer has been closed: what a program with a handler waits for."""

@@ -17,13 +17,13 @@ from mqcore.client.errors import Reject, Retry
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import DEAD_LETTER, ReceivedMessage, Settler
 from mqcore.client.producer_core import Outgoing
+from mqcore.client.tasks import cancel_and_wait
 from mqcore.errors import MQError
 from mqcore.protocol import properties as names
 
 logger = logging.getLogger(__name__)
 
 SEND_BACK_TIMEOUT_S = 5.0
-CANCEL_GRACE_S = 5.0
 FIRST_RETRY_LEVEL = 3
 """A message that failed n times waits at delay level 3 + n."""
 
@@ -122,7 +122,7 @@ async def send_back(membership: Membership, message: ReceivedMessage, delay_leve
 
 
 async def send_to_retry_topic(membership: Membership, message: ReceivedMessage, times: int) -> None:
-    """Send a copy of *message*, failed *times* times, to the retry topic; at the limit the broker makes it a dead letter."""
+    """Send a copy of *message*, failed *times* times, to the retry topic; at the limit it becomes a dead letter."""
     ext = message.ext
     properties = dict(ext.properties)
     properties.pop(names.PROPERTY_TRANSACTION_PREPARED, None)
@@ -155,11 +155,9 @@ class TaskGroup:
         if not tasks:
             return
         _, late = await asyncio.wait(tasks, timeout=timeout_s)
-        for task in late:
-            task.cancel()
         if late:
-            logger.warning("cancelled %d handlers that did not end within %s s", len(late), timeout_s)
-            await asyncio.wait(late, timeout=CANCEL_GRACE_S)
+            logger.warning("cancelling %d handlers that did not end within %s s", len(late), timeout_s)
+            await cancel_and_wait(*late)
 
     @staticmethod
     async def _run(work: Callable[[], Awaitable[None]], name: str) -> None:

@@ -1,7 +1,7 @@
 """What the client itself can find wrong before, or instead of, an answer from a broker.
 
-All are ClientErrors, so ``except MQError`` catches everything that mqcore raises on purpose. ``client_code`` is the number
-that RocketMQ's clients give the same failure; it never travels.
+All are ClientErrors, so ``except MQError`` catches everything that mqcore raises on purpose. ``client_code`` is the
+number that RocketMQ's clients give the same failure; it never travels.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ class Reject(Exception):
 
 
 class Retry(Exception):
-    """Raised by a handler: deliver this message again, at *delay_level* (1 to 18), or when the broker thinks best (0)."""
+    """Raised by a handler: deliver this message again, at *delay_level* 1 to 18, or as the broker thinks best (0)."""
 
     def __init__(self, delay_level: int = 0) -> None:
         super().__init__(delay_level)

@@ -15,7 +15,7 @@ _serial = itertools.count()
 
 
 def unique_instance_name() -> str:
-    """Return a name that no other client of this machine has: process id, nanoseconds, and a count within the process."""
+    """Return a name that no other client of this machine has: process id, nanoseconds, a count in the process."""
     return f"{os.getpid()}#{time.time_ns() + next(_serial)}"
 
 

@@ -30,7 +30,6 @@ from mqcore.remoting.connection import Connection
 
 logger = logging.getLogger(__name__)
 
-FIRST_PERSIST_S = 10.0
 HEARTBEAT = "heartbeat"
 
 ControlAnswer = Callable[[RemoteControl, RemotingCommand], Awaitable[RemotingCommand]]
@@ -93,7 +92,7 @@ class ClientInstance:
                      every_s=every.route_refresh_interval_s),
             Periodic(HEARTBEAT, self._heartbeat_round, first_s=every.heartbeat_interval_s,
                      every_s=every.heartbeat_interval_s),
-            Periodic("offset commit", self._persist_offsets, first_s=min(FIRST_PERSIST_S, every.offset_commit_interval_s),
+            Periodic("offset commit", self._persist_offsets, first_s=every.offset_commit_interval_s,
                      every_s=every.offset_commit_interval_s),
         ]  # fmt: skip
         handlers = {
@@ -196,6 +195,7 @@ class ClientInstance:
             return await self.api.consumer_ids(address, group)
         except MQError as error:
             logger.warning("members unknown group=%s address=%s: %s", group, address, error)
+            self.heartbeat_soon()  # the broker may not have heard of the group yet; it tells the members when it has
             return None
 
     async def _ask_route(self, topic: str) -> TopicRouteData:

@@ -25,7 +25,7 @@ HeldQueue = ProcessQueue[ReceivedMessage]
 
 @dataclass(slots=True)
 class Membership:
-    """The state of one consumer. ``held`` are the queues it consumes now, ``preferred_broker_id`` what brokers advised."""
+    """The state of one consumer. ``held`` are its queues now, ``preferred_broker_id`` is what brokers advised."""
 
     hub: ClientInstance
     group: str

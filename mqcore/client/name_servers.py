@@ -35,7 +35,10 @@ def parse_addresses(text: str) -> tuple[str, ...]:
 
 
 class NameServers:
-    """Calls to whichever name server answers. Source: RocketMQ NettyRemotingClient.java, getAndCreateNameserverChannel."""
+    """Calls to whichever name server answers.
+
+    Source: RocketMQ NettyRemotingClient.java, getAndCreateNameserverChannel.
+    """
 
     def __init__(self, remoting: RemotingClient, addresses: Sequence[str]) -> None:
         self._remoting = remoting

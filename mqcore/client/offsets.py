@@ -1,7 +1,8 @@
 """Where a group has got to in each queue, and where that is kept.
 
-A clustering group's offsets live at the brokers; a broadcasting member's in a file of its own, if the user named a place,
-else nowhere. Updates go to memory; the consumer persists what it holds every few seconds and when it gives up a queue.
+A clustering group's offsets live at the brokers; a broadcasting member's in a file of its own, if the user named a
+place, else nowhere. Updates go to memory; the consumer persists what it holds every few seconds and when it gives up a
+queue.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ class OffsetStore(Protocol):
         """Read what is stored, also into memory; None when nothing is. Raises MQError when that cannot be known."""
 
     async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
-        """Store the offsets of *queues*, with *wait* until that is done. Failures are logged; the next round tries again."""
+        """Store the offsets of *queues*, with *wait* until that is done. Failures are logged; the next round mends."""
 
 
 class MemoryOffsets:
@@ -103,7 +104,10 @@ class RemoteOffsets(MemoryOffsets):
 
 
 class FileOffsets(MemoryOffsets):
-    """Offsets in ``<directory>/<client id>/<group>/offsets.json``, as Java writes it. Source: LocalFileOffsetStore.java."""
+    """Offsets in ``<directory>/<client id>/<group>/offsets.json``, as Java writes it.
+
+    Source: RocketMQ LocalFileOffsetStore.java.
+    """
 
     def __init__(self, directory: Path, client_id: str, group: str) -> None:
         super().__init__()

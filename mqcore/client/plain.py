@@ -1,7 +1,7 @@
 """The client for programs without an event loop: the names of mqcore.aio, without ``async``.
 
-All work is done in one background thread; handlers run in a pool of threads. Objects may be used from any thread. They do
-not survive a fork: the child makes its own, and leaves those of its parent alone.
+All work is done in one background thread; handlers run in a pool of threads. Objects may be used from any thread. They
+do not survive a fork: the child makes its own, and leaves those of its parent alone.
 """
 
 from __future__ import annotations
@@ -185,7 +185,7 @@ class Producer:
 
 
 class Consumer:
-    """A member of a consumer group; see ``mqcore.aio.Consumer``. Each thread that iterates has an iteration of its own."""
+    """A member of a consumer group; see ``mqcore.aio.Consumer``. Each thread that iterates has its own iteration."""
 
     def __init__(self, thread: LoopThread, inner: AsyncConsumer, pool: ThreadPoolExecutor | None) -> None:
         self._thread = thread
@@ -229,7 +229,7 @@ class Consumer:
         return stream
 
     def receive(self, max_messages: int = RECEIVE_MAX, timeout_s: float | None = None) -> list[ReceivedMessage]:
-        """Return up to *max_messages*, waiting for the first; each must be settled by ``ack``, ``nack`` or ``reject``."""
+        """Return up to *max_messages*, waiting for the first; settle each by ``ack``, ``nack`` or ``reject``."""
         messages = self._thread.call(self._inner.receive(max_messages, timeout_s))
         for message in messages:
             message.settle_through(lambda settler: ThreadSettler(self._thread, settler))

@@ -1,7 +1,7 @@
 """What one consumer holds of one queue: messages pulled and not yet finished, in offset order.
 
-The offset to commit is always that of the first unfinished message, so nothing is skipped when the process dies: delivery
-is at least once. Used from one event loop; no method waits unless it is ``async``.
+The offset to commit is always that of the first unfinished message, so nothing is skipped when the process dies:
+delivery is at least once. Used from one event loop; no method waits unless it is ``async``.
 Source: RocketMQ client/impl/consumer/ProcessQueue.java.
 """
 

@@ -66,8 +66,8 @@ class ProducerCore:
     async def send(self, outgoing: Outgoing, timeout_s: float | None = None) -> Sent:
         """Send to the queue whose turn it is; after a failure to the next one, if possible on another broker.
 
-        All attempts together take at most *timeout_s*. Raises BrokerError for a refusal that no other broker would mend,
-        SendFailedError when every attempt failed, RemotingTimeoutError when the time was used up.
+        All attempts together take at most *timeout_s*. Raises BrokerError for a refusal that no other broker would
+        mend, SendFailedError when every attempt failed, RemotingTimeoutError when the time was used up.
         """
         timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
         clock = asyncio.get_running_loop().time
@@ -102,7 +102,7 @@ class ProducerCore:
         cost_s = clock() - begin_s
         if failure is None or (cost_s >= timeout_s and len(brokers) <= self._settings.retries):
             raise RemotingTimeoutError(
-                f"sendDefaultImpl call timeout: {len(brokers)} attempts in {cost_s * 1000:.0f} ms, topic {outgoing.topic}"
+                f"send timed out: {len(brokers)} attempts in {cost_s * 1000:.0f} ms, topic {outgoing.topic}"
             ) from failure
         code = client_code(failure)
         raise SendFailedError(outgoing.topic, tuple(brokers), int(cost_s * 1000), code, str(failure)) from failure

@@ -1,7 +1,7 @@
 """Which brokers have which queues of a topic, and where they live. Source: RocketMQ MQClientInstance.java.
 
-Routes are asked for when first needed, refreshed by the client every 30 s, and kept when a refresh fails: an old address is
-better than none while a name server restarts.
+Routes are asked for when first needed, refreshed by the client every 30 s, and kept when a refresh fails: an old
+address is better than none while a name server restarts.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def normal(route: TopicRouteData) -> TopicRouteData:
 
 
 class RouteTable:
-    """The routes of the topics in use. A lookup that misses asks a name server once, however many callers wait for it."""
+    """The routes of the topics in use. A lookup that misses asks a name server once, however many callers wait."""
 
     def __init__(self, ask: AskRoute) -> None:
         self._ask = ask
@@ -165,7 +165,7 @@ class RouteTable:
         return addresses.get(MASTER_ID) or next(iter(addresses.values()), None)
 
     def subscribe_address(self, broker_name: str, broker_id: int) -> tuple[str, bool] | None:
-        """Where to pull from: the broker with *broker_id*, the next slave after it, or any; and whether that is a slave."""
+        """Where to pull from: the broker with *broker_id*, the slave after it, or any; and whether that is a slave."""
         addresses = self._brokers.get(broker_name, {})
         chosen = broker_id
         if chosen not in addresses and broker_id != MASTER_ID:

@@ -11,6 +11,7 @@ from mqcore.errors import MQError
 logger = logging.getLogger(__name__)
 
 CANCEL_AGAIN_S = 0.2
+CANCEL_ROUNDS_MAX = 25
 
 
 class Periodic:
@@ -61,11 +62,15 @@ class Periodic:
 async def cancel_and_wait(*tasks: asyncio.Task[None]) -> None:
     """Cancel *tasks* and return when all have ended; a task never cancels itself.
 
-    A task is cancelled again when it goes on: before Python 3.12 ``asyncio.wait_for`` swallows a cancellation that comes
-    in the same turn as its result.
+    A task is cancelled again when it goes on: before Python 3.12 ``asyncio.wait_for`` swallows a cancellation that
+    comes in the same turn as its result. One that goes on for seconds is left behind, and logged.
     """
     left = {task for task in tasks if task is not asyncio.current_task()}
-    while left:
+    for _ in range(CANCEL_ROUNDS_MAX):
+        if not left:
+            return
         for task in left:
             task.cancel()
         _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+    for task in left:
+        logger.error("task does not end although it was cancelled: %s", task.get_name())

@@ -3,7 +3,7 @@
     topic -> broker name -> queues          broker name -> cluster, id -> address          cluster -> broker names
     broker address -> when it was last heard of, its data version, its connection          address -> filter servers
 
-There is no lock, because only the event loop touches it. Times are monotonic seconds.
+There is no lock, because only the event loop touches it. Times are monotonic ms.
 Source: RocketMQ namesrv/routeinfo/RouteInfoManager.java.
 """
 
@@ -11,11 +11,11 @@ from __future__ import annotations
 
 import dataclasses
 import logging
-import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
+from mqcore.clock import monotonic_ms
 from mqcore.codes import PermName, TopicSysFlag
 from mqcore.protocol.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
 from mqcore.protocol.topic_config import DataVersion, RegisterBrokerBody, TopicConfig
@@ -23,7 +23,7 @@ from mqcore.remoting.connection import Connection
 
 logger = logging.getLogger(__name__)
 
-BROKER_EXPIRY_S: Final = 120.0
+BROKER_EXPIRY_MS: Final = 120_000
 """A broker that has not registered for so long counts as dead."""
 
 
@@ -41,7 +41,7 @@ class BrokerIdentity:
 class LiveBroker:
     """A broker that has been heard of. ``connection`` is the one that it registered by."""
 
-    heard_s: float
+    heard_ms: int
     data_version: DataVersion
     connection: Connection | None
     ha_address: str
@@ -58,8 +58,8 @@ class Master:
 class RouteTable:
     """The tables and the rules by which they change. Reads give copies that may be kept."""
 
-    def __init__(self, expiry_s: float = BROKER_EXPIRY_S, clock: Callable[[], float] = time.monotonic) -> None:
-        self._expiry_s = expiry_s
+    def __init__(self, expiry_ms: int = BROKER_EXPIRY_MS, clock: Callable[[], int] = monotonic_ms) -> None:
+        self._expiry_ms = expiry_ms
         self._clock = clock
         self._topic_queues: dict[str, dict[str, QueueData]] = {}
         self._brokers: dict[str, BrokerData] = {}
@@ -124,10 +124,10 @@ class RouteTable:
 
     def drop_silent_brokers(self) -> list[Connection]:
         """Forget the brokers that have not been heard of for too long; return their connections, to be closed."""
-        oldest_s = self._clock() - self._expiry_s
-        silent = {address: live for address, live in self._live.items() if live.heard_s < oldest_s}
+        oldest_ms = self._clock() - self._expiry_ms
+        silent = {address: live for address, live in self._live.items() if live.heard_ms < oldest_ms}
         for address in silent:
-            self._forget_address(address, f"it was silent for {self._expiry_s:.0f} s")
+            self._forget_address(address, f"it was silent for {self._expiry_ms} ms")
         return [live.connection for live in silent.values() if live.connection is not None]
 
     def _forget_address(self, address: str, reason: str) -> None:
@@ -168,7 +168,7 @@ class RouteTable:
         """Note that the broker at *address* lives."""
         live = self._live.get(address)
         if live is not None:
-            live.heard_s = self._clock()
+            live.heard_ms = self._clock()
 
     # Topics.
 

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
+from mqcore.clock import monotonic_ms
 from mqcore.config import Program, Settings, load
 from mqcore.namesrv.kv_config import KVConfig
 from mqcore.namesrv.live_settings import LiveSettings
 from mqcore.namesrv.processor import Processor
-from mqcore.namesrv.route_table import BROKER_EXPIRY_S, RouteTable
+from mqcore.namesrv.route_table import BROKER_EXPIRY_MS, RouteTable
 from mqcore.remoting.server import RemotingServer
 
 logger = logging.getLogger(__name__)
@@ -29,17 +29,17 @@ class NameServer:
         self,
         settings: Settings,
         *,
-        broker_expiry_s: float = BROKER_EXPIRY_S,
+        broker_expiry_ms: int = BROKER_EXPIRY_MS,
         first_scan_s: float = FIRST_SCAN_S,
         scan_interval_s: float = SCAN_INTERVAL_S,
-        clock: Callable[[], float] = time.monotonic,
+        clock: Callable[[], int] = monotonic_ms,
     ) -> None:
         """*settings* are those of ``load(Program.NAMESRV)``; the times are RocketMQ's unless a test is in a hurry."""
         self._first_scan_s = first_scan_s
         self._scan_interval_s = scan_interval_s
         self._scan_timer: asyncio.TimerHandle | None = None
         self.settings = LiveSettings(settings)
-        self.routes = RouteTable(broker_expiry_s, clock)
+        self.routes = RouteTable(broker_expiry_ms, clock)
         self.kv_config = KVConfig(Path(settings.namesrv.kv_config_path))
         self._server = RemotingServer(
             settings.mqcore.bind_address,

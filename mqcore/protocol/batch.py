@@ -11,14 +11,14 @@ from collections.abc import Iterable
 from typing import Final
 
 from mqcore.errors import ProtocolError
+from mqcore.layout import BATCH_MEMBER_HEAD
 from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.message import Message
 from mqcore.protocol.properties import PROPERTIES_SIZE_MAX, decode_properties, encode_properties
 
-_HEAD: Final = struct.Struct(">iiiii")
 _PROPERTIES_SIZE: Final = struct.Struct(">h")
 
-FIXED_SIZE: Final = _HEAD.size + _PROPERTIES_SIZE.size
+FIXED_SIZE: Final = BATCH_MEMBER_HEAD.size + _PROPERTIES_SIZE.size
 """Bytes of a message without body and properties."""
 
 assert FIXED_SIZE == 22
@@ -35,7 +35,7 @@ def encode_batch(messages: Iterable[Message]) -> bytes:
             )
         size = FIXED_SIZE + len(message.body) + len(properties)
         parts += (
-            _HEAD.pack(size, 0, 0, message.flag, len(message.body)),
+            BATCH_MEMBER_HEAD.struct.pack(size, 0, 0, message.flag, len(message.body)),
             message.body,
             _PROPERTIES_SIZE.pack(len(properties)),
             properties,
@@ -52,12 +52,12 @@ def decode_batch(buffer: Buffer, topic: str = "") -> list[Message]:
         left = len(view) - at
         if left < FIXED_SIZE:
             raise ProtocolError(f"batch cut short: got {left} bytes, wanted at least {FIXED_SIZE} (position={at})")
-        size, _, _, flag, body_size = _HEAD.unpack_from(view, at)
+        size, _, _, flag, body_size = BATCH_MEMBER_HEAD.struct.unpack_from(view, at)
         if not FIXED_SIZE <= size <= left:
             raise ProtocolError(f"bad size in batch: got {size}, wanted {FIXED_SIZE} to {left} (position={at})")
         if not 0 <= body_size <= size - FIXED_SIZE:
             raise ProtocolError(f"bad body size in batch: got {body_size} in {size} bytes (position={at})")
-        body_at = at + _HEAD.size
+        body_at = at + BATCH_MEMBER_HEAD.size
         properties_at = body_at + body_size + _PROPERTIES_SIZE.size
         (properties_size,) = _PROPERTIES_SIZE.unpack_from(view, body_at + body_size)
         if properties_size != at + size - properties_at:

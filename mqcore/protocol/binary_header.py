@@ -14,16 +14,14 @@ from typing import Final
 
 from mqcore.codes import LanguageCode
 from mqcore.errors import HeaderError
+from mqcore.layout import BINARY_HEADER
 from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.header_fields import INT16_MAX, HeaderFields, check_int16, check_int32
-
-FIXED: Final = struct.Struct(">hbhiii")
-"""Code, language, version, opaque, flag and the length of the remark."""
 
 _INT16: Final = struct.Struct(">h")
 _INT32: Final = struct.Struct(">i")
 
-FIXED_SIZE: Final = FIXED.size + _INT32.size
+FIXED_SIZE: Final = BINARY_HEADER.size + 2 * _INT32.size
 """Bytes of a header without remark and entries."""
 
 assert FIXED_SIZE == 21
@@ -46,15 +44,14 @@ def encode_header(fields: HeaderFields) -> bytes:
         entries += (_INT16.pack(len(name_bytes)), name_bytes, _INT32.pack(len(value_bytes)), value_bytes)
     ext = b"".join(entries)
     language = fields.language if fields.language != LanguageCode.UNKNOWN else LanguageCode.OTHER
-    head = FIXED.pack(
+    head = BINARY_HEADER.struct.pack(
         check_int16("code", fields.code),
         language,
         check_int16("version", fields.version),
         check_int32("opaque", fields.opaque),
         check_int32("flag", fields.flag),
-        len(remark),
     )
-    return b"".join((head, remark, _INT32.pack(len(ext)), ext))
+    return b"".join((head, _INT32.pack(len(remark)), remark, _INT32.pack(len(ext)), ext))
 
 
 def decode_header(data: Buffer) -> HeaderFields:
@@ -65,9 +62,10 @@ def decode_header(data: Buffer) -> HeaderFields:
     view = memoryview(data)
     if len(view) < FIXED_SIZE:
         raise HeaderError("header", f"{len(view)} bytes", f"at least {FIXED_SIZE} bytes")
-    code, language, version, opaque, flag, remark_size = FIXED.unpack_from(view)
+    code, language, version, opaque, flag = BINARY_HEADER.struct.unpack_from(view)
+    (remark_size,) = _INT32.unpack_from(view, BINARY_HEADER.size)
     end = len(view)
-    at = FIXED.size
+    at = BINARY_HEADER.size + _INT32.size
     remark, at = _text(view, at, remark_size, end - _INT32.size, "remark")
     (ext_size,) = _INT32.unpack_from(view, at)
     at += _INT32.size

@@ -16,19 +16,18 @@ from typing import Final
 
 from mqcore.codes import CURRENT_VERSION, LanguageCode, RemotingFlag, SerializeType
 from mqcore.errors import FrameError
+from mqcore.layout import FRAME_HEAD, FRAME_LENGTH_MAX, HEADER_LENGTH_MAX
 from mqcore.protocol import binary_header, json_header
 from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.header_fields import HeaderFields
 
-FRAME_SIZE_MAX: Final = 16 * 1024 * 1024
+LENGTH_SIZE: Final = 4
+HEADER_MARK_SIZE: Final = FRAME_HEAD.size - LENGTH_SIZE
+
+FRAME_SIZE_MAX: Final = LENGTH_SIZE + FRAME_LENGTH_MAX
 """Largest frame, length field included; the default of com.rocketmq.remoting.frameMaxLength."""
 
-LENGTH_SIZE: Final = 4
-HEADER_MARK_SIZE: Final = 4
-HEADER_SIZE_MAX: Final = 0xFFFFFF
-
 _LENGTH: Final = struct.Struct(">i")
-_HEAD: Final = struct.Struct(">iI")
 
 _CODECS: Final = {
     SerializeType.JSON: (json_header.encode_header, json_header.decode_header),
@@ -79,9 +78,9 @@ class RemotingCommand:
             HeaderFields(self.code, self.language, self.version, self.opaque, self.flag, self.remark, self.ext_fields)
         )
         length = HEADER_MARK_SIZE + len(header) + len(self.body)
-        if length > FRAME_SIZE_MAX - LENGTH_SIZE or len(header) > HEADER_SIZE_MAX:
-            raise FrameError(f"frame too large: got {length} bytes, wanted at most {FRAME_SIZE_MAX - LENGTH_SIZE}")
-        return b"".join((_HEAD.pack(length, self.serialize_type << 24 | len(header)), header, self.body))
+        if length > FRAME_LENGTH_MAX or len(header) > HEADER_LENGTH_MAX:
+            raise FrameError(f"frame too large: got {length} bytes, wanted at most {FRAME_LENGTH_MAX}")
+        return b"".join((FRAME_HEAD.struct.pack(length, self.serialize_type << 24 | len(header)), header, self.body))
 
     @staticmethod
     def decode(payload: Buffer) -> RemotingCommand:
@@ -93,9 +92,9 @@ class RemotingCommand:
         if len(view) < HEADER_MARK_SIZE:
             raise FrameError(f"frame cut short: got {len(view)} bytes, wanted at least {HEADER_MARK_SIZE}")
         mark = int.from_bytes(view[:HEADER_MARK_SIZE], "big")
-        header_end = HEADER_MARK_SIZE + (mark & HEADER_SIZE_MAX)
+        header_end = HEADER_MARK_SIZE + (mark & HEADER_LENGTH_MAX)
         if header_end > len(view):
-            raise FrameError(f"header too long: got {mark & HEADER_SIZE_MAX} bytes in a frame of {len(view)}")
+            raise FrameError(f"header too long: got {mark & HEADER_LENGTH_MAX} bytes in a frame of {len(view)}")
         if mark >> 24 not in (SerializeType.JSON, SerializeType.ROCKETMQ):
             raise FrameError(f"unknown serialize type: got {mark >> 24}, wanted 0 or 1")
         serialize_type = SerializeType(mark >> 24)

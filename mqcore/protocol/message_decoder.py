@@ -19,27 +19,25 @@ from typing import Final
 
 from mqcore.codes import SysFlag
 from mqcore.errors import ProtocolError
+from mqcore.layout import (
+    MESSAGE_MAGIC_V1,
+    MESSAGE_MAGIC_V2,
+    RECORD_HEAD,
+    RECORD_MIDDLE,
+    RECORD_STORE_TIME,
+)
 from mqcore.protocol.compression import CompressionType, compress, decompress
 from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.message import MessageExt
 from mqcore.protocol.message_id import IPV4_SIZE, IPV6_SIZE, HostAddress
 from mqcore.protocol.properties import PROPERTIES_SIZE_MAX, decode_properties, encode_properties
 
-MAGIC_V1: Final = 0xDAA320A7
-MAGIC_V2: Final = 0xDAA320AB
-"""Written by 5.x for topics of more than 127 bytes."""
-
-_HEAD: Final = struct.Struct(">iIiiiqqiq")
 _PORT: Final = struct.Struct(">i")
-_STORE_TIMESTAMP: Final = struct.Struct(">q")
-_RETRIES: Final = struct.Struct(">iq")
 _INT32: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _INT8: Final = struct.Struct(">b")
 
 TOPIC_SIZE_MAX_V1: Final = 127
-
-assert _HEAD.size == 48
 
 
 class _Cursor:
@@ -77,11 +75,13 @@ def iterate_messages(buffer: Buffer, decompress_body: bool = True) -> Iterator[M
     view = memoryview(buffer)
     at = 0
     while at < len(view):
-        if len(view) - at < _HEAD.size:
-            raise ProtocolError(f"record cut short: got {len(view) - at} bytes, wanted at least {_HEAD.size}")
+        if len(view) - at < RECORD_HEAD.size:
+            raise ProtocolError(f"record cut short: got {len(view) - at} bytes, wanted at least {RECORD_HEAD.size}")
         (size,) = _INT32.unpack_from(view, at)
-        if not _HEAD.size <= size <= len(view) - at:
-            raise ProtocolError(f"bad record size: got {size}, wanted {_HEAD.size} to {len(view) - at} (position={at})")
+        if not RECORD_HEAD.size <= size <= len(view) - at:
+            raise ProtocolError(
+                f"bad record size: got {size}, wanted {RECORD_HEAD.size} to {len(view) - at} (position={at})"
+            )
         yield _decode(view[at : at + size], decompress_body)
         at += size
 
@@ -99,20 +99,23 @@ def decode_message(buffer: Buffer, decompress_body: bool = True) -> MessageExt:
 
 
 def _decode(view: memoryview, decompress_body: bool) -> MessageExt:
-    (size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born) = _HEAD.unpack_from(view)
-    if magic not in (MAGIC_V1, MAGIC_V2):
+    (size, magic, body_crc, queue_id, flag, queue_offset, physical_offset, sys_flag, born) = (
+        RECORD_HEAD.struct.unpack_from(view)
+    )
+    if magic not in (MESSAGE_MAGIC_V1, MESSAGE_MAGIC_V2):
         raise ProtocolError(
-            f"bad magic code: got 0x{magic:08X}, wanted 0x{MAGIC_V1:08X} (physical_offset={physical_offset})"
+            f"bad magic code: got 0x{magic & 0xFFFFFFFF:08X}, wanted 0x{MESSAGE_MAGIC_V1 & 0xFFFFFFFF:08X} "
+            f"(physical_offset={physical_offset})"
         )
     cursor = _Cursor(view, physical_offset)
-    cursor.at = _HEAD.size
+    cursor.at = RECORD_HEAD.size
     born_host = cursor.host(bool(sys_flag & SysFlag.BORNHOST_V6), "born host")
-    (store_timestamp,) = cursor.numbers(_STORE_TIMESTAMP, "store timestamp")
+    (store_timestamp,) = cursor.numbers(RECORD_STORE_TIME.struct, "store timestamp")
     store_host = cursor.host(bool(sys_flag & SysFlag.STOREHOST_V6), "store host")
-    reconsume_times, prepared_transaction_offset = cursor.numbers(_RETRIES, "reconsume times")
+    reconsume_times, prepared_transaction_offset = cursor.numbers(RECORD_MIDDLE.struct, "reconsume times")
     (body_size,) = cursor.numbers(_INT32, "body")
     body = cursor.take(body_size, "body")
-    (topic_size,) = cursor.numbers(_INT8 if magic == MAGIC_V1 else _INT16, "topic")
+    (topic_size,) = cursor.numbers(_INT8 if magic == MESSAGE_MAGIC_V1 else _INT16, "topic")
     topic = str(cursor.take(topic_size, "topic"), "utf-8", "replace")
     (properties_size,) = cursor.numbers(_INT16, "properties")
     properties = decode_properties(cursor.take(properties_size, "properties"))
@@ -160,10 +163,10 @@ def encode_message(message: MessageExt, compress_body: bool = False) -> bytes:
         (
             born_host,
             _PORT.pack(message.born_host.port),
-            _STORE_TIMESTAMP.pack(message.store_timestamp),
+            RECORD_STORE_TIME.struct.pack(message.store_timestamp),
             store_host,
             _PORT.pack(message.store_host.port),
-            _RETRIES.pack(message.reconsume_times, message.prepared_transaction_offset),
+            RECORD_MIDDLE.struct.pack(message.reconsume_times, message.prepared_transaction_offset),
             _INT32.pack(len(body)),
             body,
             (_INT8 if is_v1 else _INT16).pack(len(topic)),
@@ -172,9 +175,9 @@ def encode_message(message: MessageExt, compress_body: bool = False) -> bytes:
             properties,
         )
     )
-    head = _HEAD.pack(
-        _HEAD.size + len(tail),
-        MAGIC_V1 if is_v1 else MAGIC_V2,
+    head = RECORD_HEAD.struct.pack(
+        RECORD_HEAD.size + len(tail),
+        MESSAGE_MAGIC_V1 if is_v1 else MESSAGE_MAGIC_V2,
         message.body_crc,
         message.queue_id,
         message.flag,

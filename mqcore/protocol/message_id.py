@@ -15,6 +15,7 @@ import struct
 import time
 from typing import Final, NamedTuple
 
+from mqcore import clock
 from mqcore.errors import ProtocolError
 
 _PORT_AND_OFFSET: Final = struct.Struct(">iq")
@@ -108,7 +109,7 @@ class UniqueIdGenerator:
         if process.pid != pid:
             process = self._process = self._start_process(pid)
         # The clock may be set back; time and counter together must not come again.
-        now_ms = self._last_ms = max(self._last_ms, time.time_ns() // 1_000_000)
+        now_ms = self._last_ms = max(self._last_ms, clock.now_ms())
         start_ms, end_ms = self._month_ms
         if not start_ms <= now_ms < end_ms:
             start_ms, end_ms = self._month_ms = _month_bounds_ms(now_ms)

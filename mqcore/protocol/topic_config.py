@@ -22,6 +22,9 @@ REGISTER_BODY_SIZE_MAX: Final = 256 * 1024 * 1024
 
 REGISTER_COMPRESS_LEVEL: Final = 9
 
+ZLIB_FIRST_BYTE: Final = b"x"
+"""First byte of the zlib streams that Java writes. No JSON text begins with it."""
+
 CRC_MASK: Final = 0x7FFFFFFF
 
 _INT32: Final = struct.Struct(">i")
@@ -152,8 +155,11 @@ class RegisterBrokerBody(JsonBody):
 
     @classmethod
     def decode_body(cls, body: bytes, *, compressed: bool) -> RegisterBrokerBody:
-        """Read the body; what a 5.x broker appends is ignored. Raises ProtocolError if it cannot be read."""
-        if not compressed:
+        """Read the body; what a 5.x broker appends is ignored. Raises ProtocolError if it cannot be read.
+
+        A zlib stream is taken for one even if *compressed* is False: 5.3 brokers compress and say that they have not.
+        """
+        if not compressed and not body.startswith(ZLIB_FIRST_BYTE):
             return cls.decode(body)
         pieces = _Pieces(_inflate(body))
         version = DataVersion.decode(pieces.take())

@@ -31,7 +31,7 @@ IDLE_TIMEOUT_S: Final = 120.0
 """A connection without reads and writes for so long is closed; both ends of RocketMQ do so."""
 
 WRITE_BUFFER_SIZE_MAX: Final = 64 * 1024 * 1024
-"""Unsent bytes at which a peer counts as one that never reads, and loses its connection. Four of the largest frames."""
+"""Unsent bytes at which a peer counts as one that never reads: the next answer costs it its connection."""
 
 WRITE_BUFFER_HIGH_SIZE: Final = 4 * 1024 * 1024
 """Unsent bytes at which a server stops reading from the peer, until they have gone."""
@@ -266,11 +266,13 @@ class Connection(asyncio.Protocol):
     def _write(self, frame: bytes) -> None:
         if self.is_closed:
             return
+        backlog_size = self.unsent_size
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing.append(frame)
         self._outgoing_size += len(frame)
-        if self.unsent_size > self._write_buffer_size_max:
+        # What waited before counts, so that one large answer to a peer that does read is never refused.
+        if backlog_size > self._write_buffer_size_max:
             _slow_peer.warn(
                 "closing a connection whose peer does not read remote_address=%s unsent_size=%d",
                 self.remote_address,

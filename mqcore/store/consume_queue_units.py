@@ -73,6 +73,9 @@ class Selection:
     flags: ScanFlag
 
 
+NOTHING = Selection(ranges=(), units_examined=0, bytes_total=0, physical_offset_last=-1, flags=ScanFlag(0))
+
+
 def encode_unit(physical_offset: int, record_size: int, tags_code: int) -> bytes:
     """Return the 20 bytes of one unit."""
     return CONSUME_QUEUE_UNIT.struct.pack(physical_offset, record_size, tags_code)

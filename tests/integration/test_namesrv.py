@@ -207,18 +207,18 @@ async def test_a_broker_whose_connection_closes_is_gone_at_once(caller: Caller, 
 
 async def test_a_silent_broker_is_dropped_and_its_connection_closed(tmp_path: Path) -> None:
     settings = NameServer.at("127.0.0.1", 0, tmp_path).settings.current
-    now_s = [0.0]
-    server = NameServer(settings, clock=lambda: now_s[0], first_scan_s=0.01, scan_interval_s=0.01)
+    now_ms = [0]
+    server = NameServer(settings, clock=lambda: now_ms[0], first_scan_s=0.01, scan_interval_s=0.01)
     await server.start()
     caller = Caller(server)
     version = DataVersion(1795245418426, 1).encode()
     try:
         await caller.register(TopicConfig("T"))
         for _ in range(5):  # it lives as long as it asks
-            now_s[0] += 119
+            now_ms[0] += 119_000
             answer = await caller.call(RequestCode.QUERY_DATA_VERSION, version, **BROKER)
             assert answer.ext_fields == {"changed": "false"}
-        now_s[0] += 121
+        now_ms[0] += 121_000
         await until(lambda: server.routes.topics() == [])
         await until(lambda: caller.client.connection_of(server.address) is None)
         await caller.register(TopicConfig("T"))

@@ -161,6 +161,22 @@ async def test_pipelined_requests_are_answered_in_one_stream(server: RemotingSer
     assert [(answer.opaque, answer.body) for answer in answers] == [(sent.opaque, sent.body) for sent in requests]
 
 
+async def test_answers_that_are_ready_together_leave_in_one_write(
+    server: RemotingServer, peer: Peer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with raw(server) as (reader, writer):
+        writer.write(RemotingCommand(ECHO, 1).encode())
+        await read_responses(reader, 1)
+        transport = peer.connections[0]._transport
+        assert transport is not None
+        writes: list[int] = []
+        write = transport.write
+        monkeypatch.setattr(transport, "write", lambda data: (writes.append(len(data)), write(data)))
+        writer.write(b"".join(RemotingCommand(ECHO, opaque).encode() for opaque in range(200)))
+        await read_responses(reader, 200)
+    assert len(writes) <= 5
+
+
 async def test_a_request_may_arrive_byte_by_byte(server: RemotingServer) -> None:
     async with raw(server) as (reader, writer):
         for byte in RemotingCommand(ECHO, 7, body=b"slow").encode():
@@ -228,10 +244,10 @@ async def test_oneway_requests_are_served_and_never_answered(
         await client.invoke_oneway(server.address, RemotingCommand(code))
     # A response to any of them would be read before this one, and be logged as unmatched.
     unmatched = connection_module._unmatched_response
-    before = (unmatched._next_s, unmatched._kept_back)
+    before = (unmatched._next_ms, unmatched._kept_back)
     await client.invoke(server.address, RemotingCommand(ECHO), 5)
     assert peer.seen == [ECHO, FAIL, REFUSE, ECHO]
-    assert (unmatched._next_s, unmatched._kept_back) == before
+    assert (unmatched._next_ms, unmatched._kept_back) == before
 
 
 async def test_a_handler_may_answer_later(start: Start, client: RemotingClient) -> None:
@@ -456,6 +472,11 @@ async def test_a_peer_that_never_reads_is_closed(start: Start, peer: Peer) -> No
     assert not server.connections
 
 
+async def test_an_answer_larger_than_the_write_buffer_is_sent(start: Start, client: RemotingClient) -> None:
+    server = await start(write_buffer_size_max=65536)
+    assert len((await client.invoke(server.address, RemotingCommand(BIG), 10)).body) == BIG_SIZE
+
+
 async def test_reading_pauses_while_the_peer_does_not_read(start: Start, peer: Peer) -> None:
     server = await start()
     async with raw(server) as (reader, writer):
@@ -514,11 +535,11 @@ async def test_a_close_callback_that_fails_does_not_keep_the_connection(
 
 
 def test_repeated_warnings_are_counted_and_not_logged(caplog: pytest.LogCaptureFixture) -> None:
-    warning = LimitedWarning(logging.getLogger("test"), interval_s=3600)
+    warning = LimitedWarning(logging.getLogger("test"), interval_ms=3_600_000)
     for number in range(5):
         warning.warn("number=%d", number)
     assert caplog.messages == ["number=0 kept_back=0"]
-    warning._next_s = 0
+    warning._next_ms = 0
     warning.warn("number=%d", 5)
     assert caplog.messages[1:] == ["number=5 kept_back=4"]
 

@@ -312,6 +312,11 @@ def test_a_compressed_registration_of_5_x_is_read() -> None:
     assert found.filter_server_list == ["10.0.0.1:1"]
 
 
+def test_a_compressed_registration_that_says_it_is_plain_is_read() -> None:
+    body = GOLDEN["RegisterBrokerBody.compressed"]
+    assert RegisterBrokerBody.decode_body(body, compressed=False) == REGISTRATION
+
+
 def test_a_plain_registration_of_5_x_is_read() -> None:
     text = (
         b'{"filterServerList":[],"topicConfigSerializeWrapper":{"dataVersion":{"counter":2,"stateVersion":0,"timestamp":'

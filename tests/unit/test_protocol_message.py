@@ -22,7 +22,7 @@ from mqcore.protocol.batch import decode_batch, encode_batch
 from mqcore.protocol.compression import BODY_SIZE_MAX, CompressionType, compress, decompress
 from mqcore.protocol.hashing import java_string_hash, tags_code
 from mqcore.protocol.message import HostAddress, Message, MessageExt, MessageQueue, UniqueIdGenerator
-from mqcore.protocol.message_decoder import MAGIC_V2, decode_message, decode_messages, encode_message
+from mqcore.protocol.message_decoder import decode_message, decode_messages, encode_message
 from mqcore.protocol.message_id import (
     decode_offset_message_id,
     encode_offset_message_id,
@@ -164,7 +164,7 @@ def clock_ms(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
     monkeypatch.setenv("TZ", "Asia/Shanghai")
     time.tzset()
     now = [0]
-    monkeypatch.setattr(message_id.time, "time_ns", lambda: now[0] * 1_000_000)
+    monkeypatch.setattr(message_id.clock, "now_ms", lambda: now[0])
     yield now
     monkeypatch.undo()
     time.tzset()
@@ -369,7 +369,7 @@ def test_the_captured_record_is_read() -> None:
 def test_a_long_topic_makes_a_record_of_version_2() -> None:
     sent = MessageExt("t" * 128, b"x")
     data = encode_message(sent)
-    assert data[4:8] == MAGIC_V2.to_bytes(4, "big")
+    assert data[4:8] == bytes.fromhex("DAA320AB")
     sent.store_size = len(data)
     assert decode_message(data) == sent
 

@@ -1,0 +1,107 @@
+"""Settings are refused by name when they are unknown, out of range or contradict each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from mqcore.client.identity import client_id
+from mqcore.client.name_servers import parse_addresses
+from mqcore.client.settings import (
+    ClientSettings,
+    ConsumeFromWhere,
+    ConsumerSettings,
+    MessageModel,
+    ProducerSettings,
+    changed,
+)
+from mqcore.errors import ConfigError
+
+
+def test_a_misspelt_setting_is_refused_with_the_nearest_one() -> None:
+    with pytest.raises(TypeError, match="unknown setting 'concurency'; did you mean 'concurrency'"):
+        changed(ConsumerSettings(), {"concurency": 3})
+
+
+def test_a_setting_that_is_like_no_other_is_refused_with_the_list() -> None:
+    with pytest.raises(TypeError, match=r"unknown setting 'xyz'; known settings: send_timeout_s, retries"):
+        changed(ProducerSettings(), {"xyz": 3})
+
+
+def test_a_change_keeps_the_other_settings() -> None:
+    settings = changed(ProducerSettings(retries=7), {"send_timeout_s": 1.5})
+    assert (settings.retries, settings.send_timeout_s) == (7, 1.5)
+
+
+@pytest.mark.parametrize("value", [0, 1001, -5, "20", None, True])
+def test_a_value_out_of_range_or_of_another_type_is_refused(value: object) -> None:
+    with pytest.raises(ConfigError, match="setting concurrency: got"):
+        changed(ConsumerSettings(), {"concurrency": value})
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("earliest", ConsumeFromWhere.EARLIEST),
+        ("LATEST", ConsumeFromWhere.LATEST),
+        ("timestamp", ConsumeFromWhere.TIMESTAMP),
+        ("CONSUME_FROM_FIRST_OFFSET", ConsumeFromWhere.EARLIEST),
+    ],
+)
+def test_where_to_begin_may_be_said_in_words(text: str, wanted: ConsumeFromWhere) -> None:
+    assert ConsumerSettings(from_where=text).from_where is wanted
+
+
+def test_words_that_mean_nothing_are_refused() -> None:
+    with pytest.raises(ConfigError, match="from_where: got 'begin', wanted earliest, latest or timestamp"):
+        ConsumerSettings(from_where="begin")
+    with pytest.raises(ConfigError, match="message_model: got 'queue', wanted clustering or broadcasting"):
+        ConsumerSettings(message_model="queue")
+
+
+def test_settings_that_contradict_each_other_are_refused() -> None:
+    with pytest.raises(ConfigError, match="wanted more than hold_timeout_s"):
+        ConsumerSettings(hold_timeout_s=20, pull_timeout_s=20)
+    with pytest.raises(ConfigError, match="only a broadcasting group"):
+        ConsumerSettings(offsets_dir=Path("/nowhere"))
+    assert ConsumerSettings(offsets_dir=Path("/nowhere"), message_model="broadcasting").offsets_dir == Path("/nowhere")
+
+
+def test_the_reconsume_limit_depends_on_the_order() -> None:
+    assert ConsumerSettings().max_reconsume_times_effective == 16
+    assert ConsumerSettings(orderly=True).max_reconsume_times_effective == 2_147_483_647
+    assert ConsumerSettings(orderly=True, max_reconsume_times=3).max_reconsume_times_effective == 3
+
+
+def test_models_are_strings_as_on_the_wire() -> None:
+    assert ConsumerSettings(message_model="Broadcasting").message_model == MessageModel.BROADCASTING == "BROADCASTING"
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("127.0.0.1:9876", ("127.0.0.1:9876",)),
+        ("a:1;b:2", ("a:1", "b:2")),
+        (" a:1 , b ", ("a:1", "b:9876")),
+        ("http://mq.example/path", ("mq.example:9876",)),
+        ("[::1]:9999;[::1]", ("[::1]:9999", "[::1]:9876")),
+        ("a:1;a:1", ("a:1",)),
+    ],
+)
+def test_name_servers_are_read_from_text(text: str, wanted: tuple[str, ...]) -> None:
+    assert parse_addresses(text) == wanted
+
+
+@pytest.mark.parametrize("text", ["", ";", "a:b", "a:0", "a:65536", ":9876"])
+def test_what_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(ConfigError, match="name server address: got"):
+        parse_addresses(text)
+
+
+def test_client_ids_are_new_each_time_unless_the_user_chose_a_name() -> None:
+    settings = ClientSettings(client_ip="10.0.0.1")
+    assert client_id(settings) != client_id(settings)
+    assert client_id(settings, stable=True) == "10.0.0.1@DEFAULT"
+    named = ClientSettings(client_ip="10.0.0.1", instance_name="one", unit_name="u")
+    assert client_id(named) == client_id(named, stable=True) == "10.0.0.1@one@u"
