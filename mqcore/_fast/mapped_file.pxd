@@ -6,24 +6,29 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef enum:
     FILE_SLOTS = 512
+    FILE_ROUNDS_KEPT = 16
     PATH_SIZE = 4096
 
 cdef struct MappedFile:
     int64_t start
     uint8_t *base
     int fd
+    int32_t used_in             # the round in which it was last asked for
 
 cdef struct FileSet:
     char directory[4096]
     int64_t file_size
     bint writable
     int error
+    int32_t round
     MappedFile slots[512]
 
 cdef void files_open(FileSet *files, const char *directory, int64_t file_size, bint writable) noexcept nogil
 cdef void files_close(FileSet *files) noexcept nogil
 # Unmap every file that ends at or before *offset*.
 cdef void files_trim(FileSet *files, int64_t offset) noexcept nogil
+# A round has passed: unmap what nobody has asked for in the last FILE_ROUNDS_KEPT.
+cdef void files_rest(FileSet *files) noexcept nogil
 # The mapped file that holds *offset*, opened if it must be; NULL (errno in files.error) if it is not there.
 cdef MappedFile *file_at(FileSet *files, int64_t offset) noexcept nogil
 # The same, made with all its blocks reserved if it is not there; NULL with ENOSPC in files.error on a full disk.

@@ -70,6 +70,14 @@ cdef void files_trim(FileSet *files, int64_t offset) noexcept nogil:
             unmap_slot(files, &files.slots[slot])
 
 
+cdef void files_rest(FileSet *files) noexcept nogil:
+    cdef int slot
+    files.round += 1
+    for slot in range(FILE_SLOTS):
+        if files.slots[slot].base != NULL and files.slots[slot].used_in < files.round - FILE_ROUNDS_KEPT:
+            unmap_slot(files, &files.slots[slot])
+
+
 cdef int make_file(const char *path, const char *directory, int64_t size) noexcept nogil:
     cdef int failed = make_sized_file(path, directory, size)
     return 0 if failed == EEXIST else failed
@@ -89,6 +97,7 @@ cdef MappedFile *file_at(FileSet *files, int64_t offset) noexcept nogil:
     cdef stat_type info
     cdef void *base
     if slot.start == start:
+        slot.used_in = files.round
         return slot
     if offset < 0:
         files.error = 0
@@ -114,6 +123,7 @@ cdef MappedFile *file_at(FileSet *files, int64_t offset) noexcept nogil:
     slot.start = start
     slot.base = <uint8_t *>base
     slot.fd = fd
+    slot.used_in = files.round
     return slot
 
 

@@ -97,7 +97,8 @@ cdef DecodeStatus decode_record(const uint8_t *buf, Py_ssize_t length, bint chec
 # 0..32767, hosts 4 or 16 bytes, total within i32). maxMessageSize is the caller's to check.
 cdef int32_t record_size(const RecordFields *fields) noexcept nogil
 
-# Write the record to out[0:record_size(fields)]; the caller has seen that this is not -1 and that there is room.
+# Write the record to out[0:record_size(fields)], which is zero where it begins; the caller has seen that the size is
+# not -1 and that there is room. Size and magic are written last, so that a killed writer leaves no record.
 cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
 
 # Rewrite in an encoded record what is known only under the put lock. record[0:] was written by encode_record.

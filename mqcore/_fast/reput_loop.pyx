@@ -16,7 +16,7 @@ from mqcore._fast.boards cimport ROW_NONE, Shared, SharedSegment, find_topic, ma
 from mqcore._fast.dispatch cimport (DISPATCH_BLANK, DISPATCH_FAILED, DISPATCH_INVALID, DISPATCH_SHORT, Dispatcher)
 from mqcore._fast.layout cimport (RING_KIND_ARRIVAL, RING_KIND_RESCAN, WORKER_COMMAND_STOP, Arrival, QueueRow,
                                   WorkerRow)
-from mqcore._fast.mapped_file cimport FileSet, bytes_at, files_close, files_open, files_trim
+from mqcore._fast.mapped_file cimport FileSet, bytes_at, files_close, files_open, files_rest, files_trim
 from mqcore._fast.rings cimport Ring, open_arrival_ring, ring_publish, ring_reserve
 
 from mqcore.errors import StoreError
@@ -222,6 +222,7 @@ cdef class ReputLoop(Dispatcher):
                 put_relaxed(&self.row.heartbeat, now_ms())
                 put_relaxed(&self.row.backlog, self.readable_end() - peek(&self.shared.board.dispatched_offset))
                 files_trim(self.files, observe(&self.shared.board.min_offset))
+                files_rest(self.files)
                 return REPUT_HOUSEKEEPING
         return REPUT_STOP
 

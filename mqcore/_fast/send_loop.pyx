@@ -22,7 +22,7 @@ from mqcore._fast.connections cimport (close_connection, doom, find_connection, 
 from mqcore._fast.header cimport COMMAND_BAD, COMMAND_OK, CommandStatus, CommandView, scan_command
 from mqcore._fast.layout cimport (LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, WORKER_COMMAND_DRAIN, WORKER_COMMAND_STOP,
                                   WORKER_STATE_DRAINED, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, LinkHead)
-from mqcore._fast.mapped_file cimport FileSet, files_close, files_open, files_trim
+from mqcore._fast.mapped_file cimport FileSet, files_close, files_open, files_rest, files_trim
 from mqcore._fast.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
 from mqcore._fast.rings cimport open_pull_reply_ring, open_pull_request_ring, ring_is_empty
 from mqcore._fast.send_path cimport SEND_UNUSUAL, answer_plain, handle_send, release_waiting
@@ -289,6 +289,8 @@ cdef void housekeeping(SendState *state) noexcept nogil:
     check_pullers(state)
     files_trim(state.appender.files, kept)
     files_trim(state.read_files, kept)
+    files_rest(state.appender.files)
+    files_rest(state.read_files)
     if not state.is_draining:
         arm_listeners(state, True)
     put_relaxed(&state.row.connections, state.connection_count)

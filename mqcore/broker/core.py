@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -77,6 +78,8 @@ Handler = Callable[[Channel, RemotingCommand], Awaitable[RemotingCommand | None]
 
 FIRST_PERSIST_S: Final = 10.0
 BEHIND_LOG_INTERVAL_S: Final = 60.0
+BUSY_CHECK_INTERVAL_S: Final = 0.01
+"""How long the answer to "is the store busy" is believed; RocketMQ's fast failure looks as often."""
 
 BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
 
@@ -156,6 +159,8 @@ class BrokerCore:
         self._periodic = Periodic()
         self._is_loaded = False
         self._has_left = False
+        self._is_store_busy = False
+        self._ask_store_at = 0.0
         topics.on_created = self.broker.registration.register_soon
         live.on_change(lambda before, after: topics.publish_all())
 
@@ -277,8 +282,13 @@ class BrokerCore:
         return None if request.is_oneway else reply
 
     def _is_rejecting(self) -> bool:
-        facts = self.broker.store.facts()
-        return facts.is_page_cache_busy or facts.is_transient_pool_deficient
+        """Tell whether sends are turned away unread. The store's facts are dear, so they are asked for now and then."""
+        now = time.monotonic()
+        if now >= self._ask_store_at:
+            self._ask_store_at = now + BUSY_CHECK_INTERVAL_S
+            facts = self.broker.store.facts()
+            self._is_store_busy = facts.is_page_cache_busy or facts.is_transient_pool_deficient
+        return self._is_store_busy
 
     async def resolve_pull(
         self, channel: Channel, header: PullHeader, request: RemotingCommand

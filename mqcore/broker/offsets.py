@@ -74,6 +74,14 @@ class ConsumerOffsetManager:
         """Return the topics that *group* has offsets for."""
         return list(dict.fromkeys(topic for g, topic, _, _ in self._table.items() if g == group))
 
+    def topics_by_group(self) -> dict[str, list[str]]:
+        """Return every group's topics in one walk over the table."""
+        pairs = dict.fromkeys((group, topic) for group, topic, _, _ in self._table.items())
+        topics: dict[str, list[str]] = {}
+        for group, topic in pairs:
+            topics.setdefault(group, []).append(topic)
+        return topics
+
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets for *topic*."""
         return list(dict.fromkeys(group for group, t, _, _ in self._table.items() if t == topic))

@@ -392,7 +392,10 @@ class StoreView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """What waits in front of one kind of work, at most how much may, and how long its oldest has waited."""
+    """What waits in front of one kind of work, at most how much may, and how long its oldest has waited.
+
+    A capacity of 0 is unknown; RocketMQ's default is shown then.
+    """
 
     queue_size: int = 0
     capacity: int = 0

@@ -19,6 +19,7 @@ from mqcore.broker.ports import (
     StoreFacts,
     StoreView,
 )
+from mqcore.broker.processors.table import POOLS
 from mqcore.broker.schedule import ScheduleMessageService
 from mqcore.broker.statistics import DayTotals
 from mqcore.codes import CURRENT_VERSION, version_name
@@ -136,11 +137,12 @@ class RuntimeInfo:
         for pool, prefix in POOL_PREFIXES:
             facts = self._pools.facts(pool)
             table[f"{prefix}Size"] = str(facts.queue_size)
-            table[f"{prefix}Capacity"] = str(facts.capacity)
+            table[f"{prefix}Capacity"] = str(facts.capacity or POOLS[pool].capacity)
             table[f"{prefix}HeadWaitTimeMills"] = str(facts.head_wait_ms)
         end_transaction = self._pools.facts("end_transaction")
         table["EndTransactionQueueSize"] = str(end_transaction.queue_size)
-        table["EndTransactionThreadPoolQueueCapacity"] = str(end_transaction.capacity)
+        capacity = end_transaction.capacity or POOLS["end_transaction"].capacity
+        table["EndTransactionThreadPoolQueueCapacity"] = str(capacity)
         return table
 
     def _rate(self, field: str, span_s: int) -> float | None:
@@ -174,7 +176,9 @@ def _distribution(totals: BrokerTotals) -> str:
 
 
 def _latency(totals: BrokerTotals, share: float) -> str:
-    """Return the time, in ms, that *share* of the puts stayed below; the bound of the tally that it falls into."""
+    """Return the time, in ms, that *share* of the puts stayed below: the bound of their tally; 0.0 without tallies."""
+    if not any(totals.put_latency):
+        return java_double(0.0)
     rank = int(sum(totals.put_latency) * share)
     seen = 0
     for bound, count in zip(PUT_LATENCY_BOUNDS_MS, totals.put_latency, strict=False):

@@ -169,7 +169,9 @@ class ScheduleMessageService:
         """Wait for a put into the level's queue, and then for the dispatcher to come to it; not for ever."""
         filled = self._filled[level]
         try:
-            await asyncio.wait_for(filled.wait(), IDLE_POLL_S)
+            # Not wait_for: before Python 3.12 it drops a cancellation that meets the event, and stop() waits for ever.
+            async with asyncio.timeout(IDLE_POLL_S):
+                await filled.wait()
         except TimeoutError:
             return
         await asyncio.sleep(RETRY_S)

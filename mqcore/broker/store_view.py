@@ -37,6 +37,7 @@ class SharedStoreView:
         self._clock = clock
         self._drop_topic = drop_topic
         self._busy_after_ms = store.os_page_cache_busy_time_out_ms
+        self._max_message_size = store.max_message_size
         self._in_memory_bytes = memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100
         self._paths = store_paths(settings)
         self._watermarks = SegmentWatermarks(segment, store.flush_disk_type is FlushDiskType.SYNC_FLUSH)
@@ -120,6 +121,12 @@ class SharedStoreView:
 
     def earliest_timestamp(self, topic: str | None = None, queue_id: int = 0) -> int:
         if topic is None:
+            # Upstream asks for twice the largest message at the start of the log, and knows no time while the first
+            # file has less; mqadmin shows the age of a store by it.
+            first = self._watermarks.commit_log_min()
+            file_end = first + self.reader.geometry.commit_log_file_size
+            if min(self._watermarks.commit_log_max(), file_end) - first < 2 * self._max_message_size:
+                return -1
             return self.reader.earliest_store_timestamp()
         return self.reader.earliest_message_time(topic, queue_id)
 

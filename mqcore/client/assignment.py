@@ -149,7 +149,7 @@ class Assignment:
         """
         membership = self._membership
         held.dropped = True
-        await membership.offsets.persist([held.queue], wait=True)
+        await membership.offsets.persist([held.queue])
         membership.offsets.forget(held.queue)
         if membership.needs_broker_locks:
             try:

@@ -206,16 +206,10 @@ class BrokerApi:
             return None
         return int(RESPONSE_HEADERS[code].decode(answer.ext_fields)["offset"])
 
-    async def update_consumer_offset(
-        self, address: str, group: str, queue: MessageQueue, offset: int, *, wait: bool
-    ) -> None:
-        """Store an offset; without *wait* nobody answers."""
+    async def update_consumer_offset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
+        """Store an offset, also a smaller one than before."""
         values = {"consumer_group": group, "commit_offset": offset, **_queue_values(queue)}
-        if wait:
-            await self.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, values, timeout_s=OFFSET_TIMEOUT_S)
-        else:
-            command = request(RequestCode.UPDATE_CONSUMER_OFFSET, values)
-            await self._remoting.invoke_oneway(address, command, OFFSET_TIMEOUT_S)
+        await self.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, values, timeout_s=OFFSET_TIMEOUT_S)
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:
         """Return the offset that the queue's next message will have."""

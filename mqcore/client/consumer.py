@@ -95,6 +95,7 @@ class Consumer:
         self._hub.add_consumer(self)
         self._is_open = True
         try:
+            await self._membership.offsets.load()
             await self._find_routes()
             await self._check_expressions()
             await self._hub.heartbeat()
@@ -128,7 +129,7 @@ class Consumer:
         await self._assignment.stop_pulling()
         await self._service.close(timeout_s if drain else 0.0)
         await self._locks.stop()
-        await self._membership.offsets.persist(list(self._membership.held), wait=drain)
+        await self._membership.offsets.persist(list(self._membership.held))
         if self._membership.needs_broker_locks:
             await self._locks.unlock_all()
         self._assignment.drop_all()
@@ -145,9 +146,11 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is None:
-            for stream in list(self._streams.values()):
+        for stream in list(self._streams.values()):
+            if kind is None:
                 stream.done_with_last()
+            else:
+                stream.abandon_last()
         await self.close()
 
     # Consuming without a handler.
@@ -165,6 +168,11 @@ class Consumer:
         Each must be settled by ``ack``, ``nack`` or ``reject``; what is not comes again after the consume timeout.
         """
         return await self._source_or_raise().receive(max_messages, timeout_s)
+
+    def abandon(self, message: ReceivedMessage) -> None:
+        """Say that nobody will settle *message*: closing does not wait for it, and it comes again."""
+        if self._source is not None and not message.settled:
+            self._source.abandon(message)
 
     # While it runs.
 
@@ -265,3 +273,8 @@ class MessageStream:
         last, self._last = self._last, None
         if last is not None and not last.settled:
             last.ack()
+
+    def abandon_last(self) -> None:
+        last, self._last = self._last, None
+        if last is not None and not last.settled:
+            self._source.abandon(last)

@@ -7,13 +7,14 @@ queue.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mqcore.errors import MQError, StoreError
-from mqcore.files import read_with_backup, write_atomically
+from mqcore.files import BACKUP_SUFFIX, make_directory, write_atomically
 from mqcore.protocol import fastjson
 from mqcore.protocol.message import MessageQueue
 
@@ -25,6 +26,9 @@ logger = logging.getLogger(__name__)
 
 class OffsetStore(Protocol):
     """The offset of the next message to consume, by queue."""
+
+    async def load(self) -> None:
+        """Raise StoreError when what is stored cannot be read; called once, before anything else."""
 
     def known(self, queue: MessageQueue) -> int | None:
         """Return the offset in memory."""
@@ -38,8 +42,8 @@ class OffsetStore(Protocol):
     async def stored(self, queue: MessageQueue) -> int | None:
         """Read what is stored, also into memory; None when nothing is. Raises MQError when that cannot be known."""
 
-    async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
-        """Store the offsets of *queues*, with *wait* until that is done. Failures are logged; the next round mends."""
+    async def persist(self, queues: Iterable[MessageQueue]) -> None:
+        """Store the offsets of *queues* and return when they are stored. Failures are logged; the next round mends."""
 
 
 class MemoryOffsets:
@@ -47,6 +51,9 @@ class MemoryOffsets:
 
     def __init__(self) -> None:
         self._offsets: dict[MessageQueue, int] = {}
+
+    async def load(self) -> None:
+        """Nothing is stored here."""
 
     def known(self, queue: MessageQueue) -> int | None:
         return self._offsets.get(queue)
@@ -61,7 +68,7 @@ class MemoryOffsets:
     async def stored(self, queue: MessageQueue) -> int | None:
         return self.known(queue)
 
-    async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
+    async def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Nothing outlives a broadcasting member without a file."""
 
 
@@ -72,6 +79,7 @@ class RemoteOffsets(MemoryOffsets):
         super().__init__()
         self._hub = hub
         self._group = group
+        self._persisting = asyncio.Lock()
 
     async def stored(self, queue: MessageQueue) -> int | None:
         """Ask the queue's broker.
@@ -85,22 +93,24 @@ class RemoteOffsets(MemoryOffsets):
             self._offsets[queue] = offset
         return offset
 
-    async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
+    async def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Send the offsets, also unchanged ones: a broker that lost its last seconds in a crash learns them again.
 
-        Java never waits. Whoever leaves or gives a queue up should: the next owner reads the offset a moment later.
+        Java does not wait for the answers. But a broker may work on two commits of a queue side by side, so the next
+        one is not sent before the last one is answered; and whoever leaves can be sure that it is known.
         """
-        for queue in queues:
-            offset = self._offsets.get(queue)
-            if offset is None:
-                continue
-            try:
-                address = await self._hub.any_address(queue)
-                await self._hub.api.update_consumer_offset(address, self._group, queue, offset, wait=wait)
-            except MQError as error:
-                logger.warning(
-                    "offset not persisted group=%s queue=%s offset=%d: %s", self._group, queue, offset, error
-                )
+        async with self._persisting:
+            await asyncio.gather(*(self._persist_one(queue) for queue in queues))
+
+    async def _persist_one(self, queue: MessageQueue) -> None:
+        offset = self._offsets.get(queue)
+        if offset is None:
+            return
+        try:
+            address = await self._hub.any_address(queue)
+            await self._hub.api.update_consumer_offset(address, self._group, queue, offset)
+        except MQError as error:
+            logger.warning("offset not persisted group=%s queue=%s offset=%d: %s", self._group, queue, offset, error)
 
 
 class FileOffsets(MemoryOffsets):
@@ -112,6 +122,10 @@ class FileOffsets(MemoryOffsets):
     def __init__(self, directory: Path, client_id: str, group: str) -> None:
         super().__init__()
         self._path = directory / client_id / group / "offsets.json"
+        self._writing = asyncio.Lock()
+
+    async def load(self) -> None:
+        self._read()
 
     async def stored(self, queue: MessageQueue) -> int | None:
         offset = self._read().get(queue)
@@ -119,25 +133,31 @@ class FileOffsets(MemoryOffsets):
             self._offsets[queue] = offset
         return offset
 
-    async def persist(self, queues: Iterable[MessageQueue], *, wait: bool = False) -> None:
+    async def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Merge into the file; entries of queues that are not held stay."""
         held = {queue: self._offsets[queue] for queue in queues if queue in self._offsets}
         if not held:
             return
-        table = self._read() | held
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        content = {"offsetTable": {queue.json_key(): offset for queue, offset in table.items()}}
-        write_atomically(self._path, fastjson.dumps(content, pretty=True))
+        async with self._writing:
+            table = {queue.json_key(): offset for queue, offset in (self._read() | held).items()}
+            await asyncio.to_thread(self._write, fastjson.dumps({"offsetTable": table}, pretty=True))
+
+    def _write(self, content: bytes) -> None:
+        make_directory(self._path.parent)
+        write_atomically(self._path, content)
 
     def _read(self) -> dict[MessageQueue, int]:
-        """Read the file, or its backup; StoreError when both exist and neither can be read."""
-        try:
-            data = read_with_backup(self._path)
-            if not data:
-                return {}
-            table = fastjson.loads(data)["offsetTable"]
-            return {MessageQueue.from_json(key): int(offset) for key, offset in table.items()}
-        except FileNotFoundError:
-            return {}
-        except (KeyError, TypeError, ValueError, MQError) as error:
-            raise StoreError(f"cannot read offsets from {self._path}: {error}") from error
+        """Read the file, or its backup; StoreError when there is something and neither can be read."""
+        failure: Exception | None = None
+        for path in (self._path, self._path.with_name(self._path.name + BACKUP_SUFFIX)):
+            try:
+                table = fastjson.loads(path.read_bytes())["offsetTable"]
+                return {MessageQueue.from_json(key): int(offset) for key, offset in table.items()}
+            except FileNotFoundError:
+                continue
+            except (KeyError, TypeError, ValueError, AttributeError, MQError) as error:
+                logger.warning("offsets cannot be read path=%s: %s", path, error)
+                failure = error
+        if failure is not None:
+            raise StoreError(f"cannot read offsets from {self._path} or its backup: {failure}") from failure
+        return {}

@@ -215,9 +215,9 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if kind is None and self._thread.is_open:
+        if self._thread.is_open:
             for stream in self._all_streams:
-                stream.done_with_last()
+                stream.end(done=kind is None)
         self.close()
 
     def __iter__(self) -> Iterator[ReceivedMessage]:
@@ -234,6 +234,11 @@ class Consumer:
         for message in messages:
             message.settle_through(lambda settler: ThreadSettler(self._thread, settler))
         return messages
+
+    def abandon(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Say that nobody will settle *messages*: closing does not wait for them, and they come again."""
+        for message in messages:
+            self._thread.post(self._inner.abandon, message)
 
     @property
     def queues(self) -> list[MessageQueue]:
@@ -280,6 +285,15 @@ class MessageStream:
         last, self._last = self._last, None
         if last is not None and not last.settled:
             last.ack()
+
+    def end(self, *, done: bool) -> None:
+        """Give back what was fetched and not reached, and the last message too unless it is *done*."""
+        if done:
+            self.done_with_last()
+        left = [*self._fetched] if self._last is None else [self._last, *self._fetched]
+        self._last = None
+        self._fetched.clear()
+        self._consumer.abandon(left)
 
 
 class ThreadSettler:

@@ -129,4 +129,4 @@ class PullApi:
     async def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
         """Commit *offset* for *group* and wait for the broker's answer."""
         address = await self._hub.any_address(queue)
-        await self._hub.api.update_consumer_offset(address, group, queue, offset, wait=True)
+        await self._hub.api.update_consumer_offset(address, group, queue, offset)

@@ -119,7 +119,6 @@ class PullLoop:
         address, is_slave = await membership.hub.pull_address(queue, membership.preferred_broker_id.get(queue, 0))
         if not is_tag_type(subscription.expression_type):
             check_sql_version(membership.hub.broker_versions.get(address, 0), address)
-        committed = membership.offsets.known(queue) or 0
         request = PullRequest(
             group=membership.group,
             queue=queue,
@@ -128,10 +127,22 @@ class PullLoop:
             sub_version=subscription.sub_version,
             expression_type=subscription.expression_type,
             subscription=subscription.sub_string if settings.send_expression_with_pull else None,
-            commit_offset=committed if committed > 0 and not membership.is_broadcasting and not is_slave else None,
+            commit_offset=None if is_slave else self._offset_to_commit(),
             hold_s=settings.hold_timeout_s,
         )
         return await membership.hub.api.pull(address, request, settings.pull_timeout_s)
+
+    def _offset_to_commit(self) -> int | None:
+        """The offset to commit by the pull itself: only when nothing before it is unfinished.
+
+        Java commits by every pull. A broker may work on such a pull after the commit that follows it, and set the
+        group back: who takes the queue over then consumes twice. From here on only this pull's answer can bring
+        anything to finish, and a broker commits before it answers, so this commit cannot be late.
+        """
+        committed = self._membership.offsets.known(self._held.queue)
+        if committed != self._next_offset or committed == 0 or self._membership.is_broadcasting:
+            return None
+        return committed
 
     async def _take(self, response: PullResponse, subscription: SubscriptionData, time_ms: float) -> float:
         membership, held, queue = self._membership, self._held, self._held.queue
@@ -179,7 +190,7 @@ class PullLoop:
         held.dropped = True
         await held.wait_idle(IDLE_WAIT_S)
         membership.offsets.update(held.queue, response.next_offset, increase_only=False)
-        await membership.offsets.persist([held.queue], wait=True)
+        await membership.offsets.persist([held.queue])
         await self._reset(held)
 
     def _pause_after(self, error: BrokerError) -> float:

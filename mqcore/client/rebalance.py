@@ -61,8 +61,8 @@ def allocate(
 ) -> list[MessageQueue]:
     """Return the queues of *client_id* among *client_ids*, in order.
 
-    Both are sorted here. Nothing when there are no queues, or when the group does not know *client_id* (yet). An id that
-    stands twice counts twice, as it does for the members in other languages.
+    Both are sorted here. Nothing when there are no queues, or when the group does not know *client_id* (yet). An id
+    that stands twice counts twice, as it does for the members in other languages.
     """
     members = sorted(client_ids, key=java_order)
     if client_id not in members:

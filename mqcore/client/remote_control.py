@@ -98,7 +98,7 @@ class RemoteControl:
         for held in affected:
             await held.wait_idle(IDLE_WAIT_S)
             self._membership.offsets.update(held.queue, offsets[held.queue], increase_only=False)
-        await self._membership.offsets.persist([held.queue for held in affected], wait=True)
+        await self._membership.offsets.persist([held.queue for held in affected])
         for held in affected:
             await self._forget(held)
 

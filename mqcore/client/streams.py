@@ -25,8 +25,8 @@ class Source(Protocol):
     async def receive(self, count_max: int, timeout_s: float | None) -> list[ReceivedMessage]:
         """Return up to *count_max* messages, waiting for the first; none when *timeout_s* passes or on closing."""
 
-    @property
-    def closed(self) -> bool: ...
+    def abandon(self, message: ReceivedMessage) -> None:
+        """Do not wait for *message*, which was handed out, to be settled: nobody will."""
 
 
 class Buffer:
@@ -59,10 +59,13 @@ class Buffer:
                 return taken
             await self._wait(left_s)
 
-    def close(self) -> None:
+    def close(self) -> list[ReceivedMessage]:
+        """Let everybody who waits go, and return what nobody has taken."""
         self.closed = True
+        left = list(self._ready)
         self._ready.clear()
         self._wake(len(self._waiters))
+        return left
 
     async def _wait(self, timeout_s: float | None) -> None:
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -97,10 +100,6 @@ class StreamService:
         self._finisher = Finisher(membership)
         self._tasks = TaskGroup()
         self.settler: Settler | None = self
-
-    @property
-    def closed(self) -> bool:
-        return self._buffer.closed
 
     def start(self) -> None:
         self._finisher.start()
@@ -137,6 +136,9 @@ class StreamService:
         if not held.dropped:
             self._tasks.spawn(lambda: self._send_back(held, message, delay_level), "sending back")
 
+    def abandon(self, message: ReceivedMessage) -> None:
+        """Nothing waits for it: its offset stays uncommitted."""
+
     def _count(self, message: ReceivedMessage, *, ok: int, failed: int) -> None:
         time_ms = (time.time() - message.consume_started_s) * 1000
         self._membership.statistics[message.topic].add_consumed(ok, failed, time_ms)
@@ -146,7 +148,7 @@ class StreamService:
             asyncio.get_running_loop().call_later(RESUBMIT_DELAY_S, self._again, held, message)
 
     def _again(self, held: HeldQueue, message: ReceivedMessage) -> None:
-        if not held.dropped and not self.closed:
+        if not held.dropped and not self._buffer.closed:
             message.settled = False
             self._buffer.put([message])
 
@@ -161,10 +163,6 @@ class Handoff:
     def __init__(self) -> None:
         self._buffer = Buffer()
         self._outcomes: dict[ReceivedMessage, asyncio.Future[None]] = {}
-
-    @property
-    def closed(self) -> bool:
-        return self._buffer.closed
 
     async def receive(self, count_max: int, timeout_s: float | None) -> list[ReceivedMessage]:
         return await self._buffer.take(count_max, timeout_s)
@@ -190,8 +188,15 @@ class Handoff:
         if outcome is not None and not outcome.done():
             outcome.set_exception(Reject() if delay_level == DEAD_LETTER else Retry(delay_level))
 
+    def abandon(self, message: ReceivedMessage) -> None:
+        outcome = self._outcomes.get(message)
+        if outcome is not None:
+            outcome.cancel()
+
     def close(self) -> None:
-        self._buffer.close()
+        """Hand out nothing more; only what has been handed out is waited for."""
+        for message in self._buffer.close():
+            self.abandon(message)
 
 
 def no_handler() -> Outcome:

@@ -155,18 +155,19 @@ class ConsumeQueue:
         )
 
     def find_min_offset(self, commit_log_min: int) -> int:
-        """Return the queue offset of the first unit of the first file whose record is still there.
+        """Return the queue offset of the first unit whose record is still there; the queue's end if there is none.
 
-        Units that only hold a place do not count. If no record is left, the end of that file's units is returned.
+        Units that only hold a place do not count.
         """
-        if not self.files.starts:
-            return 0
-        start = self.files.starts[0]
-        units = self._file_units(start)
-        units = units[: count_written(units)]
-        kept = (units["record_size"] != PRE_FILL_SIZE) & (units["physical_offset"] >= commit_log_min)
-        position = int(np.argmax(kept)) if kept.any() else len(units)
-        return start // UNIT_SIZE + position
+        end = 0
+        for start in self.files.starts:
+            units = self._file_units(start)
+            units = units[: count_written(units)]
+            end = start // UNIT_SIZE + len(units)
+            kept = (units["record_size"] != PRE_FILL_SIZE) & (units["physical_offset"] >= commit_log_min)
+            if kept.any():
+                return start // UNIT_SIZE + int(np.argmax(kept))
+        return end
 
     def truncate(self, physical_offset: int, is_record: Callable[[Unit], bool] | None = None) -> None:
         """Drop every unit whose record starts at *physical_offset* or later, durably; what is dropped becomes zero.

@@ -28,6 +28,7 @@ from mqcore.store.crc32 import checksum
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
+SECTOR_SIZE = 512
 RECORD_SIZE_MIN = 91
 TOPIC_SIZE_MAX = 127
 PROPERTIES_SIZE_MAX = 32767
@@ -52,7 +53,8 @@ class DecodeStatus(IntEnum):
     BAD_MAGIC = 3
     BAD_SIZE = 4
     BAD_CRC = 5
-    MISPLACED = 6
+    MISPLACED = 6  # a record that says it belongs elsewhere
+    TORN = 7  # a whole sector of topic or properties is zero: it never reached the disk
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,10 +300,37 @@ def encode(record: Record, batch_properties: bytes = b"") -> bytes:
     )
 
 
+def is_torn(record: Record, physical_offset: int) -> bool:
+    """Whether a sector that *record* lies across, at *physical_offset*, never reached the disk.
+
+    Body and lengths are safe by CRC and total size, topic and properties by nothing. After a power cut a sector of them
+    may be zeros, in the middle or to the end of the record; no sender writes zero bytes there. The sector that the
+    record starts in is there, or its magic would not be.
+    """
+    first_end = physical_offset - physical_offset % SECTOR_SIZE + SECTOR_SIZE
+    properties_at = physical_offset + record.total_size - len(record.properties)
+    topic_at = properties_at - PROPERTIES_SIZE.size - len(record.topic)
+    return _has_zero_sector(record.topic, topic_at, first_end) or _has_zero_sector(
+        record.properties, properties_at, first_end
+    )
+
+
+def _has_zero_sector(text: bytes, offset: int, first_end: int) -> bool:
+    """Whether the part of *text*, which lies at *offset* of the log, in a sector behind *first_end* is all zeros."""
+    at = max(0, first_end - offset)
+    while at < len(text):
+        size = min(SECTOR_SIZE - (offset + at) % SECTOR_SIZE, len(text) - at)
+        if text.count(0, at, at + size) == size:
+            return True
+        at += size
+    return False
+
+
 def scan(buffer: Buffer, physical_offset: int, check_crc: bool = True) -> ScanOutcome:
     """Walk the records at the start of *buffer*, the commit log from *physical_offset* on, up to the first invalid one.
 
-    A record whose stored physical offset is not its place ends the walk with MISPLACED: it is a leftover.
+    A record whose stored physical offset is not its place ends the walk with MISPLACED: it is a leftover. One of which a
+    sector is missing ends it with TORN.
     """
     data = memoryview(buffer)
     at = count = newest = 0
@@ -312,6 +341,9 @@ def scan(buffer: Buffer, physical_offset: int, check_crc: bool = True) -> ScanOu
             break
         if record.physical_offset != physical_offset + at:
             status = DecodeStatus.MISPLACED
+            break
+        if is_torn(record, physical_offset + at):
+            status = DecodeStatus.TORN
             break
         at += record.total_size
         count += 1

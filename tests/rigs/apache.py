@@ -28,11 +28,14 @@ OPEN_MODULES = (
 START_DEADLINE_S = 90.0
 STOP_DEADLINE_S = 60.0
 
-SMALL_STORE = {
+# Files of a size for tests, and patience: a busy machine must not make the broker refuse messages.
+TEST_PROPERTIES = {
     "mappedFileSizeCommitLog": str(64 << 20),
     "mappedFileSizeConsumeQueue": str(20 * 50_000),
     "maxHashSlotNum": "100000",
     "maxIndexNum": "400000",
+    "waitTimeMillsInSendQueue": "5000",
+    "osPageCacheBusyTimeOutMills": "5000",
 }
 
 LOGBACK = """<configuration>
@@ -125,7 +128,7 @@ class ApacheBroker:
                 "brokerId": "0",
                 "brokerIP1": "127.0.0.1",
                 "brokerIP2": "127.0.0.1",
-                **SMALL_STORE,
+                **TEST_PROPERTIES,
                 **(properties or {}),
                 "listenPort": str(port),
                 "storePathRootDir": str(store_dir),

@@ -17,7 +17,7 @@ JVM_OPTIONS = (
 )
 MAIN_CLASS = "org.apache.rocketmq.tools.command.MQAdminStartup"
 COMMAND_DEADLINE_S = 90.0
-AT_ONCE_MAX = 4
+AT_ONCE_MAX = 10
 # mqadmin waits 5 s for an answer, its start included: on a busy machine that says nothing about the broker.
 TIMED_OUT = "RemotingTimeoutException"
 TRIES_MAX = 4

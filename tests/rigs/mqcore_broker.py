@@ -9,9 +9,10 @@ from types import TracebackType
 from typing import Self
 
 import psutil
+
 from tests.waiting import wait_until
 
-from .apache import SMALL_STORE, write_properties
+from .apache import TEST_PROPERTIES, write_properties
 from .ports import free_broker_ports, free_port
 from .process import Child
 from .wire import serves
@@ -43,7 +44,7 @@ class MqcoreBroker:
             "namesrvListenPort": str(free_port()),
             "storePathRootDir": str(store_dir),
             "storePathCommitLog": str(store_dir / "commitlog"),
-            **SMALL_STORE,
+            **TEST_PROPERTIES,
             **(properties or {}),
         }
         self.name_server = f"127.0.0.1:{self.properties['namesrvListenPort']}"

@@ -1,6 +1,7 @@
 """Child processes of the tests: they die with their owner, leave a log, and may talk JSON lines.
 
 Each child is started through setpriv(1) with a parent death signal, so that none outlives a test run that was killed.
+The shell behind it looks whether the owner had gone before the signal was asked for, and becomes the command otherwise.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import psutil
 
 STOP_DEADLINE_S = 30.0
 LOG_TAIL_BYTES = 4_000
+DIE_WITH_OWNER = ("setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"')
 
 
 class ChildError(AssertionError):
@@ -44,7 +46,7 @@ class Child:
         log.parent.mkdir(parents=True, exist_ok=True)
         with log.open("ab") as sink:
             self._process = subprocess.Popen(
-                ["setpriv", "--pdeathsig", "KILL", "--", *map(str, command)],
+                [*DIE_WITH_OWNER, str(os.getpid()), *map(str, command)],
                 stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
                 stdout=subprocess.PIPE if talks else sink,
                 stderr=sink,

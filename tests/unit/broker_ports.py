@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,8 +31,8 @@ from mqcore.config import load
 from mqcore.errors import RemotingSendError, RemotingTimeoutError
 from mqcore.protocol.batch import decode_batch
 from mqcore.protocol.bodies import (
-    ConsumerData,
     ConsumeFromWhere,
+    ConsumerData,
     ConsumeType,
     HeartbeatData,
     MessageModel,
@@ -41,12 +41,12 @@ from mqcore.protocol.bodies import (
     TopicConfig,
 )
 from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.hashing import tags_code
 from mqcore.protocol.message import MessageExt
 from mqcore.protocol.message_decoder import decode_message, encode_message
 from mqcore.protocol.message_id import HostAddress, encode_offset_message_id
 from mqcore.protocol.names import SCHEDULE_TOPIC
 from mqcore.protocol.properties import decode_properties
-from mqcore.protocol.hashing import tags_code
 
 START_MS = 1_700_000_000_000
 LEVELS_MS = (1000, 5000, 10_000, 30_000)
@@ -302,7 +302,7 @@ class MemoryCounters:
 
     put_counts: dict[str, PutCount] = field(default_factory=dict)
     get_counts: list[GetCount] = field(default_factory=list)
-    all: BrokerTotals = BrokerTotals()
+    all: BrokerTotals = field(default_factory=BrokerTotals)
 
     def topic_put(self, topic: str) -> tuple[int, int]:
         count = self.put_counts.get(topic)
@@ -398,7 +398,7 @@ class BrokerRig:
     async def ask(
         self,
         code: RequestCode,
-        ext: dict[str, object] | None = None,
+        ext: Mapping[str, object] | None = None,
         body: bytes = b"",
         *,
         channel: MemoryChannel | None = None,
@@ -415,7 +415,7 @@ class BrokerRig:
     async def tell(
         self,
         code: RequestCode,
-        ext: dict[str, object] | None = None,
+        ext: Mapping[str, object] | None = None,
         body: bytes = b"",
         *,
         channel: MemoryChannel | None = None,

@@ -131,5 +131,5 @@ async def test_a_broken_table_stops_the_load(rig: BrokerRig) -> None:
     config.mkdir(parents=True)
     (config / "topics.json").write_text("{")
     (config / "topics.json.bak").write_text("{")
-    with pytest.raises(Exception, match="topics.json.bak"):
+    with pytest.raises(Exception, match=r"topics\.json\.bak"):
         rig.reopen()

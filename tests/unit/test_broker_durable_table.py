@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from broker_ports import START_MS, FakeClock
 
+from mqcore import files
 from mqcore.broker import config_file
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.durable_table import DurableTable
@@ -47,14 +48,18 @@ async def test_a_change_is_on_disk_when_it_returns(table: Table) -> None:
 
 async def test_changes_that_wait_together_share_writes(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[Path] = []
-    real = config_file.write_atomically
+    real = files.write_atomically
 
     def counted(path: Path, data: bytes) -> None:
         writes.append(path)
         real(path, data)
 
     monkeypatch.setattr(config_file, "write_atomically", counted)
-    await asyncio.gather(*(table.table.change(lambda draft, n=n: draft.put(f"n{n}", n)) for n in range(100)))
+
+    async def put(number: int) -> None:
+        await table.table.change(lambda draft: draft.put(f"n{number}", number))
+
+    await asyncio.gather(*map(put, range(100)))
     assert len(table.on_disk()) == 100
     assert table.table.version.counter == 100
     assert len(writes) <= 2
@@ -66,7 +71,7 @@ async def test_a_later_change_sees_an_earlier_one_of_the_same_write(table: Table
             draft.put("one", 1)
         return int(draft.table["one"])
 
-    assert await asyncio.gather(table.table.change(ensure), table.table.change(ensure)) == [1, 1]
+    assert list(await asyncio.gather(table.table.change(ensure), table.table.change(ensure))) == [1, 1]
     assert table.table.version.counter == 1
 
 
@@ -92,7 +97,7 @@ async def test_a_change_that_raises_fails_alone(table: Table) -> None:
 
 async def test_nobody_sees_a_change_before_it_is_written(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[dict[str, int]] = []
-    real = config_file.write_atomically
+    real = files.write_atomically
 
     def spying(path: Path, data: bytes) -> None:
         seen.append(dict(table.table.records))

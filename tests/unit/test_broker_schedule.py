@@ -6,7 +6,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from broker_ports import BrokerRig
+from broker_ports import BrokerRig, settle
 
 from mqcore.broker import schedule
 from mqcore.broker.ports import PutStatus, QueueUnit
@@ -172,3 +172,15 @@ async def test_deliveries_are_counted(rig: BrokerRig) -> None:
         ("TOPIC_PUT_NUMS", "orders"),
     ):
         assert rig.broker.statistics.view(name, key) is not None
+
+
+@pytest.mark.parametrize("turns", range(6))
+async def test_a_stop_that_meets_a_put_still_stops(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
+    monkeypatch.setattr(schedule, "FIRST_RUN_S", 0.0)
+    rig.broker.schedule.start()
+    await settle()
+    await send_delayed(rig, b"later")
+    for _ in range(turns):
+        await asyncio.sleep(0)
+    async with asyncio.timeout(5):
+        await rig.broker.schedule.stop()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,14 @@ from mqcore.protocol.message import Message
 from mqcore.protocol.message_id import HostAddress
 from mqcore.protocol.names import dlq_topic, retry_topic
 
+ILLEGAL = (
+    "the message is illegal, maybe msg body or properties length not matched. msg body length limit 4194304B, "
+    "msg properties length limit 32KB."
+)
+NOT_AVAILABLE = (
+    "service not available now. It may be caused by one of the following reasons: the broker's disk is full "
+    "[CL:  0.50 CQ:  0.50 INDEX:  0.50], messages are put to the slave, message store has been shut down, etc."
+)
 BROKER_EXT = {"MSG_REGION": "DefaultRegion", "TRACE_ON": "true"}
 
 
@@ -131,18 +140,9 @@ async def test_a_multi_tag_topic_marks_its_messages(rig: BrokerRig) -> None:
     [
         (PutStatus.FLUSH_DISK_TIMEOUT, 10, None),
         (PutStatus.CREATE_MAPEDFILE_FAILED, 1, "create mapped file failed, server is busy or broken."),
-        (
-            PutStatus.MESSAGE_ILLEGAL,
-            13,
-            "the message is illegal, maybe msg body or properties length not matched. msg body length limit 4194304B, "
-            "msg properties length limit 32KB.",
-        ),
-        (
-            PutStatus.SERVICE_NOT_AVAILABLE,
-            14,
-            "service not available now. It may be caused by one of the following reasons: the broker's disk is full "
-            "[CL:  0.50 CQ:  0.50 INDEX:  0.50], messages are put to the slave, message store has been shut down, etc.",
-        ),
+        (PutStatus.MESSAGE_ILLEGAL, 13, ILLEGAL),
+        (PutStatus.PROPERTIES_SIZE_EXCEEDED, 13, ILLEGAL),
+        (PutStatus.SERVICE_NOT_AVAILABLE, 14, NOT_AVAILABLE),
         (PutStatus.OS_PAGECACHE_BUSY, 1, "[PC_SYNCHRONIZED]broker busy, start flow control for a while"),
         (PutStatus.UNKNOWN_ERROR, 1, "UNKNOWN_ERROR"),
     ],
@@ -167,6 +167,15 @@ async def test_a_busy_page_cache_rejects_before_anything_is_read(rig: BrokerRig)
     assert (reply.code, reply.remark) == (2, "[REJECTREQUEST]system busy, start flow control for a while")
     assert await rig.tell(RequestCode.SEND_MESSAGE_V2, {}, oneway=True) is not None
     assert (await rig.ask(RequestCode.GET_ALL_TOPIC_CONFIG)).code == ResponseCode.SUCCESS
+
+
+async def test_a_store_that_is_no_longer_busy_takes_sends_again(rig: BrokerRig) -> None:
+    rig.store.is_page_cache_busy = True
+    assert (await rig.send("orders")).code == ResponseCode.SYSTEM_BUSY
+    rig.store.is_page_cache_busy = False
+    async with asyncio.timeout(5):
+        while (await rig.send("orders")).code != ResponseCode.SUCCESS:
+            await asyncio.sleep(0.002)
 
 
 async def test_a_header_without_a_required_field_is_an_error_without_region(rig: BrokerRig) -> None:

@@ -13,17 +13,21 @@ from mqcore.codes import RequestCode
 from mqcore.protocol import fastjson
 from mqcore.protocol.command import RemotingCommand
 
-RUNTIME_KEYS = """bootTimestamp runtime putMessageEntireTimeMax putMessageTimesTotal putMessageFailedTimes
-putMessageSizeTotal putMessageDistributeTime putMessageAverageSize dispatchMaxBuffer getMessageEntireTimeMax putTps
-getFoundTps getMissTps getTotalTps getTransferedTps putLatency99 putLatency999 commitLogDiskRatio
-commitLogDiskRatio_/store/commitlog consumeQueueDiskRatio commitLogMinOffset commitLogMaxOffset brokerVersionDesc
-brokerVersion msgPutTotalYesterdayMorning msgPutTotalTodayMorning msgPutTotalTodayNow msgGetTotalYesterdayMorning
-msgGetTotalTodayMorning msgGetTotalTodayNow sendThreadPoolQueueSize sendThreadPoolQueueCapacity pullThreadPoolQueueSize
-pullThreadPoolQueueCapacity queryThreadPoolQueueSize queryThreadPoolQueueCapacity EndTransactionQueueSize
-EndTransactionThreadPoolQueueCapacity dispatchBehindBytes pageCacheLockTimeMills sendThreadPoolQueueHeadWaitTimeMills
-pullThreadPoolQueueHeadWaitTimeMills queryThreadPoolQueueHeadWaitTimeMills earliestMessageTimeStamp
-startAcceptSendRequestTimeStamp remainTransientStoreBufferNumbs remainHowManyDataToFlush commitLogDirCapacity
-scheduleMessageOffset_1""".split()
+RUNTIME_KEYS = (
+    "bootTimestamp", "runtime", "putMessageEntireTimeMax", "putMessageTimesTotal", "putMessageFailedTimes",
+    "putMessageSizeTotal", "putMessageDistributeTime", "putMessageAverageSize", "dispatchMaxBuffer",
+    "getMessageEntireTimeMax", "putTps", "getFoundTps", "getMissTps", "getTotalTps", "getTransferedTps",
+    "putLatency99", "putLatency999", "commitLogDiskRatio", "commitLogDiskRatio_/store/commitlog",
+    "consumeQueueDiskRatio", "commitLogMinOffset", "commitLogMaxOffset", "brokerVersionDesc", "brokerVersion",
+    "msgPutTotalYesterdayMorning", "msgPutTotalTodayMorning", "msgPutTotalTodayNow", "msgGetTotalYesterdayMorning",
+    "msgGetTotalTodayMorning", "msgGetTotalTodayNow", "sendThreadPoolQueueSize", "sendThreadPoolQueueCapacity",
+    "pullThreadPoolQueueSize", "pullThreadPoolQueueCapacity", "queryThreadPoolQueueSize",
+    "queryThreadPoolQueueCapacity", "EndTransactionQueueSize", "EndTransactionThreadPoolQueueCapacity",
+    "dispatchBehindBytes", "pageCacheLockTimeMills", "sendThreadPoolQueueHeadWaitTimeMills",
+    "pullThreadPoolQueueHeadWaitTimeMills", "queryThreadPoolQueueHeadWaitTimeMills", "earliestMessageTimeStamp",
+    "startAcceptSendRequestTimeStamp", "remainTransientStoreBufferNumbs", "remainHowManyDataToFlush",
+    "commitLogDirCapacity", "scheduleMessageOffset_1",
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -136,6 +140,7 @@ async def test_the_runtime_table_of_a_broker_at_work(rig: BrokerRig) -> None:
     assert table["remainHowManyDataToFlush"] == "1.5 KiB"
     assert table["commitLogDirCapacity"] == "Total : 2.0 KiB, Free : 1.0 KiB."
     assert table["sendThreadPoolQueueSize"] == "3"
+    assert (table["sendThreadPoolQueueCapacity"], table["pullThreadPoolQueueCapacity"]) == ("10000", "100000")
     assert table["sendThreadPoolQueueHeadWaitTimeMills"] == "12"
     assert (table["brokerVersionDesc"], table["brokerVersion"]) == ("V4_9_8", "409")
 
@@ -150,6 +155,8 @@ async def test_put_latencies_come_from_the_tallies(rig: BrokerRig) -> None:
     rig.counters.all = BrokerTotals(put_nums=100, put_latency=(90, 9, 1, *(0,) * 10))
     table = await runtime(rig)
     assert (table["putLatency99"], table["putLatency999"]) == ("50.0", "50.0")
+    rig.counters.all = BrokerTotals(put_nums=1, put_time_max_ms=30)
+    assert (await runtime(rig))["putLatency99"] == "0.0"
 
 
 async def test_midnight_rolls_the_day_totals(rig: BrokerRig) -> None:

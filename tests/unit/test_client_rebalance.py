@@ -63,7 +63,9 @@ def test_queues_are_divided_as_by_the_java_client(row: str) -> None:
 @pytest.mark.parametrize("member_count", [1, 2, 3, 7, 65])
 def test_each_queue_has_exactly_one_owner(name: str, queue_count: int, member_count: int) -> None:
     members = [f"10.0.0.1@{index}#1" for index in range(member_count)]
-    owned = [queue for member in members for queue in allocate(STRATEGIES[name], member, queues_of(queue_count), members)]
+    owned = [
+        queue for member in members for queue in allocate(STRATEGIES[name], member, queues_of(queue_count), members)
+    ]
     assert sorted(owned) == queues_of(queue_count)
 
 

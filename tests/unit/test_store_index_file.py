@@ -48,15 +48,12 @@ def test_key_hash_is_the_absolute_value_of_javas(twin, topic, key, value):
 
 @twins
 def test_the_smallest_hash_becomes_zero(twin):
-    # "\x00#" + x hashes to 31*35 + x...: search one pair of characters that gives -2**31 would be long; compose it.
-    target = -(1 << 31)
-    # hash("#" + s) = 35 * 31**n + hash(s); choose code units so that it is -2**31 modulo 2**32
+    # hash("#" + text) = 35 * 31**n + hash(text): write what is missing to -2**31 in digits of base 31.
+    rest = (-(1 << 31) - 35 * 31**7) % (1 << 32)
     units = []
-    rest = (target - 35 * 31**7) % (1 << 32)
     for power in range(6, -1, -1):
-        unit = min(0x7F, rest // 31**power) if power else rest
-        units.append(unit)
-        rest -= unit * 31**power
+        units.append(min(0x7F, rest // 31**power))
+        rest -= units[-1] * 31**power
     assert rest == 0
     key = "".join(map(chr, units)).encode()
     assert twin.key_hash(b"", key) == 0

@@ -332,6 +332,51 @@ def test_a_scan_checks_the_crc_unless_told_otherwise(twin):
     assert twin.scan(data, 1000, check_crc=False).valid_size == 309
 
 
+TO_SECTOR_END = 512 - 93  # properties of with_properties() that lie in the record's first sector
+
+
+def with_properties(properties: bytes) -> bytes:
+    return plain.encode(replace(GOLDEN_RECORD, body=b"", topic=b"TT", properties=properties))
+
+
+@twins
+@pytest.mark.parametrize(
+    ("properties", "status"),
+    [
+        (b"p" * TO_SECTOR_END + bytes(10), DecodeStatus.TORN),
+        (b"p" * TO_SECTOR_END + b"\0", DecodeStatus.TORN),
+        (b"p" * TO_SECTOR_END + bytes(512) + b"p", DecodeStatus.TORN),
+        (b"p" * (TO_SECTOR_END + 600) + bytes(1000) + b"p", DecodeStatus.TORN),
+        (b"p" * TO_SECTOR_END + bytes(511) + b"p", DecodeStatus.OK),
+        (b"p" * TO_SECTOR_END + b"p" + bytes(511) + b"p", DecodeStatus.OK),
+        (b"p" * (TO_SECTOR_END - 1) + b"\0" + b"p" * 10, DecodeStatus.OK),
+        (bytes(TO_SECTOR_END) + b"p", DecodeStatus.OK),
+        (bytes(TO_SECTOR_END), DecodeStatus.OK),
+        (b"p" * 300 + bytes(5), DecodeStatus.OK),
+        (b"", DecodeStatus.OK),
+    ],
+)
+def test_a_sector_of_zeros_in_topic_or_properties_ends_a_scan(twin, properties, status):
+    data = with_properties(properties)
+    assert len(data) == 93 + len(properties)
+    assert twin.scan(data, 0).status == status
+
+
+@given(data=st.data())
+def test_both_twins_see_the_same_torn_sectors(data):
+    size = data.draw(st.integers(0, 1500))
+    properties = bytearray(b"p" * size)
+    for _ in range(3):
+        start = data.draw(st.integers(0, 1500))
+        stop = data.draw(st.integers(start, 1500))
+        properties[start:stop] = bytes(min(stop, size) - min(start, size))
+    offset = data.draw(st.integers(0, 2000))
+    record = plain.encode(
+        replace(GOLDEN_RECORD, body=b"", topic=b"TT", properties=bytes(properties[:size]), physical_offset=offset)
+    )
+    assert plain.scan(record, offset) == fast.scan(record, offset)
+
+
 @pytest.mark.parametrize("at", range(0, 206))
 def test_both_twins_end_a_scan_of_damaged_records_alike(at):
     data = bytearray(RUN)

@@ -44,8 +44,9 @@ class AdminStatsProcessor:
         is_order = headers.decode_request(request.code, request.ext_fields)["is_order"]
         groups: list[dict[str, list[ConsumeStats]]] = []
         total_diff = 0
+        topics_by_group = self._broker.offsets.topics_by_group()
         for group in self._broker.groups.wrapper.subscription_group_table:
-            topics = self._consumed_topics(group, self._broker.offsets.topics_of(group))
+            topics = self._consumed_topics(group, topics_by_group.get(group, []))
             rows = [
                 self._stats(group, config, config.write_queue_nums) for config in topics if config.order or not is_order
             ]
