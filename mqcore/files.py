@@ -75,7 +75,9 @@ def make_sized_file(path: str | Path, size: int, reserve: int = 0, head: bytes =
     target = Path(path)
     # Beside the directory: a broker that lists it must not meet a file of another length.
     making = target.parent.with_name(target.parent.name + ".making")
-    descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    # One that a crash has left may be the second name of a file in use: never open it, let alone truncate it.
+    making.unlink(missing_ok=True)
+    descriptor = os.open(making, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
     try:
         os.ftruncate(descriptor, size)
         _reserve(descriptor, 0, reserve)

@@ -665,7 +665,7 @@ CONSTANTS: tuple[Constants, ...] = (
         "bits of store_board.store_flags",
         {"NOT_READABLE": 1, "NOT_WRITABLE": 2, "CONSUME_QUEUE_ERROR": 4, "INDEX_ERROR": 8, "DISK_FULL": 16,
          "SYNC_FAILED": 32, "SHUTTING_DOWN": 64, "BROKER_UNWRITABLE": 128, "NO_NEXT_FILE": 256,
-         "SEND_CLOSED": 512},
+         "SEND_CLOSED": 512, "WORKER_MISSING": 1024, "PULL_CLOSED": 2048},
     ),
     Constants(
         "TopicWord",

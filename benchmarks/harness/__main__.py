@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
@@ -168,6 +169,7 @@ class HarnessGroup(click.Group):
 @click.group(cls=HarnessGroup)
 def main() -> None:
     """Load RocketMQ brokers and compare them."""
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))  # brokers and stores are cleared away
 
 
 @main.command()

@@ -84,7 +84,7 @@ class BrokerSpec:
                 f" (broker jar {server_version})" if server_version != self.version else ""
             )
         name = f"mqcore@{self.revision}" if self.revision else f"mqcore {__version__}"
-        return f"{name} {Path(self.python).name}" if self.python else name
+        return f"{name} ({self.python})" if self.python else name
 
 
 def address_of(text: str) -> Address:

@@ -23,7 +23,7 @@ from mqcore._fast.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_REC
                                   PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR,
                                   STORE_FLAG_CONSUME_QUEUE_ERROR, STORE_FLAG_DISK_FULL, STORE_FLAG_INDEX_ERROR,
                                   STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_NOT_WRITABLE, STORE_FLAG_SHUTTING_DOWN,
-                                  STORE_FLAG_SYNC_FAILED, StoreBoard)
+                                  STORE_FLAG_SYNC_FAILED, STORE_FLAG_WORKER_MISSING, StoreBoard)
 from mqcore._fast.mapped_file cimport FileSet, MappedFile, file_at, file_made_at, files_close, files_open, files_rest, files_trim
 from mqcore._fast.record cimport (BODY_CRC_MASK, DECODE_OK, SYS_TRANSACTION_MASK, SYS_TRANSACTION_PREPARED,
                                   SYS_TRANSACTION_ROLLBACK, BatchMember, RecordFields, encode_record,
@@ -31,7 +31,8 @@ from mqcore._fast.record cimport (BODY_CRC_MASK, DECODE_OK, SYS_TRANSACTION_MASK
 
 cdef enum:
     REFUSING_FLAGS = (STORE_FLAG_NOT_WRITABLE | STORE_FLAG_CONSUME_QUEUE_ERROR | STORE_FLAG_INDEX_ERROR
-                      | STORE_FLAG_DISK_FULL | STORE_FLAG_SYNC_FAILED | STORE_FLAG_SHUTTING_DOWN)
+                      | STORE_FLAG_DISK_FULL | STORE_FLAG_SYNC_FAILED | STORE_FLAG_SHUTTING_DOWN
+                      | STORE_FLAG_WORKER_MISSING)
 
 
 cdef void settle_intent(Appender *appender) noexcept nogil:

@@ -1,7 +1,7 @@
 # Reads the header of a remoting command, JSON or ROCKETMQ binary, without making an object per field.
 #
-# What these scanners do not know at once (an odd escape, a nested value, more than FIELDS_MAX fields) is COMMAND_UNUSUAL:
-# the Python reader, mqcore.protocol.command, decides what it means. They never read past the frame.
+# What these scanners do not know at once (an odd escape, a nested value, more than FIELDS_MAX fields) is
+# COMMAND_UNUSUAL: the Python reader, mqcore.protocol.command, decides what it means. They never read past the frame.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 cdef enum CommandStatus:

@@ -1,13 +1,20 @@
 """Scanners for the headers of remoting commands; their readable twin is mqcore.protocol.command."""
 
-from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.string cimport memcmp, memset
 
 from mqcore._fast.big_endian cimport load_i16, load_i32
 from mqcore._fast.layout cimport (BINARY_HEADER_CODE_AT, BINARY_HEADER_FLAG_AT, BINARY_HEADER_LANGUAGE_AT,
                                   BINARY_HEADER_OPAQUE_AT, BINARY_HEADER_SIZE, BINARY_HEADER_VERSION_AT)
 
+from mqcore.codes import LanguageCode
 from mqcore.errors import FrameError
+
+cdef int32_t LANGUAGE_MAX = max(LanguageCode)
+cdef int32_t LANGUAGE_UNKNOWN = LanguageCode.UNKNOWN
+
+cdef extern from "scan.h" nogil:
+    const uint8_t *find_quote_or_escape(const uint8_t *at, const uint8_t *end)
 
 cdef extern from *:
     """
@@ -43,18 +50,35 @@ cdef bint scan_string(Cursor *c, TextView *out) noexcept nogil:
         return False
     out.at = c.at
     out.is_escaped = False
-    while c.at < c.end:
+    while True:
+        c.at = find_quote_or_escape(c.at, c.end)
+        if c.at >= c.end:
+            return False
         if c.at[0] == 0x22:
             out.size = <int32_t>(c.at - out.at)
             c.at += 1
             return True
-        if c.at[0] == 0x5C:
-            out.is_escaped = True
-            c.at += 1
-            if c.at >= c.end:
-                return False
-        c.at += 1
-    return False
+        out.is_escaped = True
+        c.at += 2
+
+
+cdef bint is_literal(const TextView *text) noexcept nogil:
+    # true, false, or a decimal integer that is spelled as a writer spells it (not 007, not -0); any other bare word is
+    # for the Python reader.
+    cdef int32_t at = 0
+    if text.size == 4 and memcmp(text.at, b"true", 4) == 0:
+        return True
+    if text.size == 5 and memcmp(text.at, b"false", 5) == 0:
+        return True
+    if text.size > 0 and text.at[0] == 0x2D:
+        at = 1
+    if at == text.size or (text.at[at] == 0x30 and text.size > 1):
+        return False
+    while at < text.size:
+        if not 0x30 <= text.at[at] <= 0x39:
+            return False
+        at += 1
+    return True
 
 
 cdef bint scan_scalar(Cursor *c, TextView *out) noexcept nogil:
@@ -69,12 +93,7 @@ cdef bint scan_scalar(Cursor *c, TextView *out) noexcept nogil:
     while c.at < c.end and (0x30 <= c.at[0] <= 0x39 or c.at[0] == 0x2D or 0x61 <= c.at[0] <= 0x7A):
         c.at += 1
     out.size = <int32_t>(c.at - out.at)
-    if out.size == 0 or (out.size == 4 and memcmp(out.at, b"null", 4) == 0):
-        return False
-    if 0x61 <= out.at[0] <= 0x7A:
-        return (out.size == 4 and memcmp(out.at, b"true", 4) == 0) or (
-            out.size == 5 and memcmp(out.at, b"false", 5) == 0)
-    return True
+    return is_literal(out)
 
 
 cdef bint scan_ext_fields(Cursor *c, CommandView *view) noexcept nogil:
@@ -160,6 +179,8 @@ cdef CommandStatus scan_binary(const uint8_t *header, int32_t size, CommandView 
         return COMMAND_BAD
     view.code = load_i16(header + BINARY_HEADER_CODE_AT)
     view.language = <int8_t>header[BINARY_HEADER_LANGUAGE_AT]
+    if not 0 <= view.language <= LANGUAGE_MAX:
+        view.language = LANGUAGE_UNKNOWN
     view.version = load_i16(header + BINARY_HEADER_VERSION_AT)
     view.opaque = load_i32(header + BINARY_HEADER_OPAQUE_AT)
     view.flag = load_i32(header + BINARY_HEADER_FLAG_AT)

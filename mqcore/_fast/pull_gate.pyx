@@ -13,7 +13,7 @@ from mqcore._fast.buffers cimport Buffer, buffer_put, buffer_size, buffer_take
 from mqcore._fast.connections cimport connection_id, doom, find_connection, mark_dirty
 from mqcore._fast.header cimport CommandView, TextView, field_of, text_to_i32, text_to_i64, text_unescape
 from mqcore._fast.layout cimport (GET_STATUS_MESSAGE_WAS_REMOVING, PullRange, PullReply, PullRequest,
-                                  RING_KIND_PULL_REQUEST)
+                                  RING_KIND_PULL_REQUEST, STORE_FLAG_PULL_CLOSED)
 from mqcore._fast.mapped_file cimport bytes_at
 from mqcore._fast.replies cimport Reply, put_decimal, reply_field, reply_put, reply_remark, reply_start
 from mqcore._fast.rings cimport ring_peek, ring_publish, ring_release, ring_reserve
@@ -44,6 +44,7 @@ cdef enum:
     STATUS_SIZE = 32
     DIRECT_BYTES_MIN = 4096         # a smaller answer is copied, to be written together with others
 
+cdef const char *NO_PULL_WORKER = "[REJECTREQUEST]system busy, the pull worker does not stay up"
 cdef const char *OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 cdef char status_names[STATUS_COUNT][STATUS_SIZE]
 
@@ -132,6 +133,9 @@ cdef PullOutcome handle_pull(SendState *state, Connection *connection, const Com
     strings = read_request(state, command, &request)
     if strings < 0:
         return PULL_UNUSUAL
+    if observe(&state.shared.board.store_flags) & STORE_FLAG_PULL_CLOSED:
+        answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, NO_PULL_WORKER)
+        return PULL_GIVEN
     # A queue stays with one pull worker, so that a held pull is told of arrivals by one ring.
     hashed = <uint32_t>request.queue_id
     for index in range(request.topic_size):

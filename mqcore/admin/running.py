@@ -17,7 +17,6 @@ from mqcore.client.errors import NoRouteError, NotFoundError
 from mqcore.codes import ResponseCode
 from mqcore.errors import BrokerError, ClientError, ConfigError, MQError
 
-EXIT_OK = 0
 EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3

@@ -156,6 +156,8 @@ class BrokerServer:
             self._segment.set_worker_word(BROKER_ROW, "heartbeat", wall_clock_ms())
             if self._sink is not None:
                 self._sink.trim()
+            if self._supervisor is not None:
+                self._supervisor.check()
 
     # Links ------------------------------------------------------------------------------------------------------
 

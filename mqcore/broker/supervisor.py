@@ -29,6 +29,15 @@ logger = logging.getLogger(__name__)
 KIND = layout.constants("WorkerKind")
 COMMAND = layout.constants("WorkerCommand")
 STATE = layout.constants("WorkerState")
+STORE_FLAG = layout.constants("StoreFlag")
+# What the broker cannot do without a kind of worker; set when one of it keeps dying, cleared when all stay up.
+NEEDED_FOR = {
+    "flush": STORE_FLAG["WORKER_MISSING"],
+    "reput": STORE_FLAG["WORKER_MISSING"],
+    "pull": STORE_FLAG["PULL_CLOSED"],
+}
+MISSING_AFTER_DEATHS = 3
+STEADY_AFTER_S = 2.0
 HEALTHY_AFTER_S = 10.0
 START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
@@ -49,6 +58,7 @@ class Worker:
     started_at: float = 0.0
     backoff_ms: int = 0
     restarts: int = 0
+    young_deaths: int = 0
     restart: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @property
@@ -173,7 +183,9 @@ class Supervisor:
         # The first death is mended at once; one that dies young again waits longer each time.
         if lived_s >= HEALTHY_AFTER_S or worker.backoff_ms == 0:
             pause_ms, worker.backoff_ms = 0, mqcore.worker_restart_backoff_ms
+            worker.young_deaths = 0
         else:
+            worker.young_deaths += 1
             pause_ms = worker.backoff_ms
             worker.backoff_ms = min(worker.backoff_ms * 2, mqcore.worker_restart_backoff_max_ms)
         worker.restarts += 1
@@ -181,7 +193,24 @@ class Supervisor:
             "worker died name=%s pid=%d status=%s lived_s=%.1f restart_in_ms=%d",
             worker.name, worker.process.pid, describe_status(status), lived_s, pause_ms,
         )  # fmt: skip
+        self._note_missing(worker)
         worker.restart = loop.call_later(pause_ms / 1000, self._restart, worker)
+
+    def _note_missing(self, worker: Worker) -> None:
+        flag = NEEDED_FOR.get(worker.kind, 0)
+        if worker.young_deaths >= MISSING_AFTER_DEATHS and flag and not self._segment.get("store_flags") & flag:
+            self._segment.set_flags(flag)
+            logger.error("worker %s does not stay up: what needs it is refused until it does", worker.name)
+
+    def check(self) -> None:
+        """Take back what was refused for want of workers that have been up for a while; called now and then."""
+        now = time.monotonic()
+        for flag in set(NEEDED_FOR.values()):
+            needed = [worker for worker in self.workers if NEEDED_FOR.get(worker.kind) == flag]
+            is_steady = all(worker.is_alive and now - worker.started_at >= STEADY_AFTER_S for worker in needed)
+            if is_steady and self._segment.get("store_flags") & flag:
+                self._segment.clear_flags(flag)
+                logger.info("workers stay up again: %s", ", ".join(worker.name for worker in needed))
 
     def _restart(self, worker: Worker) -> None:
         worker.restart = None

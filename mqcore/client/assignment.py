@@ -47,9 +47,9 @@ class Assignment:
     async def rebalance(self) -> None:
         """Compute and apply the division of every subscribed topic; one that cannot be divided now stays as it is."""
         async with self._rebalancing:
-            if self._closed:
-                return
             for topic in list(self._membership.subscriptions):
+                if self._closed:
+                    return
                 try:
                     await self._rebalance_topic(topic)
                 except MQError as error:
@@ -63,10 +63,18 @@ class Assignment:
         self._drop(held)
         self.rebalance_soon()
 
-    async def stop_pulling(self) -> None:
-        """End all pull loops and take no queue any more; what is held stays held, so that work in hand can finish."""
-        async with self._rebalancing:
-            self._closed = True
+    async def stop(self, timeout_s: float) -> None:
+        """Take no queue any more and end all pull loops; what is held stays held, so that work in hand can finish.
+
+        A rebalance under way is waited for, at most *timeout_s*: it may just be taking a broker's lock, which somebody
+        has to give back.
+        """
+        self._closed = True
+        try:
+            async with asyncio.timeout(timeout_s), self._rebalancing:
+                pass
+        except TimeoutError:
+            logger.warning("closing in the middle of a rebalance group=%s", self._membership.group)
         pulls = list(self._pulls.values())
         self._pulls.clear()
         await cancel_and_wait(*pulls)

@@ -18,7 +18,7 @@ from mqcore.client.assignment import Assignment
 from mqcore.client.consume_concurrently import ConcurrentService
 from mqcore.client.consume_orderly import OrderlyService
 from mqcore.client.consuming import BatchHandler, ConsumeService, as_batch_handler
-from mqcore.client.errors import ClientStateError
+from mqcore.client.errors import ClientClosedError, ClientStateError
 from mqcore.client.identity import client_id
 from mqcore.client.membership import Membership
 from mqcore.client.messages import ReceivedMessage
@@ -91,6 +91,8 @@ class Consumer:
 
         Raises ClientError when this client is in the group already, BrokerError when a broker refuses an expression.
         """
+        if self._ended.is_set():
+            raise ClientClosedError(f"the consumer of group {self.group} was closed: make a new one")
         await self._hub.start()
         self._hub.add_consumer(self)
         self._is_open = True
@@ -125,8 +127,8 @@ class Consumer:
             self._ended.set()
 
     async def _leave(self, timeout_s: float, *, drain: bool) -> None:
+        await self._assignment.stop(timeout_s)
         await self._rebalance.stop()
-        await self._assignment.stop_pulling()
         await self._service.close(timeout_s if drain else 0.0)
         await self._locks.stop()
         await self._membership.offsets.persist(list(self._membership.held))

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import defaultdict
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from mqcore.errors import MQError, StoreError
+from mqcore.errors import BrokerError, MQError, StoreError
 from mqcore.files import BACKUP_SUFFIX, make_directory, write_atomically
 from mqcore.protocol import fastjson
 from mqcore.protocol.message import MessageQueue
@@ -96,21 +97,30 @@ class RemoteOffsets(MemoryOffsets):
     async def persist(self, queues: Iterable[MessageQueue]) -> None:
         """Send the offsets, also unchanged ones: a broker that lost its last seconds in a crash learns them again.
 
-        Java does not wait for the answers. But a broker may work on two commits of a queue side by side, so the next
-        one is not sent before the last one is answered; and whoever leaves can be sure that it is known.
+        One after the other for each broker, and each waits for its answer, which Java does not. Apache's broker may
+        work on commits side by side: an older one can win, and of a group's first ones all but one can be lost. And who
+        leaves the group can so be sure that the next owner finds what was committed.
         """
+        by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
+        for queue in queues:
+            if queue in self._offsets:
+                by_broker[queue.broker_name].append(queue)
         async with self._persisting:
-            await asyncio.gather(*(self._persist_one(queue) for queue in queues))
+            await asyncio.gather(*(self._persist_at_one_broker(held) for held in by_broker.values()))
 
-    async def _persist_one(self, queue: MessageQueue) -> None:
-        offset = self._offsets.get(queue)
-        if offset is None:
-            return
-        try:
-            address = await self._hub.any_address(queue)
-            await self._hub.api.update_consumer_offset(address, self._group, queue, offset)
-        except MQError as error:
-            logger.warning("offset not persisted group=%s queue=%s offset=%d: %s", self._group, queue, offset, error)
+    async def _persist_at_one_broker(self, queues: list[MessageQueue]) -> None:
+        for queue in queues:
+            offset = self._offsets.get(queue)
+            if offset is None:
+                continue
+            try:
+                address = await self._hub.any_address(queue)
+                await self._hub.api.update_consumer_offset(address, self._group, queue, offset)
+            except BrokerError as error:
+                logger.warning("offset refused group=%s queue=%s offset=%d: %s", self._group, queue, offset, error)
+            except MQError as error:
+                logger.warning("offsets not persisted group=%s queues=%s: %s", self._group, queues, error)
+                return  # the broker does not answer: the others would wait in vain too
 
 
 class FileOffsets(MemoryOffsets):

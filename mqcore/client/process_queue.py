@@ -11,7 +11,6 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
-from itertools import islice
 from typing import Generic, Protocol, TypeVar
 
 from mqcore.protocol.message import MessageQueue
@@ -136,9 +135,6 @@ class ProcessQueue(Generic[M]):
         first = self.first_offset
         return first if first >= 0 else self._offset_max + 1
 
-    def contains(self, message: M) -> bool:
-        return self._messages.get(message.queue_offset) is message
-
     def clear(self) -> None:
         self._messages.clear()
         self._taken.clear()
@@ -177,12 +173,6 @@ class ProcessQueue(Generic[M]):
             if self._taken.pop(message.queue_offset, None) is not None:
                 self._messages[message.queue_offset] = message
                 self._order.appendleft(message.queue_offset)
-
-    def peek(self, count_max: int) -> list[M]:
-        """The first messages, without handing them out."""
-        if self.first_offset < 0:
-            return []
-        return list(islice((self._messages[offset] for offset in self._order if offset in self._messages), count_max))
 
     # Waiting.
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 NO_COMPRESSION = "none"
+UTF8_SIZE_MAX = 4
+"""Bytes of one character at most."""
 
 
 def compression_named(name: str) -> CompressionType | None:
@@ -228,6 +230,9 @@ class Producer:
 
 def check_properties_size(properties: dict[str, str]) -> None:
     """Raise InvalidMessageError when the properties would not fit into a record."""
+    characters = sum(len(name) + len(value) + 2 for name, value in properties.items())
+    if characters * UTF8_SIZE_MAX <= PROPERTIES_SIZE_MAX:
+        return
     size = len(encode_properties(properties).encode())
     if size > PROPERTIES_SIZE_MAX:
         raise InvalidMessageError(

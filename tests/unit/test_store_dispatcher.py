@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from store_builder import GEOMETRY, STEP_MS, StoreBuilder
 
 from mqcore._fast import dispatch as fast
 from mqcore.codes import SysFlag
@@ -18,8 +19,6 @@ from mqcore.store.dispatcher import DispatchStatus
 from mqcore.store.index_file import IndexHeader, key_hash, query
 from mqcore.store.paths import file_name
 from mqcore.store.record import DecodeStatus, string_hash
-
-from store_builder import GEOMETRY, STEP_MS, StoreBuilder
 
 DISPATCHERS = [pytest.param(plain.Dispatcher, id="python"), pytest.param(fast.Dispatcher, id="cython")]
 twins = pytest.mark.parametrize("make", DISPATCHERS)

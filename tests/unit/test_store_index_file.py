@@ -184,7 +184,7 @@ def test_an_entry_that_no_slot_leads_to_is_not_found_and_disturbs_nothing(twin, 
 
 @twins
 def test_a_buffer_of_another_geometry_is_refused(twin, data):
-    with pytest.raises(ValueError, match="wanted 525|wanted 46"):
+    with pytest.raises(ValueError, match=f"wanted {SMALL.file_size}"):
         twin.put(data[:-1], SMALL, 1, 1, 1)
     with pytest.raises(ValueError, match="index file"):
         twin.query(data[:-1], SMALL, 1, 1, 1, 1)

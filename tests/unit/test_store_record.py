@@ -234,9 +234,8 @@ def test_joined_properties_are_counted_against_the_limit(twin):
         twin.encode(fits, b"qq")
 
 
-hosts = st.builds(
-    HostAddress, st.one_of(st.binary(min_size=4, max_size=4), st.binary(min_size=16, max_size=16)), st.integers(0, 65535)
-)
+addresses = st.one_of(st.binary(min_size=4, max_size=4), st.binary(min_size=16, max_size=16))
+hosts = st.builds(HostAddress, addresses, st.integers(0, 65535))
 i32 = st.integers(-(1 << 31), (1 << 31) - 1)
 i64 = st.integers(-(1 << 63), (1 << 63) - 1)
 records = st.builds(
@@ -377,7 +376,7 @@ def test_both_twins_see_the_same_torn_sectors(data):
     assert plain.scan(record, offset) == fast.scan(record, offset)
 
 
-@pytest.mark.parametrize("at", range(0, 206))
+@pytest.mark.parametrize("at", range(206))
 def test_both_twins_end_a_scan_of_damaged_records_alike(at):
     data = bytearray(RUN)
     data[at] ^= 0x81

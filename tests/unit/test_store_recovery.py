@@ -1,4 +1,4 @@
-"""After any stop the store comes back: whole records, consume queues equal to the log, nothing that was promised lost."""
+"""After any stop the store comes back: whole records, consume queues equal to the log, nothing promised is lost."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def test_stale_units_behind_a_crash_are_replaced(store):
     assert_whole(store, recover(store), store.records)
 
 
-@pytest.mark.parametrize("keep", range(0, 20))
+@pytest.mark.parametrize("keep", range(20))
 def test_a_unit_torn_at_any_byte_is_replaced(store, keep):
     records = store.append_many(60)
     dispatch(store)

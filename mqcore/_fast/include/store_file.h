@@ -115,27 +115,20 @@ static int mq_fill_new_file(int fd, int64_t size, int64_t reserve, const uint8_t
 }
 
 /* Make *path* in *directory*: *size* bytes, the first *reserve* with blocks, starting with *head*, durable, and under its
-   name only when it is complete. It is made without a name and linked; where the file system cannot do that, it is made
-   beside the directory, where brokers look for nothing, and linked from there. EEXIST: there is one. */
+   name only when it is complete: it is made beside the directory, where brokers look for nothing, and linked from there.
+   EEXIST: there is one. */
 static int mq_make_file(
     const char *path, const char *directory, int64_t size, int64_t reserve, const uint8_t *head, size_t head_size
 ) {
-    char from[4352];
-    int named = 0;
-    int fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
-    if (fd < 0) {
-        if (errno != EOPNOTSUPP && errno != EISDIR && errno != EINVAL) return errno;
-        snprintf(from, sizeof from, "%s.making", directory);
-        fd = open(from, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0644);
-        if (fd < 0) return errno;
-        named = 1;
-    } else {
-        snprintf(from, sizeof from, "/proc/self/fd/%d", fd);
-    }
+    char making[4352];
+    snprintf(making, sizeof making, "%s.making", directory);
+    unlink(making);     /* one that a crash has left may be the second name of a file in use: never open it */
+    int fd = open(making, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC | O_NOFOLLOW, 0644);
+    if (fd < 0) return errno;
     int failed = mq_fill_new_file(fd, size, reserve, head, head_size);
-    if (!failed && linkat(AT_FDCWD, from, AT_FDCWD, path, named ? 0 : AT_SYMLINK_FOLLOW) < 0) failed = errno;
-    if (named) unlink(from);
+    if (!failed && link(making, path) < 0) failed = errno;
     close(fd);
+    unlink(making);
     return failed ? failed : mq_sync_directory(directory);
 }
 

@@ -1,0 +1,367 @@
+"""What producers were told and what readers saw, and the laws between the two.
+
+Every message carries (run, producer, sequence) and a filler that follows from them, and is sent once: what was not
+answered is never sent again. So a body that is there twice, that nobody sent, or that differs in one byte was made by
+the broker.
+"""
+
+from __future__ import annotations
+
+import random
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Self
+
+from mqcore.codes import ResponseCode
+from mqcore.errors import ProtocolError
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.message import MessageExt
+from tests.fault.talker import Talker, pull_request, pulled, send_request
+
+PAUSE_S = 0.01
+READ_DEADLINE_S = 20.0
+REPLY_TIMEOUT_S = 15.0
+FOLLOW_SUSPEND_MS = 300
+
+Place = tuple[int, int]
+"""Queue id and queue offset."""
+
+
+def make_body(run: str, producer: int, sequence: int, size_max: int) -> bytes:
+    """The body of one message, of a size that follows from its number."""
+    filler = random.Random(f"{run}/{producer}/{sequence}")
+    return f"{run}/{producer}/{sequence}/".encode() + filler.randbytes(filler.randrange(size_max + 1))
+
+
+def key_of(body: bytes) -> str:
+    """The (run, producer, sequence) of a body, which is also the message's key."""
+    return body.split(b"/", 3)[:3] and b"/".join(body.split(b"/", 3)[:3]).decode("ascii", "replace")
+
+
+@dataclass(slots=True)
+class History:
+    """One topic's history. Filled by several threads; the checks run when they are still."""
+
+    run: str
+    topic: str
+    queues: int
+    sent: set[bytes] = field(default_factory=set)
+    acked: dict[Place, bytes] = field(default_factory=dict)
+    refused: dict[int, int] = field(default_factory=dict)
+    unanswered: int = 0
+    last_ack_at: float = 0.0
+    first_sent_after: dict[int, float] = field(default_factory=dict)
+    seen: dict[Place, bytes] = field(default_factory=dict)
+    broken: list[str] = field(default_factory=list)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def note_sent(self, bodies: list[bytes]) -> None:
+        with self._lock:
+            self.sent.update(bodies)
+
+    def note_acked(self, queue_id: int, queue_offset: int, body: bytes) -> None:
+        with self._lock:
+            before = self.acked.setdefault((queue_id, queue_offset), body)
+            if before is not body:
+                self.broken.append(
+                    f"queue {queue_id} offset {queue_offset} was given to {key_of(before)} and to {key_of(body)}"
+                )
+            self.last_ack_at = time.monotonic()
+
+    def note_refused(self, code: int) -> None:
+        with self._lock:
+            self.refused[code] = self.refused.get(code, 0) + 1
+
+    def note_unanswered(self, count: int) -> None:
+        with self._lock:
+            self.unanswered += count
+
+    def note_read(self, message: MessageExt) -> None:
+        """A reader got *message*. What stands at a place once read may never change."""
+        place = (message.queue_id, message.queue_offset)
+        with self._lock:
+            before = self.seen.setdefault(place, message.body)
+            if before != message.body:
+                self.broken.append(f"queue {place[0]} offset {place[1]} was read as {key_of(before)} and then as "
+                                   f"{key_of(message.body)}")  # fmt: skip
+
+    @property
+    def acked_count(self) -> int:
+        return len(self.acked)
+
+    def acked_end(self, queue_id: int) -> int:
+        """The offset behind the last acknowledged message of a queue."""
+        with self._lock:
+            return max((offset + 1 for queue, offset in self.acked if queue == queue_id), default=0)
+
+    def summary(self) -> str:
+        return (
+            f"run={self.run} sent={len(self.sent)} acked={len(self.acked)} unanswered={self.unanswered} "
+            f"refused={self.refused} read={len(self.seen)}"
+        )
+
+    def check(self, read: dict[Place, bytes], *, in_order: bool = True) -> None:
+        """Hold *read*, all queues from 0 to their ends, against what producers and earlier readers were told."""
+        broken = list(self.broken)
+        broken += self._lost(read)
+        broken += self._changed(read)
+        broken += self._gaps(read)
+        broken += self._invented(read)
+        if in_order:
+            broken += self._disordered(read)
+        if broken:
+            raise AssertionError(f"{len(broken)} promises broken ({self.summary()}):\n" + "\n".join(broken[:20]))
+
+    def _lost(self, read: dict[Place, bytes]) -> list[str]:
+        return [
+            f"acknowledged and lost: {key_of(body)} at queue {place[0]} offset {place[1]}"
+            for place, body in self.acked.items()
+            if read.get(place) != body
+        ]
+
+    def _changed(self, read: dict[Place, bytes]) -> list[str]:
+        return [
+            f"read before and gone or different now: {key_of(body)} at queue {place[0]} offset {place[1]}"
+            for place, body in self.seen.items()
+            if read.get(place) != body
+        ]
+
+    def _gaps(self, read: dict[Place, bytes]) -> list[str]:
+        broken = []
+        for queue_id in range(self.queues):
+            offsets = sorted(offset for queue, offset in read if queue == queue_id)
+            if offsets != list(range(len(offsets))):
+                missing = sorted(set(range(offsets[-1] + 1)) - set(offsets))
+                broken.append(f"queue {queue_id} has no message at offsets {missing[:10]}")
+        return broken
+
+    def _invented(self, read: dict[Place, bytes]) -> list[str]:
+        broken = []
+        places: dict[bytes, Place] = {}
+        for place, body in read.items():
+            if body not in self.sent:
+                broken.append(f"nobody sent what is at queue {place[0]} offset {place[1]}: {body[:60]!r}")
+            elif body in places:
+                broken.append(f"{key_of(body)} is there twice: at {places[body]} and at {place}")
+            places[body] = place
+        return broken
+
+    def _disordered(self, read: dict[Place, bytes]) -> list[str]:
+        """Sends of one connection are handled in their order, so in a queue a producer's sequence rises."""
+        broken = []
+        last: dict[tuple[int, bytes], int] = {}
+        for (queue_id, offset), body in sorted(read.items()):
+            _, producer, sequence, _ = body.split(b"/", 3)
+            if last.get((queue_id, producer), -1) >= int(sequence):
+                broken.append(f"out of order at queue {queue_id} offset {offset}: {key_of(body)}")
+            last[queue_id, producer] = int(sequence)
+        return broken
+
+
+class Producer(threading.Thread):
+    """Sends bursts over one connection, each as one write, and waits for the answers; reconnects after a loss."""
+
+    def __init__(
+        self, history: History, address: str, number: int, *, burst_max: int = 32, body_size_max: int = 1024
+    ) -> None:
+        super().__init__(name=f"producer-{number}", daemon=True)
+        self._history = history
+        self._address = address
+        self._number = number
+        self._burst_max = burst_max
+        self._body_size_max = body_size_max
+        self._random = random.Random(f"{history.run}/{number}")
+        self._sequence = 0
+        self._halt = threading.Event()
+        self.failure: BaseException | None = None
+
+    def halt(self) -> None:
+        """End after the burst that is under way."""
+        self._halt.set()
+
+    def run(self) -> None:
+        try:
+            while not self._halt.is_set():
+                try:
+                    with Talker(self._address, REPLY_TIMEOUT_S) as talker:
+                        while not self._halt.is_set():
+                            self._burst(talker)
+                except OSError:
+                    self._halt.wait(PAUSE_S)
+        except BaseException as error:
+            self.failure = error
+
+    def _burst(self, talker: Talker) -> None:
+        bodies = {}
+        commands = []
+        for _ in range(self._random.randint(1, self._burst_max)):
+            body = make_body(self._history.run, self._number, self._sequence, self._body_size_max)
+            self._sequence += 1
+            queue_id = self._random.randrange(self._history.queues)
+            commands.append(send_request(self._history.topic, queue_id, body, keys=key_of(body)))
+            bodies[id(commands[-1])] = body
+        self._history.note_sent(list(bodies.values()))
+        waiting = {}
+        try:
+            talker.send(commands)
+            waiting = {command.opaque: bodies[id(command)] for command in commands}
+            while waiting:
+                self._take(talker.receive(), waiting)
+        except OSError:
+            self._history.note_unanswered(len(waiting) or len(commands))
+            raise
+
+    def _take(self, response: RemotingCommand, waiting: dict[int, bytes]) -> None:
+        body = waiting.pop(response.opaque, None)
+        if body is None:
+            raise ProtocolError(f"an answer to nothing that was asked: {response}")
+        if response.code != ResponseCode.SUCCESS:
+            self._history.note_refused(response.code)
+            # A producer that is refused does not ask again at once.
+            self._halt.wait(PAUSE_S if not waiting else 0)
+            return
+        assert response.ext_fields is not None
+        self._history.note_acked(
+            int(response.ext_fields["queueId"]), int(response.ext_fields["queueOffset"]), body
+        )
+
+
+class Follower(threading.Thread):
+    """A consumer that reads along while things break, so that what was seen can be held against what is there later."""
+
+    def __init__(self, history: History, address: str) -> None:
+        super().__init__(name="follower", daemon=True)
+        self._history = history
+        self._address = address
+        self._halt = threading.Event()
+        self._offsets = [0] * history.queues
+        self.failure: BaseException | None = None
+
+    def halt(self) -> None:
+        self._halt.set()
+
+    def run(self) -> None:
+        try:
+            while not self._halt.is_set():
+                try:
+                    with Talker(self._address) as talker:
+                        while not self._halt.is_set():
+                            self._round(talker)
+                except OSError:
+                    self._halt.wait(PAUSE_S)
+        except BaseException as error:
+            self.failure = error
+
+    def _round(self, talker: Talker) -> None:
+        history = self._history
+        commands = [
+            pull_request(history.topic, queue_id, offset, suspend_ms=FOLLOW_SUSPEND_MS, group="fault_followers")
+            for queue_id, offset in enumerate(self._offsets)
+        ]
+        talker.send(commands)
+        for _ in commands:
+            for message in pulled(talker.receive()):
+                history.note_read(message)
+                self._offsets[message.queue_id] = max(self._offsets[message.queue_id], message.queue_offset + 1)
+
+
+class Load:
+    """Producers and a follower on one topic, as a context: on leaving all have ended and none has failed."""
+
+    def __init__(
+        self,
+        history: History,
+        address: str,
+        *,
+        producers: int = 4,
+        first: int = 0,
+        burst_max: int = 32,
+        body_size_max: int = 1024,
+    ) -> None:
+        self.history = history
+        self.threads: list[Producer | Follower] = [
+            Producer(history, address, first + number, burst_max=burst_max, body_size_max=body_size_max)
+            for number in range(producers)
+        ]
+        self.threads.append(Follower(history, address))
+
+    def __enter__(self) -> Self:
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.halt()
+
+    def halt(self) -> None:
+        """End every thread; raises what one of them raised."""
+        for thread in self.threads:
+            thread.halt()
+        for thread in self.threads:
+            thread.join(2 * REPLY_TIMEOUT_S)
+            if thread.is_alive():
+                raise AssertionError(f"{thread.name} does not end")
+        for thread in self.threads:
+            if thread.failure is not None:
+                raise thread.failure
+
+
+def read_all(history: History, address: str, deadline_s: float = READ_DEADLINE_S) -> dict[Place, bytes]:
+    """Read every queue from 0 to its end, and at least as far as messages were acknowledged.
+
+    Each place is read twice, in steps of another size, and must read the same.
+    """
+    read: dict[Place, bytes] = {}
+    deadline = time.monotonic() + deadline_s
+    with Talker(address) as talker:
+        for queue_id in range(history.queues):
+            for count in (32, 7):
+                for message in _read_queue(talker, history, queue_id, count, deadline):
+                    place = (queue_id, message.queue_offset)
+                    if read.setdefault(place, message.body) != message.body:
+                        raise AssertionError(f"{place} reads differently the second time")
+                    history.note_read(message)
+    return read
+
+
+def _read_queue(talker: Talker, history: History, queue_id: int, count: int, deadline: float) -> list[MessageExt]:
+    messages: list[MessageExt] = []
+    offset = 0
+    acked_end = history.acked_end(queue_id)
+    while True:
+        response = talker.call(pull_request(history.topic, queue_id, offset, count=count))
+        found = pulled(response)
+        for message in found:
+            if (message.queue_id, message.queue_offset) != (queue_id, offset):
+                raise AssertionError(
+                    f"asked for queue {queue_id} offset {offset}, got {message.queue_id} {message.queue_offset}"
+                )
+            offset += 1
+        messages += found
+        if found or response.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+            continue
+        if response.code != ResponseCode.PULL_NOT_FOUND:
+            raise AssertionError(f"pull of queue {queue_id} from {offset}: code {response.code}, {response.remark}")
+        if offset >= acked_end:
+            return messages
+        if time.monotonic() >= deadline:
+            raise AssertionError(
+                f"queue {queue_id} ends at {offset}, but messages up to {acked_end} were acknowledged"
+            )
+        time.sleep(PAUSE_S)
+
+
+def wait_for_acks(history: History, count: int, deadline_s: float, is_over: Callable[[], bool] = lambda: False) -> None:
+    """Wait until *count* more messages are acknowledged than now."""
+    wanted = history.acked_count + count
+    deadline = time.monotonic() + deadline_s
+    while history.acked_count < wanted and not is_over():
+        if time.monotonic() >= deadline:
+            raise AssertionError(f"{wanted - history.acked_count} of {count} acknowledgements missing "
+                                 f"after {deadline_s:g} s ({history.summary()})")  # fmt: skip
+        time.sleep(PAUSE_S)

@@ -1,0 +1,184 @@
+"""What tools ask brokers about a consumer, the consumer answers: reports, resets, and one message on demand."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import pytest
+
+from mqcore import aio
+from mqcore.admin import Admin
+from mqcore.codes import RequestCode
+from mqcore.errors import BrokerError
+from mqcore.protocol.bodies import (
+    CMResult,
+    ConsumeMessageDirectlyResult,
+    ConsumerRunningInfo,
+    GetConsumerStatusBody,
+    ResetOffsetBody,
+)
+from mqcore.protocol.command import RemotingCommand
+from tests.integration.client_helpers import eventually, make_topic, running_broker, send_numbers
+from tests.rigs import RunningBroker
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    yield from running_broker(tmp_path_factory.mktemp("control"))
+
+
+@pytest.fixture
+async def mq(broker: RunningBroker) -> AsyncIterator[aio.Client]:
+    async with aio.Client(broker.name_server) as client:
+        yield client
+
+
+@pytest.fixture
+async def tool(broker: RunningBroker) -> AsyncIterator[aio.Client]:
+    """The client of an operator."""
+    async with aio.Client(broker.name_server) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(broker: RunningBroker, request: pytest.FixtureRequest) -> str:
+    return make_topic(broker, request.node.name, queues=2)
+
+
+@pytest.fixture
+def group(topic: str) -> str:
+    return "G_" + topic
+
+
+async def ask(tool: aio.Client, broker: RunningBroker, code: RequestCode, **values: Any) -> RemotingCommand:
+    return await tool.instance.api.call(broker.broker_address, code, values, timeout_s=20)
+
+
+async def test_running_info_tells_what_the_consumer_holds_and_does(
+    mq: aio.Client, tool: aio.Client, broker: RunningBroker, topic: str, group: str
+) -> None:
+    seen: list[bytes] = []
+
+    async def handle(message: aio.ReceivedMessage) -> None:
+        seen.append(message.body)
+
+    await send_numbers(mq, topic, range(10))
+    async with mq.consumer(group, {topic: "*"}, handler=handle, from_where="earliest", concurrency=7):
+        await eventually(lambda: len(seen) == 10, "ten messages")
+        code = RequestCode.GET_CONSUMER_RUNNING_INFO
+        answer = await ask(tool, broker, code, consumer_group=group, client_id=mq.client_id, jstack_enable=True)
+    info = ConsumerRunningInfo.decode(answer.body)
+    assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
+    assert info.properties["PROP_CONSUMEORDERLY"] == "false"
+    assert info.properties["PROP_THREADPOOL_CORE_SIZE"] == "7"
+    assert info.properties["PROP_NAMESERVER_ADDR"] == broker.name_server + ";"
+    assert {subscription.topic for subscription in info.subscription_set} == {topic, "%RETRY%" + group}
+    held = {queue: row for queue, row in info.mq_table.items() if queue.topic == topic}
+    assert {queue.queue_id: row.commit_offset for queue, row in held.items()} == {0: 5, 1: 5}
+    assert all(row.cached_msg_count == 0 and not row.dropped for row in held.values())
+    assert info.status_table[topic].consume_ok_tps > 0
+    assert info.jstack is not None
+    assert "pulling MessageQueue" in info.jstack
+
+
+async def test_a_group_that_is_not_here_is_refused(
+    mq: aio.Client, tool: aio.Client, broker: RunningBroker, topic: str, group: str
+) -> None:
+    async with mq.consumer(group, topic):
+        with pytest.raises(BrokerError, match="CODE: 1"):
+            await ask(
+                tool, broker, RequestCode.GET_CONSUMER_RUNNING_INFO, consumer_group="other", client_id=mq.client_id
+            )
+
+
+async def test_status_tells_the_offsets_of_the_member(
+    mq: aio.Client, tool: aio.Client, broker: RunningBroker, topic: str, group: str
+) -> None:
+    async with mq.consumer(group, topic, from_where="earliest") as consumer:
+        await send_numbers(mq, topic, range(6))
+        taken: set[bytes] = set()
+        async for message in consumer:
+            taken.add(message.body)
+            if len(taken) == 6:
+                message.ack()
+                break
+        answer = await ask(tool, broker, RequestCode.INVOKE_BROKER_TO_GET_CONSUMER_STATUS, topic=topic, group=group)
+    offsets = GetConsumerStatusBody.decode(answer.body).consumer_table[mq.client_id]
+    assert {queue.queue_id: offset for queue, offset in offsets.items()} == {0: 3, 1: 3}
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+async def test_a_reset_sends_the_consumer_back(
+    mq: aio.Client, tool: aio.Client, broker: RunningBroker, topic: str, group: str, orderly: bool
+) -> None:
+    seen: list[int] = []
+
+    async def handle(message: aio.ReceivedMessage) -> None:
+        seen.append(int(message.body))
+
+    await send_numbers(mq, topic, range(10))
+    async with mq.consumer(group, topic, handler=handle, from_where="earliest", orderly=orderly) as consumer:
+        await eventually(lambda: len(seen) == 10, "ten messages")
+        await consumer.persist_offsets()
+        code = RequestCode.INVOKE_BROKER_TO_RESET_OFFSET
+        answer = await ask(tool, broker, code, topic=topic, group=group, timestamp=0, is_force=True)
+        assert set(ResetOffsetBody.decode(answer.body).offset_table.values()) == {0}
+        await eventually(lambda: len(seen) == 20, "the same ten messages again")
+    assert sorted(seen) == sorted([*range(10), *range(10)])
+
+
+@pytest.mark.parametrize(
+    ("failure", "wanted"),
+    [(None, CMResult.CR_SUCCESS), (ValueError("no"), CMResult.CR_THROW_EXCEPTION)],
+    ids=["succeeds", "raises"],
+)
+async def test_one_message_can_be_consumed_on_demand(
+    mq: aio.Client,
+    tool: aio.Client,
+    broker: RunningBroker,
+    topic: str,
+    group: str,
+    failure: Exception | None,
+    wanted: CMResult,
+) -> None:
+    seen: list[aio.ReceivedMessage] = []
+
+    async def handle(message: aio.ReceivedMessage) -> None:
+        seen.append(message)
+        if failure is not None and len(seen) > 1:
+            raise failure
+
+    async with mq.consumer(group, topic, handler=handle, from_where="earliest"):
+        async with mq.producer("P") as producer:
+            receipt = await producer.send(aio.Message(topic, b"x" * 5000, tag="t"))
+        await eventually(lambda: len(seen) == 1, "the message as usual")
+        code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+        answer = await ask(
+            tool, broker, code, consumer_group=group, client_id=mq.client_id, msg_id=receipt.offset_msg_id
+        )
+    result = ConsumeMessageDirectlyResult.decode(answer.body)
+    assert (result.consume_result, result.order) == (wanted, False)
+    assert result.remark == (None if failure is None else "ValueError: no")
+    assert [(message.body, message.msg_id, message.tag) for message in seen] == [(b"x" * 5000, receipt.msg_id, "t")] * 2
+
+
+async def test_a_consumer_without_a_handler_says_that_it_has_none(
+    mq: aio.Client, tool: aio.Client, broker: RunningBroker, topic: str, group: str
+) -> None:
+    async with mq.consumer(group, topic, from_where="earliest"), mq.producer("P") as producer:
+        receipt = await producer.send(aio.Message(topic, b"x"))
+        await eventually_stored(tool, topic, receipt)
+        code = RequestCode.CONSUME_MESSAGE_DIRECTLY
+        values = {"consumer_group": group, "client_id": mq.client_id, "msg_id": receipt.offset_msg_id}
+        result = ConsumeMessageDirectlyResult.decode((await ask(tool, broker, code, **values)).body)
+    assert result.consume_result is CMResult.CR_LATER
+    assert "has no handler" in (result.remark or "")
+
+
+async def eventually_stored(tool: aio.Client, topic: str, receipt: aio.SendReceipt) -> None:
+    """Wait until the broker finds the message by its id."""
+    async with asyncio.timeout(20):
+        while (await Admin(tool).view_message(topic, receipt.offset_msg_id)).msg_id != receipt.msg_id:
+            await asyncio.sleep(0.05)
