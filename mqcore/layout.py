@@ -335,10 +335,7 @@ STORE_BOARD = Layout(
             Field("put_repairs", "q", "put locks taken over from a dead owner"),
             Field("file_rolls", "q", "commit log files begun since start"),
         ),
-        *line(
-            Field("delete_orders", "q", "how often an administrator asked for expired files to be deleted"),
-            Field("clean_queues_orders", "q", "how often one asked for dead consume queues to be removed"),
-        ),
+        *line(Field("delete_orders", "q", "how often an administrator asked for expired files to be deleted")),
     ),
 )
 TOPIC_ROW = Layout(
@@ -683,7 +680,7 @@ CONSTANTS: tuple[Constants, ...] = (
         "LinkKind",
         "what travels between a worker and the broker process",
         {"CONNECTED": 1, "REQUEST": 2, "CLOSED": 3, "RESOLVE": 4, "OFFSET_MOVED": 5,
-         "FRAME": 10, "CLOSE": 11, "BINDING": 12, "INJECT": 13, "DROP_TOPIC": 14},
+         "FRAME": 10, "CLOSE": 11, "BINDING": 12, "INJECT": 13, "DROP_QUEUES": 14},
     ),
     Constants(
         "GetStatus",

@@ -130,22 +130,24 @@ class Reput:
                 break
             payload = self._received[head.size : head.size + size]
             self._received = self._received[head.size + size :]
-            if kind == LINK_KIND["DROP_TOPIC"]:
-                self._drop_topic(payload.decode())
+            if kind == LINK_KIND["DROP_QUEUES"]:
+                topic, _, queue_id = payload.decode().partition(" ")
+                self._drop_queues(topic, int(queue_id) if queue_id else None)
         return True
 
-    def _drop_topic(self, topic: str) -> None:
-        """Remove the consume queues of a deleted topic; its messages stay in the commit log until they expire."""
+    def _drop_queues(self, topic: str, queue_id: int | None) -> None:
+        """Remove a dead queue, or with None all of a deleted topic; its messages stay in the log until they expire."""
         self.loop.forget(topic.encode())
-        directory = self._paths.queue(topic, 0).parent
+        queue = self._paths.queue(topic, queue_id or 0)
+        directory = queue.parent if queue_id is None else queue
         # Renamed first: a directory that is half removed must not be loaded by a start in between.
         if directory.exists():
             grave = self._paths.root / f".dropped-{time.time_ns()}"
             directory.rename(grave)
-            sync_directory(self._paths.consume_queue)
+            sync_directory(directory.parent)
             shutil.rmtree(grave)
-        self.loop.reset_topic(topic.encode())
-        logger.info("dropped the consume queues of topic=%s", topic)
+        self.loop.reset_queues(topic.encode(), -1 if queue_id is None else queue_id)
+        logger.info("dropped consume queues topic=%s queue_id=%s", topic, "all" if queue_id is None else queue_id)
 
 
 def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:

@@ -32,7 +32,8 @@ def built_revision(revision: str, python: str = "", repository: Path = ROOT) -> 
     python = python or sys.executable
     commit = _run(["git", "rev-parse", "--verify", f"{revision}^{{commit}}"], repository).decode().strip()
     interpreter = hashlib.sha256(str(Path(python).absolute()).encode()).hexdigest()[:8]
-    folder = BUILD / "revisions" / f"{commit[:12]}-{interpreter}"
+    # The leading dot keeps type checkers and test collectors, which walk this package, out of other commits' sources.
+    folder = BUILD / ".revisions" / f"{commit[:12]}-{interpreter}"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)

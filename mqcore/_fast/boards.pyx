@@ -10,16 +10,17 @@ from libc.string cimport memcmp, memcpy
 
 import os
 
-from mqcore._fast.atomics cimport (LOCK_BROKEN, LOCK_TIMED_OUT, add_full, and_full, lock_make,
+from mqcore._fast.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TIMED_OUT, add_full, and_full, lock_make,
                                    lock_release, lock_take, observe, observe_i32, or_full, peek, publish, publish_i32,
                                    put_relaxed)
-from mqcore._fast.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPACITY, QUEUE_CAPACITY, REGION_BOARD_AT, REGION_END_AT,
-                                  REGION_GROUP_INDEX_AT, REGION_GROUPS_AT, REGION_OFFSET_INDEX_AT, REGION_OFFSETS_AT,
+from mqcore._fast.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPACITY, QUEUE_CAPACITY, REGION_BOARD_AT,
+                                  REGION_END_AT, REGION_GROUP_INDEX_AT, REGION_GROUPS_AT, REGION_OFFSET_INDEX_AT, REGION_OFFSETS_AT,
                                   REGION_QUEUE_INDEX_AT, REGION_QUEUES_AT, REGION_TOPIC_INDEX_AT, REGION_TOPICS_AT,
                                   REGION_WORKERS_AT, SHARED_MAGIC, STORE_FLAG_SYNC_FAILED, TOPIC_CAPACITY,
                                   TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_PERM_SHIFT,
                                   TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT, WORKER_CAPACITY,
                                   GroupRow, OffsetRow, QueueRow, StoreBoard, TopicRow, WorkerRow)
+from mqcore._fast.record cimport TOPIC_SIZE_MAX
 
 from mqcore import layout as tables
 from mqcore.errors import StoreError
@@ -114,31 +115,56 @@ cdef void claim_slot(int32_t *index, uint64_t mask, uint64_t slot, int32_t row) 
     publish_i32(&index[slot & mask], row + 1)
 
 
+cdef void index_last_rows(Shared *shared) noexcept nogil:
+    # What a dead owner of the board lock may have left: a whole row that counts, but that no slot points to yet.
+    cdef int32_t row = observe_i32(&shared.board.topic_rows) - 1
+    if row >= 0 and find_topic(shared, shared.topics[row].name, shared.topics[row].name_size) == ROW_NONE:
+        claim_slot(shared.topic_index, 2 * TOPIC_CAPACITY - 1,
+                   hash_bytes(shared.topics[row].name, shared.topics[row].name_size), row)
+    row = observe_i32(&shared.board.queue_rows) - 1
+    if row >= 0 and find_queue(shared, shared.queues[row].topic_row, shared.queues[row].queue_id) == ROW_NONE:
+        claim_slot(shared.queue_index, 2 * QUEUE_CAPACITY - 1,
+                   hash_pair(shared.queues[row].topic_row, shared.queues[row].queue_id), row)
+    row = observe_i32(&shared.board.group_rows) - 1
+    if row >= 0 and find_group(shared, shared.groups[row].name, shared.groups[row].name_size) == ROW_NONE:
+        claim_slot(shared.group_index, 2 * GROUP_CAPACITY - 1,
+                   hash_bytes(shared.groups[row].name, shared.groups[row].name_size), row)
+    row = observe_i32(&shared.board.offset_rows) - 1
+    if row >= 0 and find_offset(shared, shared.offsets[row].group_row, shared.offsets[row].queue_row) == ROW_NONE:
+        claim_slot(shared.offset_index, 2 * OFFSET_CAPACITY - 1,
+                   hash_pair(shared.offsets[row].group_row, shared.offsets[row].queue_row), row)
+
+
 cdef bint take_board_lock(Shared *shared) noexcept nogil:
-    # A dead owner left at most one row number used up and unpublished: nothing to repair.
     cdef int result = lock_take(shared.board.board_lock, BOARD_LOCK_WAIT_MS)
+    if result == LOCK_INHERITED:
+        index_last_rows(shared)
     return result != LOCK_TIMED_OUT and result != LOCK_BROKEN
 
 
-cdef int32_t next_row(int32_t *count, int32_t capacity) noexcept nogil:
+cdef int32_t free_row(const int32_t *count, int32_t capacity) noexcept nogil:
+    # The row to be filled next; it is nobody's until add_row.
     cdef int32_t row = observe_i32(count)
-    if row >= capacity:
-        return ROW_NONE
+    return row if row < capacity else ROW_NONE
+
+
+cdef void add_row(int32_t *count, int32_t *index, uint64_t mask, uint64_t hashed, int32_t row) noexcept nogil:
+    # The row is whole: whoever walks the rows sees it, then whoever looks for its key.
     publish_i32(count, row + 1)
-    return row
+    claim_slot(index, mask, hashed, row)
 
 
 cdef int32_t make_topic(Shared *shared, const uint8_t *name, int32_t size) noexcept nogil:
     cdef int32_t row = find_topic(shared, name, size)
-    if row != ROW_NONE or size <= 0 or size > <int32_t>sizeof(shared.topics.name) or not take_board_lock(shared):
+    if row != ROW_NONE or size <= 0 or size > TOPIC_SIZE_MAX or not take_board_lock(shared):
         return row
     row = find_topic(shared, name, size)
     if row == ROW_NONE:
-        row = next_row(&shared.board.topic_rows, TOPIC_CAPACITY)
+        row = free_row(&shared.board.topic_rows, TOPIC_CAPACITY)
         if row != ROW_NONE:
             memcpy(shared.topics[row].name, name, size)
             shared.topics[row].name_size = size
-            claim_slot(shared.topic_index, 2 * TOPIC_CAPACITY - 1, hash_bytes(name, size), row)
+            add_row(&shared.board.topic_rows, shared.topic_index, 2 * TOPIC_CAPACITY - 1, hash_bytes(name, size), row)
     lock_release(shared.board.board_lock)
     return row
 
@@ -149,11 +175,11 @@ cdef int32_t make_group(Shared *shared, const uint8_t *name, int32_t size) noexc
         return row
     row = find_group(shared, name, size)
     if row == ROW_NONE:
-        row = next_row(&shared.board.group_rows, GROUP_CAPACITY)
+        row = free_row(&shared.board.group_rows, GROUP_CAPACITY)
         if row != ROW_NONE:
             memcpy(shared.groups[row].name, name, size)
             shared.groups[row].name_size = size
-            claim_slot(shared.group_index, 2 * GROUP_CAPACITY - 1, hash_bytes(name, size), row)
+            add_row(&shared.board.group_rows, shared.group_index, 2 * GROUP_CAPACITY - 1, hash_bytes(name, size), row)
     lock_release(shared.board.board_lock)
     return row
 
@@ -164,11 +190,12 @@ cdef int32_t make_queue(Shared *shared, int32_t topic_row, int32_t queue_id) noe
         return row
     row = find_queue(shared, topic_row, queue_id)
     if row == ROW_NONE:
-        row = next_row(&shared.board.queue_rows, QUEUE_CAPACITY)
+        row = free_row(&shared.board.queue_rows, QUEUE_CAPACITY)
         if row != ROW_NONE:
             shared.queues[row].topic_row = topic_row
             shared.queues[row].queue_id = queue_id
-            claim_slot(shared.queue_index, 2 * QUEUE_CAPACITY - 1, hash_pair(topic_row, queue_id), row)
+            add_row(&shared.board.queue_rows, shared.queue_index, 2 * QUEUE_CAPACITY - 1,
+                    hash_pair(topic_row, queue_id), row)
     lock_release(shared.board.board_lock)
     return row
 
@@ -179,12 +206,13 @@ cdef int32_t make_offset(Shared *shared, int32_t group_row, int32_t queue_row) n
         return row
     row = find_offset(shared, group_row, queue_row)
     if row == ROW_NONE:
-        row = next_row(&shared.board.offset_rows, OFFSET_CAPACITY)
+        row = free_row(&shared.board.offset_rows, OFFSET_CAPACITY)
         if row != ROW_NONE:
             shared.offsets[row].group_row = group_row
             shared.offsets[row].queue_row = queue_row
             shared.offsets[row].committed = -1
-            claim_slot(shared.offset_index, 2 * OFFSET_CAPACITY - 1, hash_pair(group_row, queue_row), row)
+            add_row(&shared.board.offset_rows, shared.offset_index, 2 * OFFSET_CAPACITY - 1,
+                    hash_pair(group_row, queue_row), row)
     lock_release(shared.board.board_lock)
     return row
 

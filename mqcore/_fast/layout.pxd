@@ -115,7 +115,7 @@ cdef enum:
     LINK_KIND_CLOSE = 11
     LINK_KIND_BINDING = 12
     LINK_KIND_INJECT = 13
-    LINK_KIND_DROP_TOPIC = 14
+    LINK_KIND_DROP_QUEUES = 14
     GET_STATUS_FOUND = 0
     GET_STATUS_NO_MATCHED_MESSAGE = 1
     GET_STATUS_MESSAGE_WAS_REMOVING = 2
@@ -203,7 +203,6 @@ cdef extern from "shared_layout.h" nogil:
         int64_t put_repairs
         int64_t file_rolls
         int64_t delete_orders
-        int64_t clean_queues_orders
     ctypedef struct TopicRow:
         int64_t config
         int64_t put_nums

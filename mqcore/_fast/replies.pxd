@@ -3,6 +3,9 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore._fast.buffers cimport Buffer
 
+cdef enum:
+    REPLY_FIELDS_MAX = 8
+
 cdef struct ReplyField:
     const char *name
     const uint8_t *value
@@ -15,7 +18,7 @@ cdef struct Reply:
     const char *remark          # NULL = none
     int32_t remark_size
     bint has_ext_fields         # False: the reply has no header object at all
-    ReplyField fields[8]
+    ReplyField fields[REPLY_FIELDS_MAX]
     int32_t field_count
 
 cdef void reply_start(Reply *reply, int32_t serialize_type, int32_t code, int32_t opaque) noexcept nogil

@@ -1,6 +1,6 @@
 """Response frames written straight into a connection's buffer. The readable twin is mqcore.protocol.command."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.string cimport memcpy, memset, strlen
 
 from mqcore._fast.big_endian cimport store_i16, store_i32
@@ -17,7 +17,9 @@ cdef int32_t JSON_TAIL_SIZE = <int32_t>len(JSON_TAIL_TEXT)
 cdef enum:
     RESPONSE_FLAG = 1
     NUMBER_SIZE_MAX = 20
-    ESCAPE_SIZE_MAX = 6             # \u00XX
+    ESCAPE_SIZE_MAX = 6             # \uXXXX
+    REPLY_NAME_MAX = 50             # of a field; with what stands around it less than FIELD_OVERHEAD
+    FIELD_OVERHEAD = 64
     FRAME_OVERHEAD = 256            # more than the fixed texts of a JSON header
 
 
@@ -77,30 +79,44 @@ cdef uint8_t *put_text(uint8_t *at, const char *text, int32_t size) noexcept nog
     return at + size
 
 
-cdef uint8_t *put_escaped(uint8_t *at, const uint8_t *text, int32_t size) noexcept nogil:
-    # As fastjson: quote, backslash and control characters; everything else raw.
+cdef uint8_t *put_unit(uint8_t *at, uint32_t unit) noexcept nogil:
     cdef const char *digits = "0123456789ABCDEF"
+    at = put_text(at, "\\u", 2)
+    at[0] = <uint8_t>digits[(unit >> 12) & 15]
+    at[1] = <uint8_t>digits[(unit >> 8) & 15]
+    at[2] = <uint8_t>digits[(unit >> 4) & 15]
+    at[3] = <uint8_t>digits[unit & 15]
+    return at + 4
+
+
+cdef uint8_t *put_escaped(uint8_t *at, const uint8_t *text, int32_t size) noexcept nogil:
+    # As fastjson: quote, backslash, both ranges of control characters and the two line separators; everything else raw.
     cdef const char *short_escapes = "btn\0fr"
-    cdef int32_t index
-    cdef uint8_t c
-    for index in range(size):
+    cdef int32_t index = 0
+    cdef uint8_t c, second
+    while index < size:
         c = text[index]
+        second = text[index + 1] if index + 1 < size else 0
+        index += 1
         if c == 0x22 or c == 0x5C:
             at[0] = 0x5C
             at[1] = c
             at += 2
-        elif c >= 0x20:
-            at[0] = c
-            at += 1
         elif 8 <= c <= 13 and c != 11:
             at[0] = 0x5C
             at[1] = <uint8_t>short_escapes[c - 8]
             at += 2
+        elif c < 0x20 or c == 0x7F:
+            at = put_unit(at, c)
+        elif c == 0xC2 and 0x80 <= second <= 0x9F:
+            at = put_unit(at, second)
+            index += 1
+        elif c == 0xE2 and second == 0x80 and index + 1 < size and (text[index + 1] | 1) == 0xA9:
+            at = put_unit(at, 0x2028 + (text[index + 1] & 1))
+            index += 2
         else:
-            at = put_text(at, "\\u00", 4)
-            at[0] = <uint8_t>digits[c >> 4]
-            at[1] = <uint8_t>digits[c & 15]
-            at += 2
+            at[0] = c
+            at += 1
     return at
 
 
@@ -156,7 +172,7 @@ cdef bint reply_put(const Reply *reply, Buffer *out, int64_t body_size) noexcept
     cdef uint8_t *frame
     cdef uint8_t *end
     for index in range(reply.field_count):
-        room += 64 + <int64_t>reply.fields[index].value_size * ESCAPE_SIZE_MAX
+        room += FIELD_OVERHEAD + <int64_t>reply.fields[index].value_size * ESCAPE_SIZE_MAX
     frame = buffer_room(out, room)
     if frame == NULL:
         return False
@@ -172,7 +188,10 @@ cdef bint reply_put(const Reply *reply, Buffer *out, int64_t body_size) noexcept
 
 
 def encode(int serialize_type, int code, int opaque, remark, ext_fields, int64_t body_size=0):
-    """A reply frame's head as bytes, for tests: *remark* bytes or None, *ext_fields* a list of (name, value) or None."""
+    """A reply frame's head as bytes, for tests: *remark* bytes or None, *ext_fields* a list of (name, value) or None.
+
+    Raises ValueError beyond what the workers ask for: REPLY_FIELDS_MAX fields with names of REPLY_NAME_MAX bytes.
+    """
     cdef Reply reply
     cdef Buffer buffer
     cdef bint ok
@@ -182,9 +201,12 @@ def encode(int serialize_type, int code, int opaque, remark, ext_fields, int64_t
         reply.remark = <const char *>remark
         reply.remark_size = <int32_t>len(remark)
     if ext_fields is not None:
+        if len(ext_fields) > REPLY_FIELDS_MAX or any(len(name) > REPLY_NAME_MAX for name, _ in ext_fields):
+            raise ValueError(f"reply: wanted at most {REPLY_FIELDS_MAX} fields, names of at most {REPLY_NAME_MAX} bytes")
         reply.has_ext_fields = True
         for name, value in ext_fields:
-            reply_field(&reply, <const char *><bytes>name, <const uint8_t *><const char *><bytes>value, <int32_t>len(value))
+            reply_field(&reply, <const char *><bytes>name, <const uint8_t *><const char *><bytes>value,
+                        <int32_t>len(value))
     ok = reply_put(&reply, &buffer, body_size)
     if not ok:
         raise MemoryError()

@@ -255,8 +255,8 @@ cdef class ReputLoop(Dispatcher):
                 self.puller_has_news[puller] = True
         self.wake_pullers()
 
-    def reset_topic(self, bytes topic not None):
-        """After the files of a deleted topic are gone: its queues start at 0 again. Takes the put lock."""
+    def reset_queues(self, bytes topic not None, int queue_id):
+        """After the files of a queue (-1: of all of the topic) are gone: it starts at 0 again. Takes the put lock."""
         cdef int32_t topic_row = find_topic(self.shared, <const uint8_t *><const char *>topic, <int32_t>len(topic))
         cdef int32_t row
         cdef int taken
@@ -266,7 +266,7 @@ cdef class ReputLoop(Dispatcher):
         if taken == LOCK_TIMED_OUT or taken == LOCK_BROKEN:
             raise StoreError("put lock: not to be had")
         for row in range(self.segment.queue_count()):
-            if self.shared.queues[row].topic_row == topic_row:
+            if self.shared.queues[row].topic_row == topic_row and queue_id in (-1, self.shared.queues[row].queue_id):
                 publish(&self.shared.queues[row].next_offset, 0)
                 publish(&self.shared.queues[row].max_offset, 0)
                 publish(&self.shared.queues[row].min_offset, 0)

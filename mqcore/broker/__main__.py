@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import signal
 import sys
 import time
+from pathlib import Path
 
 from mqcore.broker.options import EXIT_BAD_SETTINGS, parse_arguments
 from mqcore.broker.server import BrokerServer
@@ -50,13 +52,15 @@ async def serve(settings: Settings, began: float) -> int:
 def announce(server: BrokerServer, began: float) -> None:
     """Print the line that RocketMQ prints, and how to send and receive a first message."""
     name_servers = ";".join(server.name_server_addresses)
+    beside = Path(sys.executable).with_name("mqcore")
+    command = "mqcore" if shutil.which("mqcore") or not beside.exists() else str(beside)
     lines = [
         f"The broker[{server.settings.broker.broker_name}, {server.core.broker.address}] boot success. "
         f"serializeType=JSON and name server is {name_servers}",
         f"mqcore {__version__}, up in {time.monotonic() - began:.2f} s, store {server.settings.store.root_dir.absolute()}",
         "Send a first message, and receive it:",
-        f"  mqcore send -n {name_servers} hello --body 'hello, world'",
-        f"  mqcore consume -n {name_servers} hello --group first --from earliest -n 1",
+        f"  {command} send -n {name_servers} hello --body 'hello, world'",
+        f"  {command} consume -n {name_servers} hello --group first --from earliest -n 1",
     ]
     print("\n".join(lines), flush=True)
 

@@ -131,7 +131,7 @@ class BrokerServer:
         assert self._client is not None
         rows = {kind: [w.row for w in self.supervisor.of_kind(kind)] for kind in ("send", "pull")}
         return Ports(
-            store=SharedStoreView(self.settings, self._segment, wall_clock_ms, self._drop_topic),
+            store=SharedStoreView(self.settings, self._segment, wall_clock_ms, self._drop_queues),
             sink=self._sink,
             offset_table=SharedOffsetTable(self._segment),
             board=SharedTopicBoard(self._segment),
@@ -147,8 +147,9 @@ class BrokerServer:
                 if self._segment.worker_word(worker.row, "sleeping"):
                     self.supervisor.wake(worker)
 
-    def _drop_topic(self, topic: str) -> None:
-        self._links["reput-0"].write(LINK_KIND["DROP_TOPIC"], 0, topic.encode())
+    def _drop_queues(self, topic: str, queue_id: int | None) -> None:
+        payload = topic if queue_id is None else f"{topic} {queue_id}"
+        self._links["reput-0"].write(LINK_KIND["DROP_QUEUES"], 0, payload.encode())
 
     async def _keep_house(self) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import shutil
 import time
 
 from mqcore import layout
@@ -38,6 +39,7 @@ class StoreBoot:
         """Lock, recover, fill the boards. Raises StoreLockedError, CorruptFileError, OSError."""
         self._paths.make_directories()
         self._lock.acquire()
+        self._remove_leftovers()
         store = self._settings.store
         result = Recovery(
             self._paths,
@@ -47,6 +49,13 @@ class StoreBoot:
         ).run()
         self._fill_boards(result)
         return result
+
+    def _remove_leftovers(self) -> None:
+        """Finish what a crash has interrupted: queues being dropped, and files being made that have no name yet."""
+        for grave in self._paths.root.glob(".dropped-*"):
+            shutil.rmtree(grave)
+        for unfinished in self._paths.commit_log.parent.glob(f"{self._paths.commit_log.name}.making.*"):
+            unfinished.unlink()
 
     def begin(self) -> None:
         """From now on a start counts as one after a crash, until close()."""

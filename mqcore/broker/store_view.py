@@ -12,6 +12,7 @@ from mqcore.broker.ports import Clock, DiskSpace, QueryResult, QueueUnit, StoreF
 from mqcore.broker.shared_ports import SegmentWatermarks
 from mqcore.config import FlushDiskType, Settings
 from mqcore.errors import OffsetOutOfRangeError
+from mqcore.protocol.names import SCHEDULE_TOPIC
 from mqcore.store.disk import disk_used_ratio
 from mqcore.store.message_store import MessageStoreReader
 from mqcore.workers.pull import memory_bytes
@@ -27,15 +28,15 @@ DISPATCH_BUFFER_MAX = 0
 
 
 class SharedStoreView:
-    """Implements ports.StoreView. *drop_topic* hands a deleted topic to the reput worker."""
+    """Implements ports.StoreView. *drop_queues* hands a dead queue, or all of a topic (None), to the reput worker."""
 
     def __init__(
-        self, settings: Settings, segment: SharedSegment, clock: Clock, drop_topic: Callable[[str], None]
+        self, settings: Settings, segment: SharedSegment, clock: Clock, drop_queues: Callable[[str, int | None], None]
     ) -> None:
         store = settings.store
         self._segment = segment
         self._clock = clock
-        self._drop_topic = drop_topic
+        self._drop_queues = drop_queues
         self._busy_after_ms = store.os_page_cache_busy_time_out_ms
         self._max_message_size = store.max_message_size
         self._in_memory_bytes = memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100
@@ -137,7 +138,11 @@ class SharedStoreView:
     # Orders -----------------------------------------------------------------------------------------------------
 
     def clean_expired_consume_queues(self) -> None:
-        self._segment.add("clean_queues_orders", 1)
+        kept = self._segment.get("min_offset")
+        for row in range(self._segment.queue_count()):
+            topic, queue_id = self._segment.queue_key(row)
+            if 0 < self._segment.queue_word(row, "max_physical") <= kept and topic.decode() != SCHEDULE_TOPIC:
+                self._drop_queues(topic.decode(), queue_id)
 
     def delete_expired_commit_log(self) -> None:
         self._segment.add("delete_orders", 1)
@@ -147,7 +152,7 @@ class SharedStoreView:
         for row in range(self._segment.topic_count()):
             name = self._segment.topic_name(row)
             if name not in known and self._has_files(name.decode()):
-                self._drop_topic(name.decode())
+                self._drop_queues(name.decode(), None)
 
     def _has_files(self, topic: str) -> bool:
         return (self._paths.consume_queue / topic).is_dir()

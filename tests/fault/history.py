@@ -38,7 +38,7 @@ def make_body(run: str, producer: int, sequence: int, size_max: int) -> bytes:
 
 def key_of(body: bytes) -> str:
     """The (run, producer, sequence) of a body, which is also the message's key."""
-    return body.split(b"/", 3)[:3] and b"/".join(body.split(b"/", 3)[:3]).decode("ascii", "replace")
+    return b"/".join(body.split(b"/", 3)[:3]).decode("ascii", "replace")
 
 
 @dataclass(slots=True)
@@ -52,8 +52,7 @@ class History:
     acked: dict[Place, bytes] = field(default_factory=dict)
     refused: dict[int, int] = field(default_factory=dict)
     unanswered: int = 0
-    last_ack_at: float = 0.0
-    first_sent_after: dict[int, float] = field(default_factory=dict)
+    newest_acked_send: float = 0.0
     seen: dict[Place, bytes] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -62,14 +61,14 @@ class History:
         with self._lock:
             self.sent.update(bodies)
 
-    def note_acked(self, queue_id: int, queue_offset: int, body: bytes) -> None:
+    def note_acked(self, queue_id: int, queue_offset: int, body: bytes, sent_at: float) -> None:
         with self._lock:
             before = self.acked.setdefault((queue_id, queue_offset), body)
             if before is not body:
                 self.broken.append(
                     f"queue {queue_id} offset {queue_offset} was given to {key_of(before)} and to {key_of(body)}"
                 )
-            self.last_ack_at = time.monotonic()
+            self.newest_acked_send = max(self.newest_acked_send, sent_at)
 
     def note_refused(self, code: int) -> None:
         with self._lock:
@@ -204,17 +203,18 @@ class Producer(threading.Thread):
             commands.append(send_request(self._history.topic, queue_id, body, keys=key_of(body)))
             bodies[id(commands[-1])] = body
         self._history.note_sent(list(bodies.values()))
-        waiting = {}
+        sent_at = time.monotonic()
+        waiting: dict[int, bytes] = {}
         try:
             talker.send(commands)
             waiting = {command.opaque: bodies[id(command)] for command in commands}
             while waiting:
-                self._take(talker.receive(), waiting)
+                self._take(talker.receive(), waiting, sent_at)
         except OSError:
             self._history.note_unanswered(len(waiting) or len(commands))
             raise
 
-    def _take(self, response: RemotingCommand, waiting: dict[int, bytes]) -> None:
+    def _take(self, response: RemotingCommand, waiting: dict[int, bytes], sent_at: float) -> None:
         body = waiting.pop(response.opaque, None)
         if body is None:
             raise ProtocolError(f"an answer to nothing that was asked: {response}")
@@ -225,7 +225,7 @@ class Producer(threading.Thread):
             return
         assert response.ext_fields is not None
         self._history.note_acked(
-            int(response.ext_fields["queueId"]), int(response.ext_fields["queueOffset"]), body
+            int(response.ext_fields["queueId"]), int(response.ext_fields["queueOffset"]), body, sent_at
         )
 
 

@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from mqcore import aio
+from mqcore.client.broker_api import request
 from mqcore.client.errors import ClientStateError
+from mqcore.codes import RequestCode
 from mqcore.errors import BrokerError, ClientError
+from mqcore.protocol.bodies import ConsumerRunningInfo
 from tests.integration.client_helpers import committed, eventually, make_topic, running_broker, send_numbers
 from tests.rigs import RunningBroker
 
@@ -290,6 +293,53 @@ async def test_a_message_that_outlasts_the_close_is_not_committed(mq: aio.Client
             await started.wait()
         await consumer.close(timeout_s=0.05)
     assert await committed(mq, group, topic) == 0
+
+
+async def test_a_message_that_is_stuck_comes_again_beside_it(mq: aio.Client, topic: str, group: str) -> None:
+    times: list[int] = []
+    stuck = asyncio.Event()
+
+    async def handle(message: aio.ReceivedMessage) -> None:
+        times.append(message.reconsume_times)
+        if len(times) == 1:
+            await stuck.wait()
+
+    await send_numbers(mq, topic, range(1))
+    async with mq.consumer(group, topic, handler=handle, from_where="earliest", consume_timeout_s=1):
+        await eventually(lambda: times == [0, 1], "the second delivery")  # at delay level 3, ten seconds
+        stuck.set()
+    assert await committed(mq, group, topic) == 1
+
+
+async def cached_counts(mq: aio.Client, consumer: aio.Consumer, topic: str) -> list[int]:
+    """How many messages the consumer has of each of the topic's four queues; zero for one that it has not taken."""
+    values = {"consumer_group": consumer.group, "client_id": mq.client_id, "jstack_enable": False}
+    answer = await consumer.control.running_info(request(RequestCode.GET_CONSUMER_RUNNING_INFO, values))
+    rows = ConsumerRunningInfo.decode(answer.body).mq_table
+    counts = {queue.queue_id: row.cached_msg_count for queue, row in rows.items() if queue.topic == topic}
+    return [counts.get(queue_id, 0) for queue_id in range(4)]
+
+
+async def test_no_more_is_pulled_than_may_be_cached(mq: aio.Client, topic: str, group: str) -> None:
+    gate = asyncio.Event()
+    started = done = 0
+
+    async def handle(message: aio.ReceivedMessage) -> None:
+        nonlocal started, done
+        started += 1
+        await gate.wait()
+        done += 1
+
+    await send_numbers(mq, topic, range(100), each_queue=True)
+    limits = {"pull_batch_size": 8, "pull_threshold_for_queue": 10, "concurrency": 4}
+    async with mq.consumer(group, topic, handler=handle, from_where="earliest", **limits) as consumer:
+        async with asyncio.timeout(30):
+            while min(cached := await cached_counts(mq, consumer, topic)) <= 10:
+                await asyncio.sleep(0.01)
+        assert started == 4
+        assert max(cached) <= 10 + 8
+        gate.set()
+        await eventually(lambda: done == 400, "everything")
 
 
 # Order.

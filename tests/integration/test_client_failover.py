@@ -116,20 +116,14 @@ async def test_busy_is_tried_elsewhere_when_the_user_says_so(mq: aio.Client, clu
         assert {(await producer.send(message())).queue.broker_name for _ in range(8)} == {"second"}
 
 
-async def test_a_silent_broker_costs_one_timeout_and_the_other_is_used(mq: aio.Client, cluster: Cluster) -> None:
-    cluster.first.code = None
+async def test_a_silent_broker_uses_up_the_time_of_all_attempts(mq: aio.Client, cluster: Cluster) -> None:
+    cluster.first.code = cluster.second.code = None
     async with mq.producer("P") as producer:
-        queues = await producer.queues("T")
-        to_first = next(queue for queue in queues if queue.broker_name == "first")
-        with pytest.raises(RemotingTimeoutError):
-            await producer.send(message(), queue=to_first, timeout_s=0.1)
-        for _ in range(4):  # all attempts share one time: a silent broker uses it up, and the outcome is not known
-            try:
-                receipt = await producer.send(message(), timeout_s=0.1)
-            except RemotingTimeoutError as error:
-                assert "send timed out" in str(error)
-            else:
-                assert receipt.queue.broker_name == "second"
+        with pytest.raises(RemotingTimeoutError, match="send timed out: 1 attempts in"):
+            await producer.send(message(), timeout_s=0.1)
+        queue = (await producer.queues("T"))[0]
+        with pytest.raises(TimeoutError, match="no response from"):
+            await producer.send(message(), queue=queue, timeout_s=0.1)
 
 
 async def test_when_every_attempt_fails_the_error_says_what_was_tried(mq: aio.Client, cluster: Cluster) -> None:
@@ -138,7 +132,8 @@ async def test_when_every_attempt_fails_the_error_says_what_was_tried(mq: aio.Cl
         with pytest.raises(SendFailedError) as caught:
             await producer.send(message())
     assert caught.value.client_code == ResponseCode.SYSTEM_ERROR
-    assert sorted(caught.value.args[1])[:2] in (["first", "first"], ["first", "second"])
+    tried = caught.value.args[1]
+    assert tried in (("first", "second", "first"), ("second", "first", "second"))
     assert cluster.first.sends + cluster.second.sends == 3
     assert isinstance(caught.value.__cause__, BrokerError)
 
@@ -270,8 +265,7 @@ async def test_a_consumer_and_a_producer_survive_the_restart_of_their_broker(tmp
                 while not await sends():
                     await asyncio.sleep(0.1)
             await send_numbers(mq, topic, range(21, 40))
-            await eventually(lambda: set(bodies) >= set(range(40)), "messages after the restart", deadline_s=60)
-            await eventually(lambda: sorted(set(bodies)) == list(range(40)), "nothing else")
+            await eventually(lambda: set(bodies) == set(range(40)), "messages after the restart", deadline_s=60)
 
 
 async def test_a_message_that_cannot_be_sent_back_is_sent_anew(tmp_path: Path) -> None:

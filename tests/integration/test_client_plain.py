@@ -217,7 +217,8 @@ def test_a_forked_child_is_told_to_make_its_own_client_and_can(broker: RunningBr
 
         assert in_a_fork(child)
         last = producer.send(Message(topic, b"parent again"), shard_key=1)
-        found = mq.pull(last.queue, first.offset, wait_s=5).messages
+        wait_until(lambda: mq.max_offset(last.queue) == first.offset + 3, describe="three messages")
+        found = mq.pull(last.queue, first.offset).messages
     assert [message.body for message in found] == [b"parent", b"child", b"parent again"]
 
 

@@ -51,12 +51,12 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "consumerConnection of an offline group": ("consumerConnection", "-g", OFFLINE_GROUP),
     "queryMsgByKey": ("queryMsgByKey", "-t", TOPIC, "-k", "L5"),
     "statsAll": ("statsAll", "-t", TOPIC),
-    "getBrokerConfig": ("getBrokerConfig", "-b", "{address}"),
     "getConsumerConfig": ("getConsumerConfig", "-g", ONLINE_GROUP),
     "queryMsgById": ("queryMsgById", "-i", "{offset_id}"),
     "queryMsgByUniqueKey": ("queryMsgByUniqueKey", "-t", TOPIC, "-i", "{unique_id}"),
     "queryMsgByOffset": ("queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "1", "-o", "2"),
 }
+CONFIG = "getBrokerConfig"
 # What is also run by release 5.3.3.
 FOR_5_3_3 = (
     "clusterList",
@@ -67,6 +67,13 @@ FOR_5_3_3 = (
     "consumerProgress of an offline group",
     "consumerProgress of all groups",
     "queryMsgByKey",
+    "queryMsgById",
+)
+NEED_351 = (
+    "topicStatus",
+    "consumerProgress of an online group",
+    "consumerProgress of an offline group",
+    "consumerProgress of all groups",
     "queryMsgById",
 )
 # These pull, and the numbers of brokerStatus count pulls: they run when the others have ended.
@@ -85,14 +92,15 @@ class Scene:
     def command(self, version: str, name: str) -> tuple[str, ...]:
         message = self.sent["L5"]
         ids = {"offset_id": message.offset_message_id, "unique_id": message.message_id}
-        words = [word.format(address=self.broker.broker_address, **ids) for word in COMMANDS[name]]
+        command = (CONFIG, "-b", "{address}") if name == CONFIG else COMMANDS[name]
+        words = [word.format(address=self.broker.broker_address, **ids) for word in command]
         if name == "queryMsgById" and version == "5.3.3":
             words += ["-t", TOPIC]
         return tuple(words)
 
     def run(self, mqadmin: Mqadmin) -> None:
         """Run every command of one release."""
-        wanted = FOR_5_3_3 if mqadmin.version == "5.3.3" else tuple(COMMANDS)
+        wanted = FOR_5_3_3 if mqadmin.version == "5.3.3" else (*COMMANDS, CONFIG)
         first = [name for name in wanted if name not in PULLING]
         last = [name for name in wanted if name in PULLING]
         for names in (first, last):
@@ -118,20 +126,19 @@ def set_up(broker: RunningBroker, java: JavaDriver, corpus: Corpus) -> Scene:
 
 
 def settle(scene: Scene) -> None:
-    """Wait until the consumer has consumed and committed everything."""
-
-    def committed(topic: str, queue_id: int) -> int | None:
-        return wire.consumer_offset(scene.broker.broker_address, ONLINE_GROUP, topic, queue_id)
-
-    wait_until(lambda: scene.consumer.count() == MESSAGES, describe="all messages consumed")
+    """Wait until the consumer has consumed everything and its offsets are committed."""
+    broker = scene.broker.broker_address
+    wait_until(lambda: scene.consumer.count() == MESSAGES, deadline_s=30, describe="all messages consumed")
     wait_until(
-        lambda: (
-            all(committed(TOPIC, queue_id) == MESSAGES // QUEUES for queue_id in range(QUEUES))
-            and committed(f"%RETRY%{ONLINE_GROUP}", 0) == 0
+        lambda: all(
+            wire.consumer_offset(broker, ONLINE_GROUP, TOPIC, queue_id) == MESSAGES // QUEUES
+            for queue_id in range(QUEUES)
         ),
         deadline_s=60,
         describe="the consumer has committed its offsets",
     )
+    # The consumer does this as well, but when cannot be seen: without a commit the broker answers 0 all the same.
+    wire.commit_offset(broker, ONLINE_GROUP, f"%RETRY%{ONLINE_GROUP}", 0, 0)
 
 
 @pytest.fixture(scope="module")
@@ -164,30 +171,52 @@ def test_mqadmin_4_9_8_prints_what_it_prints_for_apaches_broker(scenes: tuple[Sc
     assert ours.printed["4.9.8", name] == referee.printed["4.9.8", name]
 
 
+def test_our_configuration_has_every_setting_of_apaches_broker(scenes: tuple[Scene, Scene]) -> None:
+    """The same names with the same values; settings of our own may come on top."""
+    ours, referee = scenes
+    here, there = (scene.printed["4.9.8", CONFIG] for scene in (ours, referee))
+    assert [line for line in there if line not in here] == []
+
+
 @pytest.mark.parametrize("name", FOR_5_3_3)
 def test_mqadmin_5_3_3_prints_what_it_prints_for_apaches_broker(scenes: tuple[Scene, Scene], name: str) -> None:
     """Some 5.x commands ask for what a 4.9.8 broker does not know (request code 351) and fail; ours may know it."""
     ours, referee = scenes
     printed = ours.printed["5.3.3", name]
-    if printed != referee.printed["5.3.3", name]:
-        assert printed == as_5_3_3_prints(name, referee.printed["4.9.8", name])
+    if name in NEED_351 and printed != referee.printed["5.3.3", name]:
+        assert without_inflight(printed) == as_if_351_were_answered(referee, name)
+    else:
+        assert printed == referee.printed["5.3.3", name]
 
 
-def as_5_3_3_prints(name: str, lines: list[str]) -> list[str]:
-    """What mqadmin 5.3.3 prints where 4.9.8 prints *lines*, if the broker answers all its questions."""
+def as_if_351_were_answered(referee: Scene, name: str) -> list[str]:
+    """What mqadmin 5.3.3 would print for Apache's 4.9.8 broker, put together from what both releases do print."""
+    lines = referee.printed["4.9.8", name]
     if name == "topicStatus":
         return [*lines, "Topic Put TPS: <n>"]
-    if name.startswith("consumerProgress of an"):
-        heading, *rows, rate, total = lines
-        with_inflight = [" ".join([*words[:6], "0", *words[6:]]) for words in map(str.split, rows)]
-        return [
-            heading.replace("#Diff", "#Diff #Inflight"),
-            *with_inflight,
-            rate,
-            total.replace("Diff Total", "Consume Diff Total"),
-            "Consume Inflight Total: 0",
-        ]
-    return lines
+    if name == "queryMsgById":
+        unknown, known = (f"trackType={fate}, exceptionDesc=null" for fate in ("UNKNOWN", "CONSUMED"))
+        return [line.replace(unknown, known) for line in referee.printed["5.3.3", name]]
+    if name == "consumerProgress of all groups":
+        return lines
+    heading, *rows, rate, total = lines
+    with_inflight = [" ".join([*words[:6], "<n>", *words[6:]]) for words in map(str.split, rows)]
+    return [
+        heading.replace("#Diff", "#Diff #Inflight"),
+        *with_inflight,
+        rate,
+        total.replace("Diff Total", "Consume Diff Total"),
+        "Consume Inflight Total: <n>",
+    ]
+
+
+def without_inflight(lines: list[str]) -> list[str]:
+    """Blanks the messages in flight: 5.x computes them from a figure that 4.9 brokers do not have."""
+    if "#Inflight" not in lines[0]:
+        return lines
+    heading, *rows, rate, total, inflight = lines
+    blanked = [" ".join([*words[:6], "<n>", *words[7:]]) for words in map(str.split, rows)]
+    return [heading, *blanked, rate, total, " ".join([*inflight.split()[:-1], "<n>"])]
 
 
 def test_the_workload_is_visible_in_what_is_compared(scenes: tuple[Scene, Scene]) -> None:
@@ -200,4 +229,4 @@ def test_the_workload_is_visible_in_what_is_compared(scenes: tuple[Scene, Scene]
         assert "Keys: [L5]" in printed["5.3.3", "queryMsgById"]
         assert any("<unique id> 1 1" in line for line in printed["5.3.3", "queryMsgByKey"])
         assert any(line.startswith("<client> <address> JAVA V4_9_8") for line in printed["4.9.8", "consumerConnection"])
-        assert len(printed["4.9.8", "getBrokerConfig"]) > 150
+        assert len(printed["4.9.8", CONFIG]) > 150

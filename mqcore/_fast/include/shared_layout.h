@@ -68,11 +68,10 @@ typedef struct {
     int64_t file_rolls;
     uint8_t pad_put_repairs[48];
     int64_t delete_orders;
-    int64_t clean_queues_orders;
-    uint8_t pad_delete_orders[48];
+    uint8_t pad_delete_orders[56];
 } StoreBoard;
 static_assert(sizeof(StoreBoard) == 1152, "StoreBoard");
-static_assert(offsetof(StoreBoard, pad_delete_orders) == 1104, "StoreBoard.pad_delete_orders");
+static_assert(offsetof(StoreBoard, pad_delete_orders) == 1096, "StoreBoard.pad_delete_orders");
 
 typedef struct {
     int64_t config;

@@ -1,0 +1,175 @@
+"""Brokers that are made to be broken: small files, no pauses before restarts, and the means to kill their processes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import psutil
+
+from mqcore.store.geometry import StoreGeometry
+from mqcore.store.index_file import IndexGeometry
+from tests.fault.history import History, Load, read_all
+from tests.fault.store_scan import StoreScan, scan_store
+from tests.rigs import MqcoreBroker, wire
+from tests.waiting import POLL_S, wait_until
+
+SEED_VARIABLE = "MQCORE_FAULT_SEED"
+ROUNDS_VARIABLE = "MQCORE_FAULT_ROUNDS"
+WORKER_KINDS = ("send", "pull", "reput", "flush")
+RESUME_LIMIT_S = 2.0
+WITNESS_FACTOR = 4
+DEADLINE_S = 30.0
+QUEUES = 4
+BODY_SIZE_MAX = 1024
+
+COMMIT_LOG_FILE_SIZE = 1 << 20
+CONSUME_QUEUE_FILE_SIZE = 20 * 300
+INDEX = IndexGeometry(slot_count=500, entry_count=2000)
+GEOMETRY = StoreGeometry(
+    commit_log_file_size=COMMIT_LOG_FILE_SIZE, consume_queue_file_size=CONSUME_QUEUE_FILE_SIZE, index=INDEX
+)
+
+# Every file rolls within a round, the index survives crashes whole, and a worker that dies often is back at once.
+SMALL_FILES = {
+    "bindAddress": "127.0.0.1",
+    "mappedFileSizeCommitLog": str(COMMIT_LOG_FILE_SIZE),
+    "mappedFileSizeConsumeQueue": str(CONSUME_QUEUE_FILE_SIZE),
+    "maxHashSlotNum": str(INDEX.slot_count),
+    "maxIndexNum": str(INDEX.entry_count),
+    "maxMessageSize": "65536",
+    "messageIndexSafe": "true",
+    "workerRestartBackoffMillis": "1",
+    "workerRestartBackoffMaxMillis": "1",
+}
+SYNC_FLUSH = {**SMALL_FILES, "flushDiskType": "SYNC_FLUSH"}
+ASYNC_FLUSH = {**SMALL_FILES, "flushDiskType": "ASYNC_FLUSH"}
+
+
+def seeds(count: int) -> list[int]:
+    """Seeds for *count* rounds: those from MQCORE_FAULT_SEED on, or new ones. A failure is replayed by its seed."""
+    count = int(os.environ.get(ROUNDS_VARIABLE, count))
+    first = os.environ.get(SEED_VARIABLE)
+    if first is not None:
+        return [int(first) + number for number in range(count)]
+    return [random.SystemRandom().randrange(1 << 32) for _ in range(count)]
+
+
+def seeded(seed: int) -> random.Random:
+    """A generator for one test, whose seed is in the test's output."""
+    print(f"seed {seed}; to replay: {SEED_VARIABLE}={seed} {ROUNDS_VARIABLE}=1")
+    return random.Random(seed)
+
+
+def start_broker(directory: Path, properties: Mapping[str, str]) -> MqcoreBroker:
+    """Start a broker on the store *directory*/store."""
+    return MqcoreBroker(directory / "store", properties)
+
+
+def new_history(broker: MqcoreBroker, topic: str, run: str, queues: int = QUEUES) -> History:
+    """Create *topic* and return its empty history."""
+    wire.create_topic(broker.broker_address, topic, queues=queues)
+    return History(run, topic, queues)
+
+
+def worker_kind(process: psutil.Process) -> str:
+    """Which kind of worker *process* is, by its command line."""
+    command = process.cmdline()
+    return command[command.index("mqcore.workers") + 1]
+
+
+def find_worker(broker: MqcoreBroker, kind: str) -> psutil.Process:
+    """The live worker of *kind*; waits for one that is being started."""
+    found: list[psutil.Process] = []
+
+    def look() -> bool:
+        found.clear()
+        for process in broker.workers():
+            with contextlib.suppress(psutil.Error, ValueError):
+                if process.status() != psutil.STATUS_ZOMBIE and worker_kind(process) == kind:
+                    found.append(process)
+        return bool(found)
+
+    wait_until(look, DEADLINE_S, f"a {kind} worker lives")
+    return found[0]
+
+
+def kill_worker(broker: MqcoreBroker, kind: str) -> int:
+    """SIGKILL the worker of *kind*; its process id."""
+    worker = find_worker(broker, kind)
+    worker.send_signal(signal.SIGKILL)
+    return worker.pid
+
+
+class Witness:
+    """A process that does nothing but what a worker does before its first line of work: it imports.
+
+    Started at the same moment as a worker, it tells how long that takes on this machine, however busy that is.
+    """
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._process = subprocess.Popen([sys.executable, "-c", "import mqcore.workers.flush"])
+        self._taken_s = 0.0
+        self._waiter = threading.Thread(target=self._wait, daemon=True)
+        self._waiter.start()
+
+    def _wait(self) -> None:
+        self._process.wait()
+        self._taken_s = time.monotonic() - self._began
+
+    def taken_s(self) -> float:
+        self._waiter.join(DEADLINE_S)
+        assert not self._waiter.is_alive(), "a bare process does not get to its end"
+        return self._taken_s
+
+
+def await_resumption(history: History, killed_at: float, witness: Witness) -> float:
+    """Wait until a message that was sent after *killed_at* is acknowledged; how long that took, seconds.
+
+    Two seconds are the limit, or on a machine that is busy with other things four times what the *witness* needs.
+    """
+    while history.newest_acked_send <= killed_at:
+        if time.monotonic() - killed_at > DEADLINE_S:
+            raise AssertionError(f"no message was accepted for {DEADLINE_S} s ({history.summary()})")
+        time.sleep(POLL_S)
+    taken_s = time.monotonic() - killed_at
+    limit_s = max(RESUME_LIMIT_S, WITNESS_FACTOR * witness.taken_s())
+    assert taken_s <= limit_s, f"sends went on after {taken_s:.2f} s, wanted {limit_s:.2f} s"
+    return taken_s
+
+
+def check_history(history: History, broker: MqcoreBroker) -> None:
+    """Read everything through the broker and hold it against what was promised."""
+    history.check(read_all(history, broker.broker_address))
+
+
+def check_store(history: History, store_dir: Path, geometry: StoreGeometry = GEOMETRY) -> StoreScan:
+    """Read the stopped store's files, hold them against one another and against what was promised."""
+    scan = scan_store(store_dir, geometry)
+    history.check(scan.bodies(history.topic))
+    return scan
+
+
+@contextlib.contextmanager
+def under_load(
+    history: History, broker: MqcoreBroker, *, first: int = 0, producers: int = 4, burst_max: int = 32
+) -> Iterator[Load]:
+    """Producers and a follower at work; *first* keeps their numbers apart from those of earlier loads."""
+    with Load(
+        history,
+        broker.broker_address,
+        producers=producers,
+        first=first,
+        burst_max=burst_max,
+        body_size_max=BODY_SIZE_MAX,
+    ) as load:
+        yield load

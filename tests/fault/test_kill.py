@@ -1,0 +1,121 @@
+"""SIGKILL while producers wait for acknowledgements: to each kind of worker, to the broker process, to all at once.
+
+After each: what was acknowledged is there, once per queue offset, and never changes; sends go on; nothing else was
+started anew. At the end the store's files are read without a broker, and log, consume queues and index must agree.
+"""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mqcore.codes import ResponseCode
+from tests.fault.history import History
+from tests.fault.rig import (
+    ASYNC_FLUSH,
+    DEADLINE_S,
+    SYNC_FLUSH,
+    WORKER_KINDS,
+    Witness,
+    await_resumption,
+    check_history,
+    check_store,
+    find_worker,
+    kill_worker,
+    new_history,
+    seeded,
+    seeds,
+    start_broker,
+    under_load,
+)
+from tests.rigs import MqcoreBroker
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.fault
+
+FLUSH_MODES = [pytest.param(SYNC_FLUSH, id="sync"), pytest.param(ASYNC_FLUSH, id="async")]
+EVERYDAY_KILLS = 3
+SLOW_ROUNDS = 30
+SLOW_KILLS = 12
+
+
+def kill_one_kind(broker: MqcoreBroker, history: History, kind: str, seed: int, kills: int) -> None:
+    """Kill the worker of *kind* again and again at random moments under load."""
+    rng = seeded(seed)
+    before = {other: find_worker(broker, other).pid for other in WORKER_KINDS}
+    broker_pid = broker.pid
+    taken = []
+    with under_load(history, broker):
+        for _ in range(kills):
+            time.sleep(rng.uniform(0, 0.3))
+            witness = Witness()
+            kill_worker(broker, kind)
+            taken.append(await_resumption(history, time.monotonic(), witness))
+    others = {other: find_worker(broker, other).pid for other in WORKER_KINDS if other != kind}
+    assert others == {other: pid for other, pid in before.items() if other != kind}
+    assert broker.pid == broker_pid
+    assert broker.child.is_alive
+    print(f"{kind}: {history.summary()} resumed after " + ", ".join(f"{seconds:.2f} s" for seconds in taken))
+    check_history(history, broker)
+
+
+@pytest.mark.parametrize("kind", WORKER_KINDS)
+@pytest.mark.parametrize("properties", FLUSH_MODES)
+def test_nothing_acknowledged_is_lost_when_a_worker_is_killed(
+    tmp_path: Path, properties: dict[str, str], kind: str
+) -> None:
+    (seed,) = seeds(1)[:1]
+    with start_broker(tmp_path, properties) as broker:
+        history = new_history(broker, "Killed", f"{kind}{seed}")
+        kill_one_kind(broker, history, kind, seed, EVERYDAY_KILLS)
+        broker.stop()
+        check_store(history, broker.store_dir)
+
+
+def kill_broker(broker: MqcoreBroker) -> None:
+    """SIGKILL the broker process alone; returns when its workers have gone with it."""
+    broker.kill()
+
+
+def kill_everything(broker: MqcoreBroker) -> None:
+    """SIGKILL the broker process and every worker in one go."""
+    processes = [*broker.workers(), psutil.Process(broker.pid)]
+    for process in processes:
+        process.send_signal(signal.SIGKILL)
+    broker.kill()
+
+
+VICTIMS = [pytest.param(kill_broker, id="broker"), pytest.param(kill_everything, id="everything")]
+
+
+def restart_rounds(broker: MqcoreBroker, history: History, kill: object, seed: int, kills: int) -> None:
+    """Kill, start again, look: several times on one store."""
+    assert callable(kill)
+    rng = seeded(seed)
+    for number in range(kills):
+        wanted = history.acked_count + rng.randrange(1, 500)
+        with under_load(history, broker, first=10 * number):
+            wait_until(lambda wanted=wanted: history.acked_count >= wanted, DEADLINE_S, "messages are accepted")
+            time.sleep(rng.uniform(0, 0.05))
+            kill(broker)
+        broker.start_again()
+        check_history(history, broker)
+    print(history.summary())
+
+
+@pytest.mark.parametrize("kill", VICTIMS)
+@pytest.mark.parametrize("properties", FLUSH_MODES)
+def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
+    tmp_path: Path, properties: dict[str, str], kill: object
+) -> None:
+    (seed,) = seeds(1)[:1]
+    with start_broker(tmp_path, properties) as broker:
+        history = new_history(broker, "Killed", f"all{seed}")
+        restart_rounds(broker, history, kill, seed, EVERYDAY_KILLS)
+        broker.stop()
+        check_store(history, broker.store_dir)
+    assert ResponseCode.SYSTEM_ERROR not in history.refused
