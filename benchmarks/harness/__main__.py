@@ -307,6 +307,8 @@ def show_comparison(
 ) -> None:
     """Print the table and the bars, and write the JSON file."""
     show(report.comparison_table(labels, comparisons), options)
+    if options["check"] and not bars:
+        show("no bar applies to these brokers and loads", options)
     for bar, ratio in bars:
         show(report.bar_line(bar, ratio), options)
     write_json(options["json_file"], report.as_json(shown_settings(options), labels, comparisons, bars))

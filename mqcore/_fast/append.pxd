@@ -32,5 +32,9 @@ cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *b
                       int32_t topic_row, int32_t queue_row, int64_t *starts, int32_t starts_capacity,
                       Appended *out) noexcept nogil
 
+# For whoever holds the put lock without a way to append: complete a message whose end a dead owner had published. What it
+# had not published stays declared, and the next append wipes it.
+cdef void finish_intent(Shared *shared) noexcept nogil
+
 # How many members a batch body has, or -1 if it is malformed.
 cdef int32_t count_batch(const uint8_t *body, int32_t body_size) noexcept nogil

@@ -35,22 +35,30 @@ cdef enum:
                       | STORE_FLAG_WORKER_MISSING)
 
 
+cdef void finish_intent(Shared *shared) noexcept nogil:
+    cdef StoreBoard *board = shared.board
+    if board.intent_end == 0 or observe(&board.wrote_offset) != board.intent_end:
+        return
+    publish(&shared.queues[board.intent_queue_row].next_offset, board.intent_next_offset)
+    put_relaxed(&board.put_times, board.put_times + board.intent_count)
+    put_relaxed(&board.put_bytes, board.put_bytes + board.intent_size)
+    publish(&board.intent_end, 0)
+
+
 cdef void settle_intent(Appender *appender) noexcept nogil:
     # What a dead owner of the put lock had begun: finish it if its end was published, else wipe it. A whole record that
     # stayed behind the published end could meet the end of a later, shorter one, and recovery would take it for real.
-    cdef Shared *shared = appender.shared
-    cdef StoreBoard *board = shared.board
-    cdef int64_t start = board.intent_end - board.intent_size
+    cdef StoreBoard *board = appender.shared.board
+    cdef int64_t start
     cdef MappedFile *file
-    if board.intent_end != 0 and observe(&board.wrote_offset) == board.intent_end:
-        publish(&shared.queues[board.intent_queue_row].next_offset, board.intent_next_offset)
-        put_relaxed(&board.put_times, board.put_times + board.intent_count)
-        put_relaxed(&board.put_bytes, board.put_bytes + board.intent_size)
-    elif board.intent_end != 0:
+    finish_intent(appender.shared)
+    if board.intent_end != 0:
+        start = board.intent_end - board.intent_size
         file = file_at(appender.files, start)
         if file != NULL:
             memset(file.base + (start - file.start), 0, board.intent_size)
-    publish(&board.intent_end, 0)
+        publish(&board.intent_end, 0)
+    put_relaxed(&board.locked_since, 0)
     put_relaxed(&board.put_repairs, board.put_repairs + 1)
 
 
@@ -61,7 +69,8 @@ cdef int take_put_lock(Appender *appender) noexcept nogil:
         return PUT_STATUS_OS_PAGECACHE_BUSY
     if taken == LOCK_BROKEN:
         return PUT_STATUS_UNKNOWN_ERROR
-    if taken == LOCK_INHERITED:
+    # An intent without an heir: the lock was inherited by somebody who could not wipe (see finish_intent).
+    if taken == LOCK_INHERITED or peek(&shared.board.intent_end) != 0:
         settle_intent(appender)
     if observe(&shared.board.store_flags) & REFUSING_FLAGS:
         lock_release(shared.board.put_lock)

@@ -10,6 +10,7 @@ from libc.stdlib cimport free, malloc
 
 import os
 
+from mqcore._fast.append cimport finish_intent
 from mqcore._fast.atomics cimport (LOCK_BROKEN, LOCK_TIMED_OUT, coarse_ms, drain_fd, exchange_full, full_fence,
                                    lock_release, lock_take, now_ms, observe, peek, publish, put_relaxed, wake_fd)
 from mqcore._fast.boards cimport ROW_NONE, Shared, SharedSegment, find_topic, make_queue, make_topic
@@ -265,6 +266,8 @@ cdef class ReputLoop(Dispatcher):
         taken = lock_take(self.shared.board.put_lock, SLEEP_MS)
         if taken == LOCK_TIMED_OUT or taken == LOCK_BROKEN:
             raise StoreError("put lock: not to be had")
+        # Its last owner may have died over a message of this very topic.
+        finish_intent(self.shared)
         for row in range(self.segment.queue_count()):
             if self.shared.queues[row].topic_row == topic_row and queue_id in (-1, self.shared.queues[row].queue_id):
                 publish(&self.shared.queues[row].next_offset, 0)

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import ipaddress
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from mqcore import layout
@@ -158,7 +158,7 @@ class SharedSink:
         self._flushed = asyncio.Event()
         self._waiting = 0
         self.wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.on_append = lambda: None
+        self.on_append: Callable[[], None] = lambda: None
 
     async def put(self, message: InnerMessage) -> PutResult:
         return await self._put(message, is_batch=False)

@@ -10,7 +10,8 @@ with Client("127.0.0.1:9876") as mq:
 
 from mqcore.client.errors import Reject, Retry
 from mqcore.client.messages import Message, ReceivedMessage, SendReceipt, SendStatus
-from mqcore.client.plain import Client, Consumer, Producer
+from mqcore.client.plain import Client, Producer
+from mqcore.client.plain_consumer import Consumer
 from mqcore.client.pull_api import PullResult, PullStatus
 from mqcore.client.settings import ClientSettings, ConsumeFromWhere, ConsumerSettings, MessageModel, ProducerSettings
 from mqcore.client.subscription import Sql

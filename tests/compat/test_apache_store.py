@@ -140,8 +140,10 @@ def test_checkpoint_and_lock_are_read_as_written(clean, killed):
     records = [plain_record.decode(data, offset) for offset, data in raw_records(clean)]
     checkpoint = Checkpoint.read(clean.checkpoint)
     newest = max(record.store_timestamp for record in records)
-    assert newest - 1000 <= checkpoint.physic_timestamp <= newest
-    assert checkpoint.logics_timestamp <= newest
+    # It knows of no flush of the log in the few seconds that it lived; the consume queues are flushed on a stop.
+    assert checkpoint.physic_timestamp <= newest
+    assert checkpoint.logics_timestamp == newest
+    assert 0 < checkpoint.index_timestamp <= newest
     assert clean.checkpoint.stat().st_size == 4096
     assert clean.lock.read_bytes() == b"lock"
     assert killed.abort.stat().st_size == 0

@@ -61,6 +61,8 @@ def write_home(home: Path, names: Sequence[str]) -> Path:
     """Make a distribution's home directory with nothing in it but the logging configuration of the named programs."""
     conf = home / "conf"
     conf.mkdir(parents=True, exist_ok=True)
+    # Programs that start at the same moment would all try to make this one, and one would complain.
+    (home / "logs" / "rocketmqlogs").mkdir(parents=True, exist_ok=True)
     for name in names:
         (conf / f"logback_{name}.xml").write_text(LOGBACK.format(file=home / f"{name}.log"))
     return home

@@ -1,0 +1,129 @@
+"""Messages wait in a buffer for those who ask; background work goes on whatever happens to one round."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from mqcore.client.messages import ReceivedMessage
+from mqcore.client.process_queue import ProcessQueue
+from mqcore.client.streams import Buffer
+from mqcore.client.tasks import Periodic, cancel_and_wait
+from mqcore.errors import RemotingConnectError
+from mqcore.protocol.message import MessageExt, MessageQueue
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+def messages(count: int, held: ProcessQueue[ReceivedMessage] | None = None) -> list[ReceivedMessage]:
+    return [ReceivedMessage(MessageExt("T", b"%d" % n, queue_offset=n), QUEUE, held=held) for n in range(count)]
+
+
+async def start(buffer: Buffer, count: int = 1, timeout_s: float | None = None) -> asyncio.Task[list[ReceivedMessage]]:
+    """Begin to take, and let the event loop turn until the taker waits."""
+    task = asyncio.create_task(buffer.take(count, timeout_s))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return task
+
+
+async def test_messages_are_taken_in_order_and_no_more_than_asked_for() -> None:
+    buffer = Buffer()
+    buffer.put(messages(5))
+    assert [message.body for message in await buffer.take(3, None)] == [b"0", b"1", b"2"]
+    assert [message.body for message in await buffer.take(3, None)] == [b"3", b"4"]
+
+
+async def test_who_waits_gets_the_message_that_comes() -> None:
+    buffer = Buffer()
+    first, second = await start(buffer), await start(buffer)
+    buffer.put(messages(2))
+    assert [(await first)[0].body, (await second)[0].body] == [b"0", b"1"]
+
+
+async def test_nothing_comes_in_time() -> None:
+    assert await Buffer().take(1, 0.01) == []
+    assert await Buffer().take(1, 0) == []
+
+
+async def test_a_wake_up_that_meets_a_cancelled_waiter_goes_to_the_next_one() -> None:
+    buffer = Buffer()
+    first, second = await start(buffer), await start(buffer)
+    buffer.put(messages(1))  # wakes the first
+    first.cancel()  # before it could run
+    assert [message.body for message in await asyncio.wait_for(second, 5)] == [b"0"]
+    with pytest.raises(asyncio.CancelledError):
+        await first
+
+
+async def test_messages_of_a_queue_that_was_given_up_are_passed_over() -> None:
+    buffer = Buffer()
+    held: ProcessQueue[ReceivedMessage] = ProcessQueue(QUEUE)
+    buffer.put(messages(3, held))
+    buffer.put(messages(1))
+    held.dropped = True
+    assert len(await buffer.take(9, None)) == 1
+
+
+async def test_closing_lets_everybody_go_and_tells_what_is_left() -> None:
+    buffer = Buffer()
+    waiters = [await start(buffer) for _ in range(3)]
+    assert buffer.close() == []
+    assert await asyncio.gather(*waiters) == [[], [], []]
+    full = Buffer()
+    full.put(messages(2))
+    assert len(full.close()) == 2
+    assert await full.take(1, None) == []
+
+
+async def test_background_work_goes_on_after_a_failed_round(caplog: pytest.LogCaptureFixture) -> None:
+    failures: list[Exception] = [RemotingConnectError("no"), ValueError("a mistake")]
+    rounds = 0
+    third = asyncio.Event()
+
+    async def action() -> None:
+        nonlocal rounds
+        rounds += 1
+        if failures:
+            raise failures.pop(0)
+        third.set()
+
+    work = Periodic("work", action, first_s=0.001, every_s=0.001)
+    with caplog.at_level(logging.WARNING, "mqcore.client.tasks"):
+        work.start()
+        await asyncio.wait_for(third.wait(), 5)
+        await work.stop()
+    assert rounds >= 3
+    assert [record.levelname for record in caplog.records] == ["WARNING", "ERROR"]
+
+
+async def test_background_work_can_be_woken() -> None:
+    ran = asyncio.Event()
+
+    async def action() -> None:
+        ran.set()
+
+    work = Periodic("work", action, first_s=3600, every_s=3600)
+    work.start()
+    work.wake()
+    await asyncio.wait_for(ran.wait(), 5)
+    await work.stop()
+
+
+async def test_a_task_that_swallows_a_cancellation_is_cancelled_again() -> None:
+    swallowed = 0
+
+    async def stubborn() -> None:
+        nonlocal swallowed
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            swallowed += 1
+        await asyncio.Event().wait()
+
+    task = asyncio.create_task(stubborn())
+    await asyncio.sleep(0)
+    await asyncio.wait_for(cancel_and_wait(task), 5)
+    assert (swallowed, task.cancelled()) == (1, True)
