@@ -7,7 +7,7 @@ cimport cython
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
-from mqcore._fast.big_endian cimport load_i32, load_i64, store_i32, store_i64
+from mqcore._fast.big_endian cimport load_i32, load_i64, store_fence, store_i32, store_i64
 from mqcore._fast.layout cimport (CQ_UNIT_PHYSICAL_OFFSET_AT, CQ_UNIT_RECORD_SIZE_AT, CQ_UNIT_SIZE,
                                   CQ_UNIT_TAGS_CODE_AT)
 
@@ -22,6 +22,7 @@ cdef void write_unit(uint8_t *at, int64_t physical_offset, int32_t record_size, 
     # The size last: a unit whose size is 0 is not there, should the writer die in between.
     store_i64(at + CQ_UNIT_PHYSICAL_OFFSET_AT, physical_offset)
     store_i64(at + CQ_UNIT_TAGS_CODE_AT, tags_code)
+    store_fence()
     store_i32(at + CQ_UNIT_RECORD_SIZE_AT, record_size)
 
 

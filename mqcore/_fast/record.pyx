@@ -6,7 +6,7 @@ Decoding checks every length before it reads, and reads nothing past the buffer,
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcmp, memcpy, memset
 
-from mqcore._fast.big_endian cimport load_i16, load_i32, load_i64, store_i16, store_i32, store_i64
+from mqcore._fast.big_endian cimport load_i16, load_i32, load_i64, store_fence, store_i16, store_i32, store_i64
 from mqcore._fast.crc32 cimport crc32
 from mqcore._fast.layout cimport (BATCH_MEMBER_HEAD_BODY_SIZE_AT, BATCH_MEMBER_HEAD_FLAG_AT, BATCH_MEMBER_HEAD_SIZE,
                                   BLANK_MAGIC, BLANK_RECORD_SIZE, MESSAGE_MAGIC_V1, RECORD_HEAD_BODY_CRC_AT,
@@ -18,13 +18,6 @@ from mqcore._fast.layout cimport (BATCH_MEMBER_HEAD_BODY_SIZE_AT, BATCH_MEMBER_H
 
 from mqcore.errors import MessageIllegalError
 from mqcore.store import record as twin
-
-
-cdef extern from *:
-    """
-    #define atomic_release_fence() __atomic_thread_fence(__ATOMIC_RELEASE)
-    """
-    void atomic_release_fence() noexcept nogil
 
 
 cdef extern from "java_text.h" nogil:
@@ -194,7 +187,7 @@ cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
         at += 1
     at = write_bytes(at, fields.batch_properties, fields.batch_properties_size)
     # Size and magic last: a record whose writer was killed is no record, although its place is in a mapped file.
-    atomic_release_fence()
+    store_fence()
     store_i32(out + RECORD_HEAD_TOTAL_SIZE_AT, <int32_t>(at - out))
     store_i32(out + RECORD_HEAD_MAGIC_AT, MESSAGE_MAGIC_V1)
 

@@ -13,6 +13,7 @@ from mqcore.store.consume_queue_units import decode_unit, encode_unit, valid_uni
 from mqcore.store.paths import file_name
 
 UNIT_SIZE = CONSUME_QUEUE_UNIT.size
+SIZE_AT, SIZE_END = CONSUME_QUEUE_UNIT.offsets["record_size"], CONSUME_QUEUE_UNIT.offsets["tags_code"]
 RESERVE_SIZE = 128 * 1024
 FILL_UNITS_MAX = 1_000_000
 
@@ -105,8 +106,12 @@ class QueueWriter:
             end = min(self.wrote + RESERVE_SIZE, self.file_size)
             reserve_blocks(self._path(self.file_start), self.wrote, end - self.wrote)
             self._reserved = end
+        data, at = self._mapping(), self.wrote
         unit = encode_unit(physical_offset, record_size, tags_code)
-        self._mapping()[self.wrote : self.wrote + UNIT_SIZE] = unit
+        # The size last: a unit whose size is 0 is not there, should the process be killed in between.
+        data[at : at + SIZE_AT] = unit[:SIZE_AT]
+        data[at + SIZE_END : at + UNIT_SIZE] = unit[SIZE_END:]
+        data[at + SIZE_AT : at + SIZE_END] = unit[SIZE_AT:SIZE_END]
         self.wrote += UNIT_SIZE
 
     def sync(self) -> int:

@@ -49,27 +49,29 @@ class History:
     run: str
     topic: str
     queues: int
-    sent: set[bytes] = field(default_factory=set)
+    sent: dict[bytes, float] = field(default_factory=dict)  # body to when it was sent, monotonic seconds
     acked: dict[Place, bytes] = field(default_factory=dict)
     refused: dict[int, int] = field(default_factory=dict)
     unanswered: int = 0
-    newest_acked_send: float = 0.0
+    newest_acked: float = 0.0  # when the newest message was sent that was acknowledged
+    newest_seen: float = 0.0  # and that was read
     seen: dict[Place, bytes] = field(default_factory=dict)
     broken: list[str] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def note_sent(self, bodies: list[bytes]) -> None:
+        now = time.monotonic()
         with self._lock:
-            self.sent.update(bodies)
+            self.sent.update(dict.fromkeys(bodies, now))
 
-    def note_acked(self, queue_id: int, queue_offset: int, body: bytes, sent_at: float) -> None:
+    def note_acked(self, queue_id: int, queue_offset: int, body: bytes) -> None:
         with self._lock:
             before = self.acked.setdefault((queue_id, queue_offset), body)
             if before is not body:
                 self.broken.append(
                     f"queue {queue_id} offset {queue_offset} was given to {key_of(before)} and to {key_of(body)}"
                 )
-            self.newest_acked_send = max(self.newest_acked_send, sent_at)
+            self.newest_acked = max(self.newest_acked, self.sent[body])
 
     def note_refused(self, code: int) -> None:
         with self._lock:
@@ -84,6 +86,7 @@ class History:
         place = (message.queue_id, message.queue_offset)
         with self._lock:
             before = self.seen.setdefault(place, message.body)
+            self.newest_seen = max(self.newest_seen, self.sent.get(message.body, 0.0))
             if before != message.body:
                 self.broken.append(f"queue {place[0]} offset {place[1]} was read as {key_of(before)} and then as "
                                    f"{key_of(message.body)}")  # fmt: skip
@@ -204,18 +207,17 @@ class Producer(threading.Thread):
             commands.append(send_request(self._history.topic, queue_id, body, keys=key_of(body)))
             bodies[id(commands[-1])] = body
         self._history.note_sent(list(bodies.values()))
-        sent_at = time.monotonic()
         waiting: dict[int, bytes] = {}
         try:
             talker.send(commands)
             waiting = {command.opaque: bodies[id(command)] for command in commands}
             while waiting:
-                self._take(talker.receive(), waiting, sent_at)
+                self._take(talker.receive(), waiting)
         except OSError:
             self._history.note_unanswered(len(waiting) or len(commands))
             raise
 
-    def _take(self, response: RemotingCommand, waiting: dict[int, bytes], sent_at: float) -> None:
+    def _take(self, response: RemotingCommand, waiting: dict[int, bytes]) -> None:
         body = waiting.pop(response.opaque, None)
         if body is None:
             raise ProtocolError(f"an answer to nothing that was asked: {response}")
@@ -226,7 +228,7 @@ class Producer(threading.Thread):
             return
         assert response.ext_fields is not None
         self._history.note_acked(
-            int(response.ext_fields["queueId"]), int(response.ext_fields["queueOffset"]), body, sent_at
+            int(response.ext_fields["queueId"]), int(response.ext_fields["queueOffset"]), body
         )
 
 

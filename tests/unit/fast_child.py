@@ -211,11 +211,8 @@ def start(fd: int, verb: str, arguments: dict[str, Any]) -> int:
 
 def follow(fd: int, order: dict[str, Any]) -> list[int]:
     """Carry out an order: one child, or one per seed of *seeds*, killed after *kill_after_s* each if that is said."""
-    verb = order.pop("verb")
-    kills: list[float] = order.pop("kill_after_s", [])
-    many = [{**order, "seed": seed} for seed in order.pop("seeds")] if "seeds" in order else [order]
-    for arguments in many:
-        arguments.pop("seeds", None)
+    verb, seeds, kills = order.pop("verb"), order.pop("seeds", None), order.pop("kill_after_s", [])
+    many = [order] if seeds is None else [{**order, "seed": seed} for seed in seeds]
     began = time.monotonic()
     pids = [start(fd, verb, arguments) for arguments in many]
     for pid, after_s in sorted(zip(pids, kills, strict=False), key=lambda pair: pair[1]):

@@ -6,6 +6,7 @@ import contextlib
 import json
 import mmap
 import os
+import select
 import socket
 import subprocess
 import sys
@@ -69,6 +70,11 @@ class Mortals:
     def begin(self, segment: SharedSegment, verb: str, **arguments: Any) -> None:
         """Start children; ``finish`` waits for them."""
         socket.send_fds(self._ours, [json.dumps({"verb": verb, **arguments}).encode()], [segment.fd])
+
+    @property
+    def have_ended(self) -> bool:
+        """Whether ``finish`` will answer at once."""
+        return bool(select.select([self._ours], [], [], 0)[0])
 
     def finish(self) -> list[int]:
         """The exit statuses of the children, -9 for one that was killed."""

@@ -97,62 +97,84 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(mount)], check=True)
 
 
+@pytest.fixture(scope="module")
+def long_log() -> Iterator[StoreBuilder]:
+    """Enough messages of one queue for 400 KB of units."""
+    geometry = StoreGeometry(
+        commit_log_file_size=1 << 22, consume_queue_file_size=20 * 100_000, index_enabled=False, index=GEOMETRY.index
+    )
+    with memory_directory() as path:
+        store = StoreBuilder(path / "store", geometry)
+        for _ in range(20_000):
+            store.append()
+        yield store
+
+
+def dispatch_each(dispatcher, store: StoreBuilder) -> None:
+    for offset, data in store.runs():
+        assert dispatcher.dispatch(data, offset).consumed == len(data)
+
+
+def dispatch_until_full(paths: StorePaths, store: StoreBuilder, make: type) -> int:
+    """Dispatch until the disk is full; return how many units were written."""
+    dispatcher = make(paths, store.geometry)
+    try:
+        with pytest.raises(StoreError, match="No space left on device"):
+            dispatch_each(dispatcher, store)
+        return int(dispatcher.unit_count)
+    finally:
+        dispatcher.close()
+
+
+def exit_after(work, *arguments) -> None:
+    os._exit(0 if work(*arguments) > 0 else 1)
+
+
 @pytest.mark.root
 @dispatchers
-def test_a_full_disk_is_an_error_and_not_the_end_and_goes_on_when_there_is_room(small_disk, tmp_path, make):
-    geometry = StoreGeometry(
-        commit_log_file_size=1 << 20, consume_queue_file_size=20 * 50_000, index_enabled=False, index=GEOMETRY.index
+def test_a_full_disk_is_an_error_that_the_process_survives(small_disk, long_log, make):
+    """Units go to blocks that were reserved; a store into a hole would end the process with SIGBUS."""
+    paths = StorePaths.at(small_disk / "store")
+    paths.make_directories()
+    (small_disk / "ballast").write_bytes(bytes(700_000))
+    child = multiprocessing.get_context("fork").Process(
+        target=exit_after, args=(dispatch_until_full, paths, long_log, make)
     )
-    store = StoreBuilder(tmp_path / "store", geometry)
-    for number in range(1200):
-        store.append(queue_id=number % 12)
-    paths = StorePaths.at(small_disk / "store")
-    paths.make_directories()
-    ballast = small_disk / "ballast"
-    ballast.write_bytes(bytes(200_000))
-    dispatcher = make(paths, geometry)
-    ((offset, data),) = store.runs()
-    for _ in range(2):
-        with pytest.raises(StoreError, match="No space left on device"):
-            dispatcher.dispatch(data, offset)
-    dispatcher.forget(b"TopicA")
-    ballast.unlink()
-    for path in small_disk.rglob("*.making"):
-        pytest.fail(f"left behind: {path}")
-    # Twelve queues with 128 KiB reserved each do not fit either: make room by taking the queues one by one.
-    done = dispatcher.record_count
-    dispatcher.close()
-    assert 0 < done < 1200
-    for queue_id in range(12):
-        files = list(paths.queue("TopicA", queue_id).iterdir()) if paths.queue("TopicA", queue_id).exists() else []
-        assert [path.stat().st_size for path in files] in ([], [geometry.consume_queue_file_size])
-
-
-@pytest.mark.root
-def test_both_kinds_of_store_files_are_reserved_before_they_are_written(small_disk):
-    """Without the reservation a store into the mapping would end the process with SIGBUS."""
-    paths = StorePaths.at(small_disk / "store")
-    paths.make_directories()
-    (small_disk / "ballast").write_bytes(bytes(1 << 19))
-    geometry = StoreGeometry(commit_log_file_size=1 << 20, consume_queue_file_size=20 * 100_000, index=GEOMETRY.index)
-    with memory_directory() as directory:
-        store = StoreBuilder(directory / "store", geometry)
-        for _ in range(8000):
-            store.append(KEYS="")
-        runs = list(store.runs())
-    context = multiprocessing.get_context("fork")
-    child = context.Process(target=_expect_full, args=(paths, geometry, runs))
     child.start()
     child.join()
     assert child.exitcode == 0
+    (file,) = paths.queue("TopicA", 0).iterdir()
+    assert file.stat().st_size == long_log.geometry.consume_queue_file_size
+    assert list(small_disk.rglob("*.making")) == []
 
 
-def _expect_full(paths: StorePaths, geometry: StoreGeometry, runs: list[tuple[int, bytes]]) -> None:
-    dispatcher = FastDispatcher(paths, geometry)
-    written = 0
-    try:
-        for offset, data in runs:
-            dispatcher.dispatch(data, offset)
-    except StoreError as error:
-        written = "No space" in str(error)
-    os._exit(0 if written or dispatcher.unit_count == 8000 else 1)
+@pytest.mark.root
+@dispatchers
+def test_a_disk_that_has_room_again_is_gone_on_with(small_disk, long_log, make):
+    paths = StorePaths.at(small_disk / "store")
+    paths.make_directories()
+    ballast = small_disk / "ballast"
+    ballast.write_bytes(bytes(700_000))
+    dispatcher = make(paths, long_log.geometry)
+    with pytest.raises(StoreError, match="No space left on device"):
+        dispatch_each(dispatcher, long_log)
+    assert 0 < dispatcher.unit_count < 20_000
+    ballast.unlink()
+    dispatch_each(dispatcher, long_log)
+    assert (dispatcher.unit_count, dispatcher.order_error_count) == (20_000, 0)
+    dispatcher.close()
+    assert len(queue_units(paths, 0)) == 20_000
+
+
+@pytest.mark.root
+@dispatchers
+def test_no_room_for_a_new_file_leaves_nothing_behind(small_disk, long_log, make):
+    paths = StorePaths.at(small_disk / "store")
+    paths.make_directories()
+    (small_disk / "ballast").write_bytes(bytes(1_000_000))
+    dispatcher = make(paths, long_log.geometry)
+    offset, data = next(iter(long_log.runs()))
+    with pytest.raises(StoreError, match="No space left on device"):
+        dispatcher.dispatch(data, offset)
+    dispatcher.close()
+    assert [path for path in paths.consume_queue.rglob("*") if path.is_file()] == []

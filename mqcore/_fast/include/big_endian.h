@@ -42,6 +42,11 @@ static inline void mq_store_i64(uint8_t *at, int64_t value) {
     memcpy(at, &raw, sizeof raw);
 }
 
+/* What was stored before is in memory before what is stored after, also for whoever looks when the writer was killed. */
+static inline void mq_store_fence(void) {
+    __atomic_thread_fence(__ATOMIC_RELEASE);
+}
+
 /* For fields of mapped files that another process reads while they change; at must be aligned to 4. */
 static inline int32_t mq_observe_be_i32(const uint8_t *at) {
     return (int32_t)__builtin_bswap32(__atomic_load_n((const uint32_t *)(const void *)at, __ATOMIC_ACQUIRE));
