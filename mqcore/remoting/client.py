@@ -96,14 +96,19 @@ class RemotingClient:
         """
         if self._is_closed:
             raise RemotingConnectError("the client is closed")
+        open_already = self.connection_of(address)
+        if open_already is not None:
+            return open_already
         task = self._connections.get(address)
         if task is None or _is_useless(task):
             task = asyncio.get_running_loop().create_task(self._open(address))
             task.add_done_callback(_note_failure)
             self._connections[address] = task
         try:
-            # The connection is shared: a caller that gives up must not take it from the others.
-            return await asyncio.wait_for(asyncio.shield(task), timeout_s)
+            # The connection is shared: a caller that gives up must not take it from the others. Not wait_for: before
+            # Python 3.12 it can swallow the caller's cancellation.
+            async with asyncio.timeout(timeout_s):
+                return await asyncio.shield(task)
         except TimeoutError as error:
             raise RemotingConnectError(
                 f"connect to {address} failed: no answer in {timeout_s * 1000:.0f} ms"
@@ -179,7 +184,8 @@ async def _close(connection: Connection) -> None:
     await connection.finish_handlers(0)
     connection.close()
     try:
-        await asyncio.wait_for(connection.wait_closed(), CLOSE_GRACE_S)
+        async with asyncio.timeout(CLOSE_GRACE_S):
+            await connection.wait_closed()
     except TimeoutError:
         connection.abort()
         await connection.wait_closed()

@@ -329,8 +329,8 @@ def _has_zero_sector(text: bytes, offset: int, first_end: int) -> bool:
 def scan(buffer: Buffer, physical_offset: int, check_crc: bool = True) -> ScanOutcome:
     """Walk the records at the start of *buffer*, the commit log from *physical_offset* on, up to the first invalid one.
 
-    A record whose stored physical offset is not its place ends the walk with MISPLACED: it is a leftover. One of which a
-    sector is missing ends it with TORN.
+    A record whose stored physical offset is not its place ends the walk with MISPLACED: it is a leftover. One of which
+    a sector is missing ends it with TORN.
     """
     data = memoryview(buffer)
     at = count = newest = 0

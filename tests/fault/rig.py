@@ -26,6 +26,9 @@ from tests.waiting import POLL_S, wait_until
 SEED_VARIABLE = "MQCORE_FAULT_SEED"
 ROUNDS_VARIABLE = "MQCORE_FAULT_ROUNDS"
 WORKER_KINDS = ("send", "pull", "reput", "flush")
+KILLS_PER_LIFE = 3
+"""A broker whose worker dies more often than this within seconds refuses what needs it; it is started anew then."""
+
 RESUME_LIMIT_S = 2.0
 WITNESS_FACTOR = 4
 DEADLINE_S = 30.0
@@ -51,7 +54,7 @@ SMALL_FILES = {
     "workerRestartBackoffMillis": "1",
     "workerRestartBackoffMaxMillis": "1",
 }
-SYNC_FLUSH = {**SMALL_FILES, "flushDiskType": "SYNC_FLUSH"}
+SYNC_FLUSH = {**SMALL_FILES, "flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "30000"}
 ASYNC_FLUSH = {**SMALL_FILES, "flushDiskType": "ASYNC_FLUSH"}
 
 

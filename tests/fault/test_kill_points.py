@@ -18,6 +18,7 @@ from tests.fault import stepping
 from tests.fault.history import History, key_of, make_body, read_all
 from tests.fault.rig import (
     DEADLINE_S,
+    KILLS_PER_LIFE,
     SYNC_FLUSH,
     attach_segment,
     check_store,
@@ -38,7 +39,7 @@ pytestmark = [
     pytest.mark.skipif(bool(stepping.missing_permission()), reason=stepping.missing_permission()),
 ]
 
-POINTS = 12
+POINTS = 9
 SLOW_POINTS = 300
 SEND_STEPS_MAX = 12_000
 INTENT_CHUNK = 40
@@ -91,6 +92,13 @@ class OneByOne:
             return False
 
         wait_until(try_one, DEADLINE_S, "a message is accepted")
+
+
+def begin_point(broker: MqcoreBroker, number: int) -> None:
+    """Start the broker anew, after a death of its own, when its worker has died as often as it bears."""
+    if number and number % KILLS_PER_LIFE == 0:
+        broker.kill()
+        broker.start_again()
 
 
 def await_other(broker: MqcoreBroker, kind: str, pid: int) -> None:
@@ -148,7 +156,8 @@ def kill_reputs(tmp_path: Path, seed: int, points: int) -> None:
         history = new_history(broker, "Points", f"reput{seed}")
         sends = OneByOne(broker, history)
         sends.send()
-        for _ in range(points):
+        for number in range(points):
+            begin_point(broker, number)
             worker = find_worker(broker, "reput")
             with Stopped(worker.pid) as stopped:
                 for _ in range(rng.randint(1, 3)):
@@ -165,31 +174,37 @@ def test_a_reput_worker_may_die_between_any_two_instructions(tmp_path: Path) -> 
     kill_reputs(tmp_path, seeds(1)[0], POINTS)
 
 
-def kill_pulls(tmp_path: Path, seed: int, points: int) -> None:
+def kill_pull(broker: MqcoreBroker, sends: OneByOne, talker: Talker, number: int, steps: int) -> None:
     """A held pull is there, a message comes for it, and the worker dies before, while or after it answers."""
+    history = sends.history
+    segment = attach_segment(broker)
+    talker.send([pull_request(history.topic, 0, number, suspend_ms=60_000)])
+    wait_until(lambda: segment.get("waiting_pulls") == 1, DEADLINE_S, "the pull is held")
+    worker = find_worker(broker, "pull")
+    with Stopped(worker.pid) as stopped:
+        sends.send()
+        stopped.step(steps)
+    response = talker.receive()
+    if response.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
+        assert response.ext_fields is not None
+        assert response.ext_fields["nextBeginOffset"] == str(number)
+        response = talker.call(pull_request(history.topic, 0, number, suspend_ms=10_000))
+    (message,) = pulled(response)
+    history.note_read(message)
+    assert message.queue_offset == number
+    await_other(broker, "pull", worker.pid)
+    wait_until(lambda: segment.get("waiting_pulls") == 0, DEADLINE_S, "nobody waits any more")
+
+
+def kill_pulls(tmp_path: Path, seed: int, points: int) -> None:
     rng = seeded(seed)
     with start_broker(tmp_path, SYNC_FLUSH) as broker:
         history = new_history(broker, "Points", f"pull{seed}", queues=1)
-        segment = attach_segment(broker)
         sends = OneByOne(broker, history)
-        with Talker(broker.broker_address) as talker:
-            for number in range(points):
-                talker.send([pull_request(history.topic, 0, number, suspend_ms=60_000)])
-                wait_until(lambda: segment.get("waiting_pulls") == 1, DEADLINE_S, "the pull is held")
-                worker = find_worker(broker, "pull")
-                with Stopped(worker.pid) as stopped:
-                    sends.send()
-                    stopped.step(rng.randrange(PULL_STEPS_MAX))
-                response = talker.receive()
-                if response.code == ResponseCode.PULL_RETRY_IMMEDIATELY:
-                    assert response.ext_fields is not None
-                    assert response.ext_fields["nextBeginOffset"] == str(number)
-                    response = talker.call(pull_request(history.topic, 0, number, suspend_ms=10_000))
-                (message,) = pulled(response)
-                history.note_read(message)
-                assert message.queue_offset == number
-                await_other(broker, "pull", worker.pid)
-            wait_until(lambda: segment.get("waiting_pulls") == 0, DEADLINE_S, "nobody waits any more")
+        for number in range(points):
+            begin_point(broker, number)
+            with Talker(broker.broker_address) as talker:
+                kill_pull(broker, sends, talker, number, rng.randrange(PULL_STEPS_MAX))
         history.check(read_all(history, broker.broker_address))
         broker.stop()
 
@@ -204,14 +219,15 @@ def kill_flushes(tmp_path: Path, seed: int, points: int) -> None:
         history = new_history(broker, "Points", f"flush{seed}")
         sends = OneByOne(broker, history)
         sends.send()
-        with Talker(broker.broker_address) as talker:
-            for _ in range(points):
-                worker = find_worker(broker, "flush")
+        for number in range(points):
+            begin_point(broker, number)
+            worker = find_worker(broker, "flush")
+            with Talker(broker.broker_address, DEADLINE_S) as talker:
                 with Stopped(worker.pid) as stopped:
                     _, body = sends.begin(talker)
                     stopped.to_system_call(rng.randrange(FLUSH_CALLS_MAX))
-                assert sends.finish(talker, body), "a message that waited for its flush was given up"
-                await_other(broker, "flush", worker.pid)
+                assert sends.finish(talker, body), f"a message was given up ({history.summary()})"
+            await_other(broker, "flush", worker.pid)
         print(history.summary())
         history.check(read_all(history, broker.broker_address))
         broker.stop()

@@ -323,6 +323,7 @@ def test_a_delayed_message_comes_after_its_delay(
     ]
 
 
+@pytest.mark.beyond_mqcore
 def test_a_request_gets_its_reply(
     mq_broker: RunningBroker, topic: str, corpus: Corpus, java_4_9_8: JavaDriver, java_5_3_3: JavaDriver
 ) -> None:
@@ -335,6 +336,7 @@ def test_a_request_gets_its_reply(
         ]
 
 
+@pytest.mark.beyond_mqcore
 @pytest.mark.usefixtures("as_4_9")
 def test_only_committed_transactions_are_delivered(start_broker: StartBroker, corpus: Corpus, java: JavaDriver) -> None:
     broker = start_broker({"transactionCheckInterval": "2000", "transactionTimeOut": "1000"})
@@ -357,6 +359,7 @@ def test_only_committed_transactions_are_delivered(start_broker: StartBroker, co
     check_each_exactly_once([f"L{line}" for line in range(0, 40, 2)], received)
 
 
+@pytest.mark.beyond_mqcore
 @pytest.mark.usefixtures("as_4_9")
 def test_an_sql_expression_filters_messages(start_broker: StartBroker, corpus: Corpus, java: JavaDriver) -> None:
     broker = start_broker({"enablePropertyFilter": "true"})

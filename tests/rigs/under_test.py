@@ -60,3 +60,8 @@ def start_broker_under_test(store_dir: Path, properties: Mapping[str, str] | Non
     """Start the chosen broker on *store_dir*; it serves when this returns."""
     release = APACHE_RELEASES.get(chosen_broker())
     return ApacheServer(release, store_dir, properties) if release else MqcoreBroker(store_dir, properties)
+
+
+def broker_is_apache() -> bool:
+    """Whether MQCORE_TEST_BROKER names a broker of Apache's."""
+    return os.environ.get("MQCORE_TEST_BROKER", "mqcore") in APACHE_RELEASES

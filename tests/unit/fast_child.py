@@ -8,6 +8,7 @@ hand, through the tables, what the kernel does up to there.
 from __future__ import annotations
 
 import ctypes
+import errno
 import json
 import mmap
 import os
@@ -24,6 +25,7 @@ from typing import Any, NoReturn
 from mqcore import layout
 from mqcore._fast.append import CommitLogWriter
 from mqcore._fast.boards import SharedSegment
+from mqcore._fast.mapped_file import MappedFiles
 from mqcore._fast.rings import PullRequestRing
 from mqcore.store.record import HostAddress, Record, encode
 
@@ -44,9 +46,12 @@ class Hands:
         self._offsets = layout.region_offsets()
         self._base = ctypes.addressof(ctypes.c_char.from_buffer(self.map))
 
-    def lock(self, name: str) -> None:
-        taken = ctypes.CDLL(None).pthread_mutex_lock(ctypes.c_void_p(self._base + layout.STORE_BOARD.offsets[name]))
-        assert taken == 0, f"lock {name}: {taken}"
+    def lock(self, name: str, *, makes_consistent: bool = True) -> None:
+        library, at = ctypes.CDLL(None), ctypes.c_void_p(self._base + layout.STORE_BOARD.offsets[name])
+        taken = library.pthread_mutex_lock(at)
+        if taken == errno.EOWNERDEAD and makes_consistent:
+            taken = library.pthread_mutex_consistent(at)
+        assert taken in (0, errno.EOWNERDEAD), f"lock {name}: {taken}"
 
     def get(self, name: str, region: str = "board", row: int = 0) -> int:
         code, at = self._place(name, region, row)
@@ -86,6 +91,21 @@ def hold_board_lock(segment: SharedSegment, *, region: str, keys: dict[str, Any]
     die()
 
 
+def keep_put_lock(segment: SharedSegment) -> None:
+    """Hold the put lock until somebody kills this process."""
+    hands = Hands(segment.fd)
+    hands.lock("put_lock")
+    hands.put("locked_since", int(time.time() * 1000))
+    while True:
+        signal.pause()
+
+
+def inherit_put_lock(segment: SharedSegment, *, makes_consistent: bool) -> None:
+    """Take the put lock over from a dead owner, and die before anything is repaired."""
+    Hands(segment.fd).lock("put_lock", makes_consistent=makes_consistent)
+    die()
+
+
 def hold_put_lock(
     segment: SharedSegment, *, directory: str, file_size: int, topic: str, queue_row: int, body: str, moment: str
 ) -> None:
@@ -101,6 +121,7 @@ def hold_put_lock(
     rest = file_size - end % file_size
     start = end if size + layout.FILE_END_MIN_BLANK_SIZE <= rest else end + rest
     if start != end:
+        MappedFiles(directory, file_size).make(start)
         write(directory, file_size, end, layout.BLANK_RECORD.struct.pack(rest, layout.BLANK_MAGIC))
     if moment == "rolled":
         die()
@@ -126,6 +147,8 @@ def hold_put_lock(
     hands.put("next_offset", next_offset + 1, "queues", queue_row)
     if moment == "counted":
         die()
+    hands.put("put_times", hands.get("put_times") + 1)
+    hands.put("put_bytes", hands.get("put_bytes") + size)
     hands.put("intent_end", 0)
     die()
 
@@ -189,8 +212,10 @@ def produce(segment: SharedSegment, *, seed: int, count: int, size_max: int) -> 
 
 
 VERBS: dict[str, Callable[..., None]] = {
-    verb.__name__: verb for verb in (hold_board_lock, hold_put_lock, append_for_ever, make_rows, produce)
-}
+    verb.__name__: verb for verb in (
+        hold_board_lock, keep_put_lock, inherit_put_lock, hold_put_lock, append_for_ever, make_rows, produce,
+    )
+}  # fmt: skip
 
 
 # Orders ----------------------------------------------------------------------------------------------------------

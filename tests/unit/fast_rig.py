@@ -11,14 +11,20 @@ import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from store_builder import COUNTED, memory_directory
 
 from mqcore import layout
+from mqcore._fast.append import CommitLogWriter
 from mqcore._fast.boards import SharedSegment
+from mqcore.codes import TRANSACTION_MASK
+from mqcore.store.paths import file_name
+from mqcore.store.record import HostAddress, Record, decode
 
 CHILD = Path(__file__).with_name("fast_child.py")
 REPLY_DEADLINE_S = 60.0
@@ -103,3 +109,98 @@ def mortals() -> Iterator[Mortals]:
         yield found
     finally:
         found.close()
+
+
+# The commit log ---------------------------------------------------------------------------------------------------
+
+HOST = HostAddress(b"\x7f\x00\x00\x01", 10911)
+TOPIC = b"orders"
+
+
+class Log:
+    """A commit log and its segment: appended to by the kernel, read back by the readable twin of the record."""
+
+    def __init__(self, directory: Path, segment: SharedSegment, file_size: int = 64 * 1024) -> None:
+        self.directory = directory
+        self.segment = segment
+        self.file_size = file_size
+        self.writer = self.another_writer()
+
+    def another_writer(self, *, max_message_size: int | None = None, lock_timeout_ms: int = 60_000) -> CommitLogWriter:
+        size = self.file_size if max_message_size is None else max_message_size
+        return CommitLogWriter(self.segment, str(self.directory), self.file_size, size, lock_timeout_ms)
+
+    @property
+    def end(self) -> int:
+        return self.segment.get("wrote_offset")
+
+    def append(self, body: bytes = b"body", writer: CommitLogWriter | None = None, **changes: Any) -> Appended:
+        """Append a message to queue 0 of TOPIC, or what *changes* say."""
+        message = {
+            "topic": TOPIC, "queue_id": 0, "body": body, "properties": b"KEYS\x01k", "flag": 0, "sys_flag": 0,
+            "born_timestamp": 1, "born_address": HOST.address, "born_port": 5000, "store_address": HOST.address,
+            "store_port": HOST.port,
+        }  # fmt: skip
+        return Appended(*(writer or self.writer).append(**{**message, **changes}))
+
+    def queue_row(self, queue_id: int = 0, topic: bytes = TOPIC) -> int:
+        return self.segment.queue_row(topic, queue_id)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """Bytes of one file."""
+        path = self.directory / file_name(offset - offset % self.file_size)
+        with path.open("rb") as file:
+            file.seek(offset % self.file_size)
+            return file.read(size)
+
+    def walk(self) -> Iterator[Record]:
+        """Every record from 0 to the published end. Raises CorruptRecordError at the first damage."""
+        at = 0
+        while at < self.end:
+            rest = self.file_size - at % self.file_size
+            data = self.read(at, rest)
+            total_size, magic = layout.BLANK_RECORD.struct.unpack_from(data)
+            if magic == layout.BLANK_MAGIC:
+                assert total_size == rest, f"filler of {total_size} bytes at {at}, {rest} bytes before the end of its file"
+                at += rest
+                continue
+            record = decode(data, at)
+            assert record.physical_offset == at, f"the record at {at} says {record.physical_offset}"
+            yield record
+            at += record.total_size
+        assert at == self.end, f"the last record ends at {at}, the published end is {self.end}"
+
+    def check(self) -> list[Record]:
+        """Every record; nothing is torn, queue offsets are dense, and nothing but zeros lies behind the end."""
+        records = list(self.walk())
+        next_offsets: dict[tuple[bytes, int], int] = {}
+        for record in records:
+            if record.sys_flag & TRANSACTION_MASK not in COUNTED:
+                continue
+            key = (record.topic, record.queue_id)
+            assert record.queue_offset == next_offsets.get(key, 0), f"queue offset {record.queue_offset} of {key}"
+            next_offsets[key] = record.queue_offset + 1
+        for (topic, queue_id), next_offset in next_offsets.items():
+            assert self.segment.queue_word(self.queue_row(queue_id, topic), "next_offset") == next_offset
+        assert self.segment.get("intent_end") == 0
+        assert not any(self.read(self.end, self.file_size)), "bytes behind the published end"
+        return records
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What CommitLogWriter.append answers."""
+
+    status: int
+    offsets: list[int]
+    end: int
+    queue_offset: int
+    timestamp: int
+    size: int
+
+
+@contextlib.contextmanager
+def commit_log(file_size: int = 64 * 1024) -> Iterator[Log]:
+    """An empty commit log in memory."""
+    with memory_directory() as directory, shared_segment() as segment:
+        yield Log(directory, segment, file_size)

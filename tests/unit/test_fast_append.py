@@ -1,0 +1,307 @@
+"""Appending to the commit log: what is acknowledged can be read, lies where it was said, and nothing else changed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fast_rig import HOST, TOPIC, Appended, Log, Mortals, RawSegment, commit_log, mortals, shared_segment
+from hypothesis import given
+from hypothesis import strategies as st
+
+from mqcore import layout
+from mqcore.codes import SysFlag
+from mqcore.store.paths import file_name
+from mqcore.store.record import HostAddress, join_properties
+from tests.waiting import wait_until
+
+PUT = layout.constants("PutStatus")
+STORE_FLAG = layout.constants("StoreFlag")
+OK, ILLEGAL = PUT["PUT_OK"], PUT["MESSAGE_ILLEGAL"]
+FILE_SIZE = 64 * 1024
+BARE_SIZE = 91 + len(TOPIC)
+BLANK = layout.FILE_END_MIN_BLANK_SIZE
+REFUSED = Appended(ILLEGAL, [], 0, 0, 0, 0)
+REFUSING = (
+    "NOT_WRITABLE", "CONSUME_QUEUE_ERROR", "INDEX_ERROR", "DISK_FULL", "SYNC_FAILED", "SHUTTING_DOWN", "WORKER_MISSING",
+)  # fmt: skip
+
+
+@pytest.fixture
+def log() -> Iterator[Log]:
+    with commit_log(FILE_SIZE) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def children() -> Iterator[Mortals]:
+    with mortals() as found:
+        yield found
+
+
+# One message -----------------------------------------------------------------------------------------------------
+
+
+addresses = st.binary(min_size=4, max_size=4) | st.binary(min_size=16, max_size=16)
+ports = st.integers(0, 65535)
+
+
+@given(
+    body=st.binary(max_size=300),
+    properties=st.binary(max_size=100),
+    topic=st.binary(min_size=1, max_size=127),
+    queue_id=st.integers(0, 2**31 - 1),
+    flag=st.integers(-(2**31), 2**31 - 1),
+    sys_flag=st.integers(0, 2**31 - 1),
+    born_timestamp=st.integers(-(2**63), 2**63 - 1),
+    born=st.tuples(addresses, ports),
+    store=st.tuples(addresses, ports),
+    reconsume_times=st.integers(-(2**31), 2**31 - 1),
+    prepared_transaction_offset=st.integers(-(2**63), 2**63 - 1),
+)
+def test_a_record_says_what_was_appended(
+    born: tuple[bytes, int], store: tuple[bytes, int], sys_flag: int, **message: Any
+) -> None:
+    with commit_log() as log:
+        done = log.append(
+            **message,
+            sys_flag=sys_flag,
+            born_address=born[0],
+            born_port=born[1],
+            store_address=store[0],
+            store_port=store[1],
+        )
+        (record,) = log.check()
+    host_bits = int(SysFlag.BORNHOST_V6) * (len(born[0]) == 16) | int(SysFlag.STOREHOST_V6) * (len(store[0]) == 16)
+    assert record.sys_flag == sys_flag & ~int(SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6) | host_bits
+    assert (record.born_host, record.store_host) == (HostAddress(*born), HostAddress(*store))
+    assert {name: getattr(record, name) for name in message} == message
+    assert (record.physical_offset, record.queue_offset, record.store_timestamp) == (0, 0, done.timestamp)
+    assert done == Appended(OK, [0], record.total_size, 0, record.store_timestamp, record.total_size)
+
+
+def test_offsets_are_dense_in_each_queue(log: Log) -> None:
+    appended = [log.append(b"%d" % number, queue_id=number % 3) for number in range(30)]
+    assert [done.queue_offset for done in appended] == [number // 3 for number in range(30)]
+    assert [done.offsets[0] for done in appended] == [0, *(done.end for done in appended[:-1])]
+    assert [record.body for record in log.check()] == [b"%d" % number for number in range(30)]
+
+
+def test_the_board_says_what_was_appended(log: Log) -> None:
+    appended = [log.append(bytes(size)) for size in (1, 1000, 3)]
+    get = log.segment.get
+    assert (get("put_times"), get("put_bytes")) == (3, sum(done.size for done in appended))
+    assert get("wrote_offset") == appended[-1].end
+    assert get("wrote_timestamp") == appended[-1].timestamp
+    assert (get("locked_since"), get("intent_end"), get("put_repairs")) == (0, 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "counts"),
+    [
+        (SysFlag.TRANSACTION_PREPARED, False),
+        (SysFlag.TRANSACTION_ROLLBACK, False),
+        (SysFlag.TRANSACTION_COMMIT, True),
+        (SysFlag.COMPRESSED, True),
+    ],
+)
+def test_prepared_and_rolled_back_messages_take_no_place_in_their_queue(log: Log, kind: SysFlag, counts: bool) -> None:
+    log.append()
+    done = log.append(sys_flag=int(kind))
+    assert done.queue_offset == (1 if counts else 0)
+    assert log.append().queue_offset == (2 if counts else 1)
+    assert [record.queue_offset for record in log.check()] == ([0, 1, 2] if counts else [0, 0, 1])
+
+
+# The end of a file -----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("rest", [*range(BLANK + 8), 60, 89, 90, 91, 92, 106, 107, BARE_SIZE, BARE_SIZE + BLANK, 1000])
+def test_a_record_that_does_not_fit_goes_to_the_next_file_behind_a_filler(log: Log, rest: int) -> None:
+    # The first record ends *rest* bytes before the end of its file, or starts the next one if that leaves no filler.
+    first = log.append(bytes(FILE_SIZE - rest - BARE_SIZE), properties=b"")
+    if rest < BLANK:
+        assert first == REFUSED
+        return
+    second = log.append(b"", properties=b"")
+    fits = BARE_SIZE + BLANK <= rest
+    assert second.offsets == [FILE_SIZE - rest if fits else FILE_SIZE]
+    assert log.segment.get("file_rolls") == (0 if fits else 1)
+    assert [record.physical_offset for record in log.check()] == [0, second.offsets[0]]
+    if not fits:
+        filler = log.read(first.end, layout.BLANK_RECORD.size)
+        assert layout.BLANK_RECORD.struct.unpack(filler) == (rest, layout.BLANK_MAGIC)
+
+
+@given(st.lists(st.integers(0, 20_000), min_size=1, max_size=40))
+def test_a_log_of_any_sizes_over_several_files_is_whole(sizes: list[int]) -> None:
+    with commit_log() as log:
+        appended = [log.append(bytes([size % 256]) * size) for size in sizes]
+        assert all(done.status == OK for done in appended)
+        records = log.check()
+        assert [record.body for record in records] == [bytes([size % 256]) * size for size in sizes]
+        files = (log.end + FILE_SIZE - 1) // FILE_SIZE
+        assert sorted(path.name for path in log.directory.iterdir()) == [file_name(n * FILE_SIZE) for n in range(files)]
+        for record in records:
+            end = record.physical_offset + record.total_size
+            assert end // FILE_SIZE == record.physical_offset // FILE_SIZE, "a record lies over the end of its file"
+            assert FILE_SIZE - end % FILE_SIZE >= BLANK, "no room for the filler"
+
+
+def test_an_append_goes_on_where_another_process_stopped(log: Log) -> None:
+    first = log.append()
+    second = log.append(writer=log.another_writer())
+    assert second.offsets == [first.end]
+    assert log.append().queue_offset == 2
+    assert len(log.check()) == 3
+
+
+# Batches ---------------------------------------------------------------------------------------------------------
+
+
+def member(body: bytes, properties: bytes = b"", flag: int = 0) -> bytes:
+    size = layout.BATCH_MEMBER_HEAD.size + len(body) + 2 + len(properties)
+    head = layout.BATCH_MEMBER_HEAD.struct.pack(size, 0, 0, flag, len(body))
+    return head + body + struct.pack(">h", len(properties)) + properties
+
+
+members = st.tuples(st.binary(max_size=100), st.binary(max_size=40), st.integers(-(2**31), 2**31 - 1))
+
+
+@given(st.lists(members, min_size=1, max_size=20), st.binary(max_size=30))
+def test_members_of_a_batch_become_records_of_their_own(batch: list[tuple[bytes, bytes, int]], shared: bytes) -> None:
+    with commit_log() as log:
+        before = log.append(b"before")
+        done = log.append(b"".join(member(*each) for each in batch), properties=shared, is_batch=True)
+        after = log.append(b"after")
+        records = log.check()
+    assert [record.body for record in records] == [b"before", *(body for body, _, _ in batch), b"after"]
+    inner = records[1:-1]
+    assert [record.flag for record in inner] == [flag for _, _, flag in batch]
+    assert [record.properties for record in inner] == [join_properties(own, shared) for _, own, _ in batch]
+    assert done.offsets == [record.physical_offset for record in inner]
+    assert (done.status, done.queue_offset, done.size) == (OK, 1, sum(record.total_size for record in inner))
+    assert (done.offsets[0], after.offsets[0], after.queue_offset) == (before.end, done.end, 1 + len(batch))
+
+
+def test_a_batch_is_never_split_over_files(log: Log) -> None:
+    log.append(bytes(FILE_SIZE - 1000))
+    done = log.append(b"".join(member(bytes(200)) for _ in range(5)), properties=b"", is_batch=True)
+    assert done.offsets[0] == FILE_SIZE
+    assert len(log.check()) == 6
+
+
+GOOD_MEMBER = member(b"body", b"k\x01v")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        pytest.param(b"", id="no member"),
+        *[pytest.param(GOOD_MEMBER + GOOD_MEMBER[:cut], id=f"cut at {cut}") for cut in range(1, len(GOOD_MEMBER))],
+        pytest.param(GOOD_MEMBER + struct.pack(">iiiii", 99, 0, 0, 0, -1) + b"\0\0", id="negative body size"),
+        pytest.param(GOOD_MEMBER + struct.pack(">iiiii", 99, 0, 0, 0, 2**31 - 1) + b"\0\0", id="huge body size"),
+        pytest.param(GOOD_MEMBER + struct.pack(">iiiiih", 99, 0, 0, 0, 0, -1), id="negative properties size"),
+        pytest.param(member(bytes(FILE_SIZE // 2)) * 2, id="more than a file"),
+        pytest.param(member(b"", bytes(32767)), id="properties too long with the shared ones"),
+    ],
+)
+def test_a_batch_that_cannot_be_stored_whole_is_not_stored_at_all(log: Log, body: bytes) -> None:
+    log.append()
+    assert log.append(body, properties=b"CLUSTER\x01c", is_batch=True) == REFUSED
+    assert len(log.check()) == 1
+
+
+# Limits and refusals ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        pytest.param({"topic": b""}, id="no topic"),
+        pytest.param({"topic": b"t" * 128}, id="topic of 128 bytes"),
+        pytest.param({"queue_id": -1}, id="negative queue"),
+        pytest.param({"properties": bytes(32768)}, id="properties of 32768 bytes"),
+        pytest.param({"body": bytes(FILE_SIZE - BARE_SIZE - BLANK + 1), "properties": b""}, id="more than a file"),
+    ],
+)
+def test_a_message_beyond_the_layout_is_not_stored(log: Log, changes: dict[str, Any]) -> None:
+    log.append()
+    assert log.append(**changes) == REFUSED
+    assert len(log.check()) == 1
+    assert log.segment.get("put_times") == 1
+
+
+def test_a_message_of_the_largest_size_is_stored() -> None:
+    size_max = 1000
+    with commit_log(FILE_SIZE * 4) as log:
+        writer = log.another_writer(max_message_size=size_max)
+        largest = size_max + 65536 - BARE_SIZE
+        assert log.append(bytes(largest), writer, properties=b"").status == OK
+        assert log.append(bytes(largest + 1), writer, properties=b"") == REFUSED
+        assert log.append(member(bytes(largest + 1)), writer, properties=b"", is_batch=True) == REFUSED
+        assert len(log.check()) == 1
+
+
+@pytest.mark.parametrize("flag", REFUSING)
+def test_a_store_that_refuses_stores_nothing(log: Log, flag: str) -> None:
+    log.append()
+    log.segment.set_flags(STORE_FLAG[flag])
+    assert log.append().status == PUT["SERVICE_NOT_AVAILABLE"]
+    assert log.append(GOOD_MEMBER, is_batch=True).status == PUT["SERVICE_NOT_AVAILABLE"]
+    assert len(log.check()) == 1
+    assert log.segment.get("locked_since") == 0
+    if flag != "SYNC_FAILED":
+        log.segment.clear_flags(STORE_FLAG[flag])
+        assert log.append().status == OK
+
+
+def test_a_directory_that_is_gone_is_an_error_code(tmp_path: Path) -> None:
+    with shared_segment() as segment:
+        log = Log(tmp_path / "gone", segment, FILE_SIZE)
+        assert log.append().status == PUT["CREATE_MAPEDFILE_FAILED"]
+        assert (segment.get("wrote_offset"), segment.get("locked_since"), segment.get("intent_end")) == (0, 0, 0)
+        log.directory.mkdir()
+        assert log.append().status == OK
+
+
+@pytest.mark.parametrize("length", [0, FILE_SIZE - 1, FILE_SIZE + 1])
+def test_a_file_of_another_length_is_not_written(log: Log, length: int) -> None:
+    path = log.directory / file_name(0)
+    path.write_bytes(bytes(length))
+    assert log.append().status == PUT["CREATE_MAPEDFILE_FAILED"]
+    assert path.read_bytes() == bytes(length)
+
+
+def test_a_full_disk_is_told_apart_and_leaves_the_log_as_it_was() -> None:
+    with commit_log(1 << 44) as log:
+        assert log.append().status == PUT["SERVICE_NOT_AVAILABLE"]
+        assert log.segment.get("store_flags") == STORE_FLAG["NO_NEXT_FILE"]
+        assert (log.end, log.segment.get("locked_since")) == (0, 0)
+        assert list(log.directory.iterdir()) == []
+
+
+def test_a_lock_that_is_not_to_be_had_is_busy(log: Log, children: Mortals) -> None:
+    log.append()
+    board = RawSegment(log.segment.fd).board
+    children.begin(log.segment, "keep_put_lock", kill_after_s=[0.4])
+    wait_until(lambda: board["locked_since"] != 0, describe="the child has the put lock")
+    impatient = log.another_writer(lock_timeout_ms=50)
+    assert log.append(writer=impatient).status == PUT["OS_PAGECACHE_BUSY"]
+    # Who waits longer inherits it.
+    assert log.append().status == OK
+    assert children.finish() == [-9]
+    assert len(log.check()) == 2
+    assert (log.segment.get("put_repairs"), log.segment.get("locked_since")) == (1, 0)
+
+
+def test_trimmed_files_are_let_go(log: Log) -> None:
+    for _ in range(4):
+        log.append(bytes(FILE_SIZE - 1000))
+    log.writer.trim(2 * FILE_SIZE)
+    maps = Path("/proc/self/maps").read_text()
+    assert [f"{log.directory}/{file_name(n * FILE_SIZE)}" in maps for n in range(4)] == [False, False, True, True]
+    assert log.append(store_address=HOST.address).status == OK
