@@ -241,14 +241,15 @@ class BrokerCore:
     async def shutdown(self) -> None:
         """Stop what runs by itself, leave the name servers, and write what is not on disk.
 
-        To be called once no request comes in any more, since consumer offsets are written last.
+        To be called once no request comes in any more, since consumer offsets are written last. A table that cannot be
+        written is logged and keeps nothing else from being brought to rest.
         """
         await self._periodic.stop()
-        await self.broker.schedule.stop()
+        await _written(self.broker.schedule.stop(), "delay offsets")
         await self.leave()
         await self.broker.topics.close()
         await self.broker.groups.close()
-        await self.broker.offsets.persist()
+        await _written(self.broker.offsets.persist(), "consumer offsets")
 
     async def _roll_days(self) -> None:
         while True:
@@ -309,6 +310,13 @@ class BrokerCore:
     def on_channel_closed(self, channel: Channel) -> None:
         """A connection was closed, broke, or was idle for too long."""
         self.broker.housekeeping.channel_closed(channel)
+
+
+async def _written(work: Awaitable[None], what: str) -> None:
+    try:
+        await work
+    except OSError as error:
+        logger.error("%s could not be written before the stop error=%s", what, error)
 
 
 def _failure(request: RemotingCommand, error: Exception) -> RemotingCommand:

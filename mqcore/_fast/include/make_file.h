@@ -26,7 +26,9 @@ static inline int make_sized_file(const char *path, const char *directory, int64
     if (fd < 0) {
         if (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT && errno != EINVAL) return errno;
         snprintf(side, sizeof side, "%s.making.%d", directory, (int)getpid());
-        fd = open(side, O_CREAT | O_TRUNC | O_RDWR | O_CLOEXEC, 0644);
+        /* A leftover may be a second name of a live file: take the name away, never the content. */
+        unlink(side);
+        fd = open(side, O_CREAT | O_EXCL | O_RDWR | O_CLOEXEC, 0644);
         if (fd < 0) return errno;
         named = 1;
     }
