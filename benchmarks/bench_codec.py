@@ -22,7 +22,8 @@ from mqcore.store import record as python_record
 BODY = random.Random(1).randbytes(1024)
 SEND_FIELDS = {
     "a": "bench", "b": "Bench", "c": "TBW102", "d": "4", "e": "3", "f": "0", "g": "1795245418616", "h": "0",
-    "i": "UNIQ_KEY\x017F00000100001B28DAB15D0BD7C80000\x02WAIT\x01true\x02TAGS\x01TagA", "j": "0", "k": "false", "m": "false",
+    "i": "UNIQ_KEY\x017F00000100001B28DAB15D0BD7C80000\x02WAIT\x01true\x02TAGS\x01TagA",
+    "j": "0", "k": "false", "m": "false",
 }  # fmt: skip
 
 

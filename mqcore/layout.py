@@ -416,7 +416,7 @@ WORKER_ROW = Layout(
             Field("kind", "i", "WorkerKind"),
             Field("number", "i", "from 0 within its kind"),
             Field("pid", "q", "0 = not running"),
-            Field("generation", "q", "how often it was started"),
+            Field("generation", "q", "how often it has died; what a dead one held is given up when this changes"),
             Field("command", "q", "WorkerCommand"),
         ),
         *line(Field("sleeping", "q", "1 = wants a wake through its eventfd")),

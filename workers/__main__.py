@@ -25,6 +25,7 @@ def main(kind: str, descriptor: int) -> int:
     # A Ctrl-C reaches the whole process group, but the broker process decides who stops when.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     name = f"{kind}-{handover.number}"
     name_process(f"mq-{name}")

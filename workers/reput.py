@@ -74,6 +74,8 @@ class Reput:
     def run(self) -> None:
         """Follow the commit log until the broker process says stop; then make the index and consume queues durable."""
         self._segment.set_worker_word(self._handover.row, "state", STATE["RUNNING"])
+        # A predecessor may have died between a unit and the word of it.
+        self.loop.rescan()
         while True:
             news = self.loop.run()
             if news == ReputNews.REPUT_STOP:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import threading
@@ -37,6 +38,7 @@ DISK_CHECK_S = 10.0
 FIRST_CLEANING_S = 60.0
 HOUR_MS = 3_600_000
 MANUAL_ROUNDS = 20
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
 class StoreKeeper:
@@ -142,7 +144,13 @@ class StoreKeeper:
         times.physic_timestamp = max(times.physic_timestamp, self._segment.get("flushed_timestamp"))
         times.logics_timestamp = max(times.logics_timestamp, logics_timestamp)
         times.index_timestamp = max(times.index_timestamp, self._segment.get("index_timestamp"))
-        times.write(self._paths.checkpoint)
+        try:
+            times.write(self._paths.checkpoint)
+        except OSError as error:
+            if error.errno not in NO_SPACE:
+                raise
+            # Only a new file needs room, and none is as true as an old one: the next start has more to check.
+            logger.warning("checkpoint not written, the disk is full error=%s", error)
 
     # Disk and retention -----------------------------------------------------------------------------------------
 

@@ -20,6 +20,7 @@ from benchmarks.harness.brokers import BrokerSpec, address_of, check_disk, runni
 from benchmarks.harness.compare import BAR_BODY_SIZE, BAR_PULL_SIZE, Bar, LoadComparison, Pair, Plan, compare_load
 from benchmarks.harness.control import ControlError
 from benchmarks.harness.loads import Load, LoadSession, Measurement
+from benchmarks.harness.memory import filled_memory
 from mqcore.codes import SerializeType
 
 DEFAULT_LOADS = ("send:8x32", "send:64x1", "send:1x1", "pull:8x1")
@@ -244,6 +245,11 @@ def pull(**options: Any) -> None:
     help="Where the stores go; a disk, not a tmpfs. Default: the system's folder for temporary files.",
 )
 @click.option("--check", is_flag=True, help="Exit with 1 unless every bar that applies is met.")
+@click.option(
+    "--fill-memory",
+    is_flag=True,
+    help="Fill free memory with page cache first, as on a machine that has been up for a while.",
+)
 @LOAD_OPTIONS
 def compare(**options: Any) -> None:
     """Start two brokers and run every load on both in turn."""
@@ -280,6 +286,9 @@ def run_comparison(
     with ExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(dir=options["directory"], prefix="benchmark-")
         directory = Path(stack.enter_context(temporary))
+        if options["fill_memory"]:
+            size = stack.enter_context(filled_memory(directory))
+            click.echo(f"filled {size / 2**30:.1f} GiB of free memory with page cache", err=True)
         folders = (directory / "a", directory / "b")
         for folder in folders:
             folder.mkdir()

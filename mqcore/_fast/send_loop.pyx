@@ -62,6 +62,7 @@ cdef int32_t SEND_BATCH_MESSAGE = RequestCode.SEND_BATCH_MESSAGE
 cdef int32_t PULL_MESSAGE = RequestCode.PULL_MESSAGE
 cdef int32_t LITE_PULL_MESSAGE = RequestCode.LITE_PULL_MESSAGE
 cdef int32_t SYSTEM_BUSY = ResponseCode.SYSTEM_BUSY
+cdef int32_t SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
 
 cdef enum:
     EVENTS_MAX = 256
@@ -79,6 +80,7 @@ cdef enum:
     DRAIN_MS_MAX = 3000
 
 cdef const char *OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+cdef const char *PULL_TOO_LONG = "the pull's topic, group and subscription are longer than 32768 bytes together"
 
 
 cdef void handle_frame(SendState *state, Connection *connection, const uint8_t *payload, int32_t size) noexcept nogil:
@@ -213,6 +215,15 @@ cdef void accept_some(SendState *state, int index) noexcept nogil:
             return
 
 
+cdef void handle_injected(SendState *state, Connection *connection, const uint8_t *payload, int32_t size) noexcept nogil:
+    # A pull that the broker process has put into plain words: handle it as if the client had sent it so. What is not plain
+    # even now must not go back, or the two would hand it to and fro for ever.
+    cdef CommandView command
+    if scan_command(payload, size, &command) == COMMAND_OK and handle_pull(state, connection, &command) != PULL_UNUSUAL:
+        return
+    answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_ERROR, PULL_TOO_LONG)
+
+
 cdef void handle_link_message(SendState *state, const LinkHead *head, const uint8_t *payload) noexcept nogil:
     cdef Connection *connection = find_connection(state, head.connection_id)
     if connection == NULL:
@@ -223,8 +234,7 @@ cdef void handle_link_message(SendState *state, const LinkHead *head, const uint
         else:
             doom(state, connection)
     elif head.kind == LINK_KIND_INJECT:
-        # A request that the broker process has put into plain words: handle it as if the client had sent it so.
-        handle_frame(state, connection, payload, head.size)
+        handle_injected(state, connection, payload, head.size)
     elif head.kind == LINK_KIND_CLOSE:
         doom(state, connection)
 
@@ -286,7 +296,6 @@ cdef void housekeeping(SendState *state) noexcept nogil:
     cdef int64_t kept = observe(&state.shared.board.min_offset)
     state.housekeeping_at = state.turn_ms + HOUSEKEEPING_MS
     close_idle(state)
-    check_pullers(state)
     files_trim(state.appender.files, kept)
     files_trim(state.read_files, kept)
     files_rest(state.appender.files)
@@ -368,6 +377,7 @@ cdef void turn(SendState *state) noexcept nogil:
         if peek(&state.flush_row.sleeping):
             wake_fd(state.flush_wake)
             state.row.wakes += 1
+    check_pullers(state)
     take_pull_replies(state)
     release_waiting(state)
     if state.turn_ms >= state.housekeeping_at:

@@ -1,4 +1,4 @@
-"""``python -m mqcore.broker``: one broker in the foreground, until SIGTERM or SIGINT.
+"""``python -m mqcore.broker``: one broker in the foreground, until SIGTERM, SIGINT or SIGHUP.
 
 Exit statuses are RocketMQ's: 0 after an orderly stop, 253 for settings that cannot stand, 255 for a start that failed.
 """
@@ -31,6 +31,8 @@ async def serve(settings: Settings, began: float) -> int:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stop.set)
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
+        loop.add_signal_handler(signal.SIGHUP, stop.set)
     server = BrokerServer(settings)
     try:
         await server.start()

@@ -121,10 +121,6 @@ class Supervisor:
     def _start(self, worker: Worker) -> None:
         ours, theirs = socket.socketpair()
         with theirs:
-            # Before it starts: what its predecessor held must be given up by the others (see pull_gate.check_pullers).
-            self._segment.set_worker_word(
-                worker.row, "generation", self._segment.worker_word(worker.row, "generation") + 1
-            )
             self._segment.set_worker_word(worker.row, "state", STATE["STARTING"])
             self._segment.set_worker_word(worker.row, "command", COMMAND["RUN"])
             self._segment.set_worker_word(worker.row, "sleeping", 0)
@@ -176,6 +172,10 @@ class Supervisor:
         assert worker.process is not None
         status = worker.process.wait()
         self._segment.set_worker_word(worker.row, "pid", 0)
+        # What it held is given up by the others at once: clients must not wait for its successor's first breath.
+        self._segment.set_worker_word(worker.row, "generation", self._segment.worker_word(worker.row, "generation") + 1)
+        for sender in self.of_kind("send"):
+            self.wake(sender)
         if self._is_stopping:
             return
         lived_s = time.monotonic() - worker.started_at

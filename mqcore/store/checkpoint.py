@@ -37,8 +37,8 @@ class Checkpoint:
 
     @property
     def min_timestamp_with_index(self) -> int:
-        """The same, in the index too."""
-        return min(self.min_timestamp, self.index_timestamp)
+        """The same, in the index too. Its last record is often not the last of its millisecond."""
+        return min(self.min_timestamp, max(0, self.index_timestamp - SAFETY_MARGIN_MS))
 
     @classmethod
     def read(cls, path: Path) -> Checkpoint:

@@ -10,22 +10,23 @@ from __future__ import annotations
 import random
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from mqcore.codes import ResponseCode
+from mqcore.codes import ResponseCode, SerializeType
 from mqcore.errors import ProtocolError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import MessageExt
-from tests.fault.talker import Talker, pull_request, pulled, send_request
+from tests.fault.talker import Talker, batch_request, pull_request, pulled, send_request
 
 PAUSE_S = 0.01
 BURST_PAUSE_MAX_S = 0.05
 READ_DEADLINE_S = 20.0
 REPLY_TIMEOUT_S = 15.0
 FOLLOW_SUSPEND_MS = 300
+BATCH_SHARE = 0.2
+BATCH_MAX = 5
 
 Place = tuple[int, int]
 """Queue id and queue offset."""
@@ -208,28 +209,36 @@ class Producer(threading.Thread):
             self.failure = error
 
     def _burst(self, talker: Talker) -> None:
-        bodies = {}
-        commands = []
-        for _ in range(self._random.randint(1, self._burst_max)):
-            body = make_body(self._history.run, self._number, self._sequence, self._body_size_max)
-            self._sequence += 1
-            queue_id = self._random.randrange(self._history.queues)
-            commands.append(send_request(self._history.topic, queue_id, body, keys=key_of(body)))
-            bodies[id(commands[-1])] = body
-        self._history.note_sent(list(bodies.values()))
-        waiting: dict[int, bytes] = {}
+        requests = [self._next_request() for _ in range(self._random.randint(1, self._burst_max))]
+        self._history.note_sent([body for _, bodies in requests for body in bodies])
+        waiting: dict[int, list[bytes]] = {}
         try:
-            talker.send(commands)
-            waiting = {command.opaque: bodies[id(command)] for command in commands}
+            talker.send([command for command, _ in requests])
+            waiting = {command.opaque: bodies for command, bodies in requests}
             while waiting:
                 self._take(talker.receive(), waiting)
         except OSError:
-            self._history.note_unanswered(len(waiting) or len(commands))
+            self._history.note_unanswered(len(waiting) or len(requests))
             raise
 
-    def _take(self, response: RemotingCommand, waiting: dict[int, bytes]) -> None:
-        body = waiting.pop(response.opaque, None)
-        if body is None:
+    def _next_request(self) -> tuple[RemotingCommand, list[bytes]]:
+        """A send of one message, or sometimes of a batch, in either kind of header; and the bodies in it."""
+        count = self._random.randint(2, BATCH_MAX) if self._random.random() < BATCH_SHARE else 1
+        numbers = range(self._sequence, self._sequence + count)
+        self._sequence += count
+        bodies = [make_body(self._history.run, self._number, number, self._body_size_max) for number in numbers]
+        queue_id = self._random.randrange(self._history.queues)
+        serialize_type = self._random.choice((SerializeType.JSON, SerializeType.ROCKETMQ))
+        if count > 1:
+            return batch_request(self._history.topic, queue_id, bodies, [key_of(body) for body in bodies],
+                                 serialize_type), bodies  # fmt: skip
+        (body,) = bodies
+        command = send_request(self._history.topic, queue_id, body, keys=key_of(body), serialize_type=serialize_type)
+        return command, bodies
+
+    def _take(self, response: RemotingCommand, waiting: dict[int, list[bytes]]) -> None:
+        bodies = waiting.pop(response.opaque, None)
+        if bodies is None:
             raise ProtocolError(f"an answer to nothing that was asked: {response}")
         if response.code != ResponseCode.SUCCESS:
             self._history.note_refused(response.code)
@@ -237,9 +246,9 @@ class Producer(threading.Thread):
             self._halt.wait(PAUSE_S if not waiting else 0)
             return
         assert response.ext_fields is not None
-        self._history.note_acked(
-            int(response.ext_fields["queueId"]), int(response.ext_fields["queueOffset"]), body
-        )
+        queue_id, first = int(response.ext_fields["queueId"]), int(response.ext_fields["queueOffset"])
+        for number, body in enumerate(bodies):
+            self._history.note_acked(queue_id, first + number, body)
 
 
 class Follower(threading.Thread):
@@ -340,9 +349,7 @@ def read_all(
     return read
 
 
-def _read_queue(
-    talker: Talker, history: History, queue_id: int, wanted_end: int, deadline: float
-) -> list[MessageExt]:
+def _read_queue(talker: Talker, history: History, queue_id: int, wanted_end: int, deadline: float) -> list[MessageExt]:
     messages: list[MessageExt] = []
     offset = 0
     while True:
@@ -368,12 +375,14 @@ def _read_queue(
         time.sleep(PAUSE_S)
 
 
-def wait_for_acks(history: History, count: int, deadline_s: float, is_over: Callable[[], bool] = lambda: False) -> None:
+def wait_for_acks(history: History, count: int, deadline_s: float) -> None:
     """Wait until *count* more messages are acknowledged than now."""
     wanted = history.acked_count + count
     deadline = time.monotonic() + deadline_s
-    while history.acked_count < wanted and not is_over():
+    while history.acked_count < wanted:
         if time.monotonic() >= deadline:
-            raise AssertionError(f"{wanted - history.acked_count} of {count} acknowledgements missing "
-                                 f"after {deadline_s:g} s ({history.summary()})")  # fmt: skip
+            raise AssertionError(
+                f"{wanted - history.acked_count} of {count} acknowledgements missing after {deadline_s:g} s "
+                f"({history.summary()})"
+            )
         time.sleep(PAUSE_S)

@@ -51,6 +51,7 @@ SMALL_FILES = {
     "maxIndexNum": str(INDEX.entry_count),
     "maxMessageSize": "65536",
     "messageIndexSafe": "true",
+    "flushConsumeQueueThoroughInterval": "1000",
     "workerRestartBackoffMillis": "1",
     "workerRestartBackoffMaxMillis": "1",
 }
@@ -113,6 +114,12 @@ def kill_worker(broker: MqcoreBroker, kind: str) -> int:
     return worker.pid
 
 
+def await_successor(broker: MqcoreBroker, kind: str, pid: int) -> psutil.Process:
+    """Wait for a worker of *kind* that is not the process *pid*."""
+    wait_until(lambda: find_worker(broker, kind).pid != pid, DEADLINE_S, f"another {kind} worker lives")
+    return find_worker(broker, kind)
+
+
 class Witness:
     """A process that does nothing but what a worker does before its first line of work: it imports.
 
@@ -142,21 +149,26 @@ class Witness:
         self._waiter.join(DEADLINE_S)
 
 
-def await_resumption(history: History, killed_at: float, witness: Witness) -> float:
-    """Wait until a message that was sent after *killed_at* is acknowledged and read; how long that took, seconds.
+def check_limit(taken_s: float, witness: Witness) -> None:
+    """Raise unless service went on within two seconds.
 
-    Two seconds are the limit, or on a machine that is busy with other things four times what the *witness* needs.
+    On a machine that is busy with other things the limit is four times what the *witness* needs.
     """
-    while min(history.newest_acked, history.newest_seen) <= killed_at:
-        if time.monotonic() - killed_at > DEADLINE_S:
-            raise AssertionError(f"service did not go on for {DEADLINE_S} s ({history.summary()})")
-        time.sleep(POLL_S)
-    taken_s = time.monotonic() - killed_at
     if taken_s <= RESUME_LIMIT_S:
         witness.dismiss()
     else:
         limit_s = max(RESUME_LIMIT_S, WITNESS_FACTOR * witness.taken_s())
         assert taken_s <= limit_s, f"service went on after {taken_s:.2f} s, wanted {limit_s:.2f} s"
+
+
+def await_resumption(history: History, killed_at: float, witness: Witness) -> float:
+    """Wait until a message that was sent after *killed_at* is acknowledged and read; how long that took, seconds."""
+    while min(history.newest_acked, history.newest_seen) <= killed_at:
+        if time.monotonic() - killed_at > DEADLINE_S:
+            raise AssertionError(f"service did not go on for {DEADLINE_S} s ({history.summary()})")
+        time.sleep(POLL_S)
+    taken_s = time.monotonic() - killed_at
+    check_limit(taken_s, witness)
     return taken_s
 
 
@@ -165,10 +177,10 @@ def check_history(history: History, broker: MqcoreBroker) -> None:
     history.check(read_all(history, broker.broker_address))
 
 
-def check_store(history: History, store_dir: Path, geometry: StoreGeometry = GEOMETRY) -> StoreScan:
+def check_store(history: History, store_dir: Path, *, in_order: bool = True) -> StoreScan:
     """Read the stopped store's files, hold them against one another and against what was promised."""
-    scan = scan_store(store_dir, geometry)
-    history.check(scan.bodies(history.topic))
+    scan = scan_store(store_dir, GEOMETRY)
+    history.check(scan.bodies(history.topic), in_order=in_order)
     return scan
 
 

@@ -11,9 +11,11 @@ from typing import Self
 
 from mqcore.codes import RequestCode, ResponseCode, SerializeType
 from mqcore.protocol import headers
+from mqcore.protocol.batch import encode_batch
 from mqcore.protocol.command import FrameSplitter, RemotingCommand
-from mqcore.protocol.message import MessageExt
+from mqcore.protocol.message import Message, MessageExt
 from mqcore.protocol.message_decoder import decode_messages
+from mqcore.protocol.properties import encode_properties
 
 TIMEOUT_S = 10.0
 READ_SIZE = 1 << 18
@@ -91,23 +93,44 @@ def send_request(
     keys: str = "",
     code: int = RequestCode.SEND_MESSAGE_V2,
     serialize_type: SerializeType = SerializeType.JSON,
-    default_topic: str = "TBW102",
+    is_batch: bool = False,
 ) -> RemotingCommand:
-    """A request that stores one message."""
+    """A request that stores one message, or with *is_batch* those in *body*."""
     ext_fields = headers.encode_request(
         code,
         producer_group="fault_producers",
         topic=topic,
-        default_topic=default_topic,
+        default_topic="TBW102",
         default_topic_queue_nums=4,
         queue_id=queue_id,
         sys_flag=0,
         born_timestamp=time.time_ns() // 1_000_000,
         flag=0,
-        properties=f"KEYS\x01{keys}\x02TAGS\x01fault\x02" if keys else "TAGS\x01fault\x02",
+        properties="" if is_batch else encode_properties(properties_of(keys)),
         reconsume_times=0,
+        batch=is_batch,
     )
     return RemotingCommand(code, ext_fields=ext_fields, body=body, serialize_type=serialize_type)
+
+
+def batch_request(
+    topic: str, queue_id: int, bodies: list[bytes], keys: list[str], serialize_type: SerializeType
+) -> RemotingCommand:
+    """A request that stores several messages, each with its key."""
+    members = [Message(topic, body, properties=properties_of(key)) for body, key in zip(bodies, keys, strict=True)]
+    return send_request(
+        topic,
+        queue_id,
+        encode_batch(members),
+        code=RequestCode.SEND_BATCH_MESSAGE,
+        serialize_type=serialize_type,
+        is_batch=True,
+    )
+
+
+def properties_of(keys: str) -> dict[str, str]:
+    """The properties of a message with *keys*, which may be empty."""
+    return {"TAGS": "fault", "KEYS": keys} if keys else {"TAGS": "fault"}
 
 
 def pull_request(

@@ -71,15 +71,18 @@ def fail_disk(tmp_path: Path, properties: dict[str, str], seed: int) -> None:
                     lambda: attach_segment(broker).failure() is not None, DEADLINE_S, "the failure is written down"
                 )
         # A file that cannot be made is SYSTEM_ERROR, as in RocketMQ, until a sync has failed.
-        allowed = {ResponseCode.SERVICE_NOT_AVAILABLE} | (set() if properties is SYNC_FLUSH else {ResponseCode.SYSTEM_ERROR})
+        allowed = {ResponseCode.SERVICE_NOT_AVAILABLE} | (
+            set() if properties is SYNC_FLUSH else {ResponseCode.SYSTEM_ERROR}
+        )
         assert history.refused.keys() <= allowed, history.summary()
         if properties is SYNC_FLUSH:
             assert history.newest_acked <= failed_at, "a message sent after the failure was acknowledged"
         for code, remark in answers_after(broker, history):
             assert code == ResponseCode.SERVICE_NOT_AVAILABLE, remark
             assert remark
-        errno, _, _ = attach_segment(broker).failure()
-        assert errno == EIO
+        failure = attach_segment(broker).failure()
+        assert failure is not None
+        assert failure[0] == EIO
         assert "the store is read-only" in broker.child.log.read_text()
         workers = broker.workers()
         broker.child.stop(DEADLINE_S)

@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import signal
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import psutil
 import pytest
 
 from mqcore.codes import ResponseCode
-from tests.fault.history import History
+from tests.fault.history import History, wait_for_acks
 from tests.fault.rig import (
     ASYNC_FLUSH,
     DEADLINE_S,
+    KILLS_PER_LIFE,
     SYNC_FLUSH,
     WORKER_KINDS,
     Witness,
@@ -33,7 +35,6 @@ from tests.fault.rig import (
     under_load,
 )
 from tests.rigs import MqcoreBroker
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
 
@@ -68,7 +69,7 @@ def kill_one_kind(broker: MqcoreBroker, history: History, kind: str, seed: int, 
 def test_nothing_acknowledged_is_lost_when_a_worker_is_killed(
     tmp_path: Path, properties: dict[str, str], kind: str
 ) -> None:
-    (seed,) = seeds(1)[:1]
+    seed = seeds(1)[0]
     with start_broker(tmp_path, properties) as broker:
         history = new_history(broker, "Killed", f"{kind}{seed}")
         kill_one_kind(broker, history, kind, seed, EVERYDAY_KILLS)
@@ -92,14 +93,15 @@ def kill_everything(broker: MqcoreBroker) -> None:
 VICTIMS = [pytest.param(kill_broker, id="broker"), pytest.param(kill_everything, id="everything")]
 
 
-def restart_rounds(broker: MqcoreBroker, history: History, kill: object, seed: int, kills: int) -> None:
+def restart_rounds(
+    broker: MqcoreBroker, history: History, kill: Callable[[MqcoreBroker], None], seed: int, kills: int
+) -> None:
     """Kill, start again, look: several times on one store."""
-    assert callable(kill)
     rng = seeded(seed)
     for number in range(kills):
-        wanted = history.acked_count + rng.randrange(1, 500)
+        wanted = rng.randrange(1, 500)
         with under_load(history, broker, first=10 * number):
-            wait_until(lambda wanted=wanted: history.acked_count >= wanted, DEADLINE_S, "messages are accepted")
+            wait_for_acks(history, wanted, DEADLINE_S)
             time.sleep(rng.uniform(0, 0.05))
             kill(broker)
         broker.start_again()
@@ -110,12 +112,48 @@ def restart_rounds(broker: MqcoreBroker, history: History, kill: object, seed: i
 @pytest.mark.parametrize("kill", VICTIMS)
 @pytest.mark.parametrize("properties", FLUSH_MODES)
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
-    tmp_path: Path, properties: dict[str, str], kill: object
+    tmp_path: Path, properties: dict[str, str], kill: Callable[[MqcoreBroker], None]
 ) -> None:
-    (seed,) = seeds(1)[:1]
+    seed = seeds(1)[0]
     with start_broker(tmp_path, properties) as broker:
         history = new_history(broker, "Killed", f"all{seed}")
         restart_rounds(broker, history, kill, seed, EVERYDAY_KILLS)
         broker.stop()
         check_store(history, broker.store_dir)
     assert ResponseCode.SYSTEM_ERROR not in history.refused
+
+
+def random_round(tmp_path: Path, seed: int) -> None:
+    """One store, one flush mode, some numbers of workers, and deaths of every kind at random moments."""
+    rng = seeded(seed)
+    properties = rng.choice([SYNC_FLUSH, ASYNC_FLUSH]) | {
+        "sendWorkerNums": str(rng.randint(1, 2)),
+        "pullWorkerNums": str(rng.randint(1, 2)),
+    }
+    with start_broker(tmp_path, properties) as broker:
+        history = new_history(broker, "Random", f"random{seed}")
+        worker_deaths = 0
+        for number in range(SLOW_KILLS):
+            with under_load(history, broker, first=10 * number, burst_max=rng.choice([1, 32, 200])):
+                time.sleep(rng.uniform(0, 0.5))
+                victim = rng.choice([*WORKER_KINDS, "broker", "everything"])
+                if victim in WORKER_KINDS and worker_deaths < KILLS_PER_LIFE:
+                    worker_deaths += 1
+                    witness = Witness()
+                    kill_worker(broker, victim)
+                    await_resumption(history, time.monotonic(), witness)
+                    continue
+                (kill_broker if victim == "broker" else kill_everything)(broker)
+                worker_deaths = 0
+            broker.start_again()
+            check_history(history, broker)
+        print(history.summary())
+        check_history(history, broker)
+        broker.stop()
+        check_store(history, broker.store_dir)
+
+
+@pytest.mark.slow
+def test_nothing_acknowledged_is_lost_in_many_random_deaths(tmp_path: Path) -> None:
+    for seed in seeds(SLOW_ROUNDS):
+        random_round(tmp_path / str(seed), seed)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,10 @@ from tests.fault.rig import (
     DEADLINE_S,
     KILLS_PER_LIFE,
     SYNC_FLUSH,
+    Witness,
     attach_segment,
+    await_successor,
+    check_limit,
     check_store,
     find_worker,
     new_history,
@@ -101,10 +105,6 @@ def begin_point(broker: MqcoreBroker, number: int) -> None:
         broker.start_again()
 
 
-def await_other(broker: MqcoreBroker, kind: str, pid: int) -> None:
-    wait_until(lambda: find_worker(broker, kind).pid != pid, DEADLINE_S, f"another {kind} worker lives")
-
-
 def anywhere(rng: random.Random, stopped: Stopped, broker: MqcoreBroker) -> None:
     """Between the request's arrival and its answer."""
     stopped.step(rng.randrange(SEND_STEPS_MAX))
@@ -135,7 +135,7 @@ def kill_senders(tmp_path: Path, move: Callable[[random.Random, Stopped, MqcoreB
                     _, body = sends.begin(talker)
                     move(rng, stopped, broker)
                 sends.finish(talker, body)
-            await_other(broker, "send", worker.pid)
+            await_successor(broker, "send", worker.pid)
         sends.send()
         print(history.summary(), "repairs", attach_segment(broker).get("put_repairs"))
         history.check(read_all(history, broker.broker_address))
@@ -150,20 +150,33 @@ def test_a_send_worker_may_die_between_any_two_instructions(
     kill_senders(tmp_path, move, seeds(1)[0], POINTS, SYNC_FLUSH)
 
 
+def kill_reput(broker: MqcoreBroker, sends: OneByOne, talker: Talker, number: int, steps: int) -> None:
+    """A held pull is there, a message comes for it, and the worker dies before, while or after it says so."""
+    history = sends.history
+    segment = attach_segment(broker)
+    talker.send([pull_request(history.topic, 0, number, suspend_ms=60_000)])
+    wait_until(lambda: segment.get("waiting_pulls") == 1, DEADLINE_S, "the pull is held")
+    worker = find_worker(broker, "reput")
+    with Stopped(worker.pid) as stopped:
+        sends.send()
+        stopped.step(steps)
+    killed_at, witness = time.monotonic(), Witness()
+    (message,) = pulled(talker.receive())
+    check_limit(time.monotonic() - killed_at, witness)
+    history.note_read(message)
+    assert message.queue_offset == number
+    await_successor(broker, "reput", worker.pid)
+
+
 def kill_reputs(tmp_path: Path, seed: int, points: int) -> None:
     rng = seeded(seed)
     with start_broker(tmp_path, SYNC_FLUSH) as broker:
-        history = new_history(broker, "Points", f"reput{seed}")
+        history = new_history(broker, "Points", f"reput{seed}", queues=1)
         sends = OneByOne(broker, history)
-        sends.send()
         for number in range(points):
             begin_point(broker, number)
-            worker = find_worker(broker, "reput")
-            with Stopped(worker.pid) as stopped:
-                for _ in range(rng.randint(1, 3)):
-                    sends.send()
-                stopped.step(rng.randrange(REPUT_STEPS_MAX))
-            await_other(broker, "reput", worker.pid)
+            with Talker(broker.broker_address, DEADLINE_S) as talker:
+                kill_reput(broker, sends, talker, number, rng.randrange(REPUT_STEPS_MAX))
         print(history.summary())
         history.check(read_all(history, broker.broker_address))
         broker.stop()
@@ -192,7 +205,7 @@ def kill_pull(broker: MqcoreBroker, sends: OneByOne, talker: Talker, number: int
     (message,) = pulled(response)
     history.note_read(message)
     assert message.queue_offset == number
-    await_other(broker, "pull", worker.pid)
+    await_successor(broker, "pull", worker.pid)
     wait_until(lambda: segment.get("waiting_pulls") == 0, DEADLINE_S, "nobody waits any more")
 
 
@@ -227,7 +240,7 @@ def kill_flushes(tmp_path: Path, seed: int, points: int) -> None:
                     _, body = sends.begin(talker)
                     stopped.to_system_call(rng.randrange(FLUSH_CALLS_MAX))
                 assert sends.finish(talker, body), f"a message was given up ({history.summary()})"
-            await_other(broker, "flush", worker.pid)
+            await_successor(broker, "flush", worker.pid)
         print(history.summary())
         history.check(read_all(history, broker.broker_address))
         broker.stop()

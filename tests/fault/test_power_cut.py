@@ -17,7 +17,7 @@ from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol.command import RemotingCommand
 from tests.fault import ext4
 from tests.fault.ext4 import Disk
-from tests.fault.history import History, read_all
+from tests.fault.history import History, read_all, wait_for_acks
 from tests.fault.rig import (
     ASYNC_FLUSH,
     DEADLINE_S,
@@ -31,7 +31,6 @@ from tests.fault.rig import (
 )
 from tests.fault.talker import Talker
 from tests.rigs import MqcoreBroker, wire
-from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.fault,
@@ -85,7 +84,7 @@ def cut_again_and_again(tmp_path: Path, properties: dict[str, str], seed: int, *
             history = History(f"cut{seed}.{number}", f"Cut{number}", QUEUES)
             histories.append(history)
             with under_load(history, broker):
-                wait_until(lambda history=history: history.acked, DEADLINE_S, "a message is accepted")
+                wait_for_acks(history, 1, DEADLINE_S)
                 groups.add(f"group{number}")
                 create_group(broker, f"group{number}")
                 time.sleep(rng.choice((0, rng.uniform(0, 0.05), rng.uniform(0, 1))))

@@ -26,6 +26,7 @@ from mqcore import layout
 from mqcore._fast.append import CommitLogWriter
 from mqcore._fast.boards import SharedSegment
 from mqcore._fast.mapped_file import MappedFiles
+from mqcore._fast.process import die_with_parent
 from mqcore._fast.rings import PullRequestRing
 from mqcore.store.record import HostAddress, Record, encode
 
@@ -102,7 +103,8 @@ def keep_put_lock(segment: SharedSegment) -> None:
 
 def inherit_put_lock(segment: SharedSegment, *, makes_consistent: bool) -> None:
     """Take the put lock over from a dead owner, and die before anything is repaired."""
-    Hands(segment.fd).lock("put_lock", makes_consistent=makes_consistent)
+    hands = Hands(segment.fd)  # kept to the end: a lock in memory that is unmapped dies unseen
+    hands.lock("put_lock", makes_consistent=makes_consistent)
     die()
 
 
@@ -223,11 +225,13 @@ VERBS: dict[str, Callable[..., None]] = {
 
 def start(fd: int, verb: str, arguments: dict[str, Any]) -> int:
     """Fork a child for one verb; its pid."""
+    parent = os.getpid()
     pid = os.fork()
     if pid:
         return pid
     status = 1
     try:
+        die_with_parent(parent)
         VERBS[verb](SharedSegment.attach(fd), **arguments)
         status = 0
     finally:

@@ -283,7 +283,7 @@ def test_a_missing_or_short_checkpoint_knows_nothing(tmp_path, content):
 
 @pytest.mark.parametrize(
     ("times", "minimum", "with_index"),
-    [((10_000, 20_000, 30_000), 7000, 7000), ((20_000, 10_000, 5000), 7000, 5000), ((2999, 9999, 9999), 0, 0)],
+    [((10_000, 20_000, 30_000), 7000, 7000), ((20_000, 10_000, 5000), 7000, 2000), ((2999, 9999, 9999), 0, 0)],
 )
 def test_the_checkpoints_minimum_has_a_margin_of_three_seconds(times, minimum, with_index):
     checkpoint = Checkpoint(*times)

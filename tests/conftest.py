@@ -1,0 +1,103 @@
+"""What every test stands under: which implementation runs, and that nothing is left behind.
+
+A test that leaves a child process or a listening socket fails, though not by itself: the check runs behind each module,
+and behind the whole run for what lives as long as that (the interoperability tests' tools).
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parent.parent
+FAST = ROOT / "mqcore" / "_fast"
+PURE = os.environ.get("MQ_PURE") == "1"
+ENDING_S = 10.0
+# Their tools and brokers are fixtures of the session.
+LONG_LIVED = "interop"
+
+
+def missing_extensions() -> list[str]:
+    """The names of extensions that have a source and cannot be imported."""
+    names = sorted(source.stem for source in FAST.glob("*.pyx"))
+    return [name for name in names if importlib.util.find_spec(f"mqcore._fast.{name}") is None]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    missing = missing_extensions()
+    if missing and not PURE:
+        raise pytest.UsageError(
+            f"extensions are not built: {', '.join(missing)}; run python setup.py build_ext --inplace, "
+            "or set MQ_PURE=1 to test the Python twins alone"
+        )
+
+
+def pytest_report_header(config: pytest.Config) -> str:
+    from mqcore.store import codec
+
+    kind = "the Python twins (MQ_PURE=1)" if codec.PURE else "the Cython extensions"
+    note = ", some extensions are not built" if missing_extensions() else ""
+    return f"mqcore: {kind}, crc32 on {codec.crc32_implementation()}{note}"
+
+
+def child_processes() -> dict[int, str]:
+    """This process's children, zombies too: pid to what it is."""
+    found = {}
+    for child in psutil.Process().children():
+        try:
+            found[child.pid] = f"process {child.pid} ({child.status()}): {' '.join(child.cmdline()) or child.name()}"
+        except psutil.NoSuchProcess:
+            continue
+    return found
+
+
+def listening_sockets() -> dict[int, str]:
+    """This process's listening sockets: descriptor to address."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        try:
+            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+                continue
+            with socket.socket(fileno=os.dup(descriptor)) as copy:
+                if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    found[descriptor] = f"listening socket {copy.getsockname()}"
+        except OSError:
+            # Closed since it was listed: the listing itself was one of them.
+            continue
+    return found
+
+
+def leftovers(processes_before: dict[int, str], sockets_before: dict[int, str]) -> list[str]:
+    processes = [text for pid, text in child_processes().items() if pid not in processes_before]
+    return processes + [text for fd, text in listening_sockets().items() if fd not in sockets_before]
+
+
+def leaves_nothing_behind(where: str) -> Iterator[None]:
+    """The body of a fixture that fails if children or listening sockets of its scope are still there at its end."""
+    before = child_processes(), listening_sockets()
+    yield
+    # What was told to end may take a moment to do so.
+    if leftovers(*before):
+        wait_until(lambda: not leftovers(*before), ENDING_S, f"nothing left behind by {where}: {leftovers(*before)}")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def session_leaves_nothing_behind() -> Iterator[None]:
+    yield from leaves_nothing_behind("this run")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def module_leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    if LONG_LIVED in request.path.parts:
+        yield
+    else:
+        yield from leaves_nothing_behind(request.path.name)

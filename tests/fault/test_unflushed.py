@@ -1,0 +1,101 @@
+"""Under SYNC_FLUSH nobody reads what a power cut could still take back: where the flush stands still, so do readers."""
+
+from __future__ import annotations
+
+import contextlib
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mqcore.codes import RequestCode, ResponseCode
+from mqcore.protocol import headers
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.message_id import decode_offset_message_id
+from tests.fault.rig import SYNC_FLUSH, attach_segment, find_worker, start_broker
+from tests.fault.talker import (
+    Talker,
+    max_offset_request,
+    pull_request,
+    pulled,
+    send_request,
+    view_request,
+)
+from tests.rigs import wire
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.fault
+
+TOPIC = "Unflushed"
+KEY = "the-key"
+FLUSH_TIMEOUT_MS = 400
+LOOKS_S = 1.5
+
+
+@contextlib.contextmanager
+def standing_still(process: psutil.Process) -> Iterator[None]:
+    process.send_signal(signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def query(key: str) -> RemotingCommand:
+    now = time.time_ns() // 1_000_000
+    return RemotingCommand(
+        RequestCode.QUERY_MESSAGE,
+        ext_fields=headers.encode_request(
+            RequestCode.QUERY_MESSAGE, topic=TOPIC, key=key, max_num=32, begin_timestamp=0, end_timestamp=now + 60_000
+        ),
+    )
+
+
+def test_what_is_not_flushed_is_not_read(tmp_path: Path) -> None:
+    with start_broker(tmp_path, SYNC_FLUSH | {"syncFlushTimeout": str(FLUSH_TIMEOUT_MS)}) as broker:
+        wire.create_topic(broker.broker_address, TOPIC, queues=1)
+        segment = attach_segment(broker)
+        with Talker(broker.broker_address) as producer, Talker(broker.broker_address) as reader:
+            assert producer.call(send_request(TOPIC, 0, b"flushed")).code == ResponseCode.SUCCESS
+            wait_until(lambda: pulled(reader.call(pull_request(TOPIC, 0, 0))), describe="the first message is read")
+            with standing_still(find_worker(broker, "flush")):
+                late = producer.call(send_request(TOPIC, 0, b"not yet", keys=KEY))
+                assert late.code == ResponseCode.FLUSH_DISK_TIMEOUT
+                assert late.ext_fields is not None
+                physical_offset = decode_offset_message_id(late.ext_fields["msgId"]).physical_offset
+                assert segment.get("wrote_offset") > physical_offset
+                until = time.monotonic() + LOOKS_S
+                while time.monotonic() < until:
+                    assert reader.call(pull_request(TOPIC, 0, 1)).code == ResponseCode.PULL_NOT_FOUND
+                    assert [m.body for m in pulled(reader.call(pull_request(TOPIC, 0, 0)))] == [b"flushed"]
+                    assert reader.call(max_offset_request(TOPIC, 0)).ext_fields == {"offset": "1"}
+                    assert reader.call(view_request(physical_offset)).code == ResponseCode.SYSTEM_ERROR
+                    assert reader.call(query(KEY)).code == ResponseCode.QUERY_NOT_FOUND
+                reader.send([pull_request(TOPIC, 0, 1, suspend_ms=30_000)])
+                wait_until(lambda: segment.get("waiting_pulls") == 1, describe="a pull is held")
+                assert segment.get("flushed_offset") <= physical_offset
+            (message,) = pulled(reader.receive())
+            assert message.body == b"not yet"
+            assert segment.get("flushed_offset") > physical_offset
+            assert reader.call(view_request(physical_offset)).code == ResponseCode.SUCCESS
+            assert reader.call(query(KEY)).code == ResponseCode.SUCCESS
+        broker.stop()
+
+
+def test_an_answer_waits_for_the_flush(tmp_path: Path) -> None:
+    with start_broker(tmp_path, SYNC_FLUSH) as broker:
+        wire.create_topic(broker.broker_address, TOPIC, queues=1)
+        with Talker(broker.broker_address) as producer:
+            assert producer.call(send_request(TOPIC, 0, b"flushed")).code == ResponseCode.SUCCESS
+            with standing_still(find_worker(broker, "flush")):
+                producer.send([send_request(TOPIC, 0, b"waits")])
+                with pytest.raises(TimeoutError):
+                    producer.receive(LOOKS_S)
+            response = producer.receive()
+        assert response.code == ResponseCode.SUCCESS
+        assert response.ext_fields is not None
+        assert response.ext_fields["queueOffset"] == "1"
+        broker.stop()

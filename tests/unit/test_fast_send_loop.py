@@ -1,0 +1,394 @@
+"""A send worker's loop on its own: a client on one side, the broker process's end of the link on the other."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fast_rig import TOPIC, Log, shared_segment
+
+from mqcore import layout
+from mqcore._fast.rings import PullRequestRing
+from mqcore._fast.send_loop import SendLoop
+from mqcore.codes import RemotingFlag, RequestCode, ResponseCode, SerializeType
+from mqcore.protocol.command import FrameSplitter, RemotingCommand
+from tests.waiting import wait_until
+
+LINK = layout.constants("LinkKind")
+COMMAND = layout.constants("WorkerCommand")
+STATE = layout.constants("WorkerState")
+STORE_FLAG = layout.constants("StoreFlag")
+HEAD = layout.LINK_HEAD
+FILE_SIZE = 1 << 20
+FRAME_LENGTH_MAX = 1 << 20
+SEND_ROW, PULL_ROW, REPUT_ROW, FLUSH_ROW = 1, 2, 3, 4
+DEADLINE_S = 20.0
+STRINGS_MAX = 32768
+
+SEND_FIELDS = {
+    "a": "producers", "b": TOPIC.decode(), "c": "TBW102", "d": "4", "e": "1", "f": "0", "g": "1700000000000",
+    "h": "5", "i": "WAIT\x01true\x02KEYS\x01k\x02", "j": "0", "k": "false", "m": "false",
+}  # fmt: skip
+PULL_FIELDS = {
+    "consumerGroup": "billing", "topic": TOPIC.decode(), "queueId": "1", "queueOffset": "7", "maxMsgNums": "32",
+    "sysFlag": "2", "commitOffset": "0", "suspendTimeoutMillis": "15000", "subscription": "*", "subVersion": "0",
+    "expressionType": "TAG",
+}  # fmt: skip
+
+
+class LoopRig:
+    """A running loop. ``connect`` gives a client's socket, ``told`` what the loop wrote to the broker process."""
+
+    def __init__(self, log: Log, **changes: Any) -> None:
+        self.segment = log.segment
+        self.segment.set_store_host(socket.inet_aton("127.0.0.1"), 10911)
+        self.segment.publish_topic(TOPIC, 6, 4, 4, True, False)
+        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._listener.setblocking(False)
+        self._link, theirs = socket.socketpair()
+        self._theirs = theirs
+        theirs.setblocking(False)
+        self._link.settimeout(DEADLINE_S)
+        self._received = b""
+        options = {
+            "number": 0, "row": SEND_ROW, "wake": self._wake, "link": theirs.fileno(),
+            "listeners": [(self._listener.fileno(), False)], "pullers": [(PULL_ROW, self._wake)],
+            "reput_row": REPUT_ROW, "reput_wake": self._wake, "flush_row": FLUSH_ROW, "flush_wake": self._wake,
+            "commit_log": str(log.directory), "commit_log_file_size": FILE_SIZE, "cluster": "c", "region": "here",
+            "trace_on": True, "max_message_size": 100_000, "frame_length_max": FRAME_LENGTH_MAX,
+            "write_buffer_max": 1 << 24, "read_budget": 1 << 24, "idle_timeout_ms": 60_000, "sync_timeout_ms": 10_000,
+            "waits_for_flush": False, "lock_timeout_ms": 1000,
+        }  # fmt: skip
+        self._loop = SendLoop(self.segment, {**options, **changes})
+        self._thread = threading.Thread(target=self._loop.run, daemon=True)
+        self._thread.start()
+        wait_until(lambda: self.word("state") == STATE["RUNNING"], describe="the loop runs")
+
+    def word(self, name: str) -> int:
+        return self.segment.worker_word(SEND_ROW, name)
+
+    def connect(self) -> socket.socket:
+        client = socket.create_connection(self._listener.getsockname())
+        client.settimeout(DEADLINE_S)
+        return client
+
+    def told(self) -> tuple[int, int, bytes]:
+        """The next message on the link: kind, connection id, payload."""
+        while len(self._received) < HEAD.size or len(self._received) < HEAD.size + self._next_size():
+            data = self._link.recv(65536)
+            assert data, "the loop closed its link"
+            self._received += data
+        size, kind, connection_id = HEAD.struct.unpack_from(self._received)
+        payload = self._received[HEAD.size : HEAD.size + size]
+        self._received = self._received[HEAD.size + size :]
+        return kind, connection_id, payload
+
+    def _next_size(self) -> int:
+        size: int = HEAD.struct.unpack_from(self._received)[0]
+        return size
+
+    def introduced(self, client: socket.socket) -> int:
+        """The id under which the loop introduced *client*."""
+        kind, connection_id, payload = self.told()
+        ip, port = client.getsockname()
+        assert (kind, payload) == (LINK["CONNECTED"], f"{ip} {port} 0".encode())
+        return connection_id
+
+    def tell(self, kind: int, connection_id: int, payload: bytes = b"") -> None:
+        self._link.sendall(HEAD.struct.pack(len(payload), kind, connection_id) + payload)
+
+    def close(self) -> None:
+        self.segment.set_worker_word(SEND_ROW, "command", COMMAND["STOP"])
+        os.eventfd_write(self._wake, 1)
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive(), "the loop did not stop"
+        del self._loop
+        self._link.close()
+        self._theirs.close()
+        self._listener.close()
+        os.close(self._wake)
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Iterator[Log]:
+    with shared_segment() as segment:
+        yield Log(tmp_path, segment, FILE_SIZE)
+
+
+@pytest.fixture
+def loop(log: Log) -> Iterator[LoopRig]:
+    rig = LoopRig(log)
+    try:
+        yield rig
+    finally:
+        rig.close()
+
+
+@pytest.fixture
+def synced_loop(log: Log) -> Iterator[LoopRig]:
+    rig = LoopRig(log, waits_for_flush=True, sync_timeout_ms=300)
+    try:
+        yield rig
+    finally:
+        rig.close()
+
+
+def replies(client: socket.socket, count: int) -> list[RemotingCommand]:
+    splitter, found = FrameSplitter(), []
+    while len(found) < count:
+        data = client.recv(65536)
+        assert data, f"closed after {len(found)} of {count} replies"
+        found += [RemotingCommand.decode(payload) for payload in splitter.feed(data)]
+    return found
+
+
+def is_closed(client: socket.socket) -> bool:
+    try:
+        return client.recv(1) == b""
+    except ConnectionResetError:
+        return True
+
+
+def heart_beat(opaque: int, body: bytes = b"") -> RemotingCommand:
+    return RemotingCommand(RequestCode.HEART_BEAT, opaque, body=body)
+
+
+def send_request(opaque: int, body: bytes = b"body", **changes: str) -> RemotingCommand:
+    fields = {**SEND_FIELDS, **changes}
+    return RemotingCommand(RequestCode.SEND_MESSAGE_V2, opaque, ext_fields=fields, body=body)
+
+
+# Frames ----------------------------------------------------------------------------------------------------------
+
+
+def test_what_is_not_for_this_worker_goes_to_the_broker_process_as_it_came(loop: LoopRig) -> None:
+    with loop.connect() as client:
+        client.sendall(heart_beat(1, b"x").encode() + heart_beat(2, b"y").encode())
+        identity = loop.introduced(client)
+        assert loop.told() == (LINK["REQUEST"], identity, heart_beat(1, b"x").encode()[4:])
+        assert loop.told() == (LINK["REQUEST"], identity, heart_beat(2, b"y").encode()[4:])
+    assert loop.told() == (LINK["CLOSED"], identity, b"")
+
+
+def test_frames_cut_at_any_byte_come_out_whole(loop: LoopRig) -> None:
+    frame = heart_beat(7, b"0123456789").encode()
+    with loop.connect() as client:
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        turns = loop.word("turns")
+        for cut in range(1, len(frame)):
+            client.sendall(frame[:cut])
+            # The rest is sent once the loop has taken the start.
+            wait_until(lambda: loop.word("turns") > turns, describe="a turn")
+            turns = loop.word("turns")
+            client.sendall(frame[cut:])
+        loop.introduced(client)
+        assert [loop.told()[2] for _ in range(1, len(frame))] == [frame[4:]] * (len(frame) - 1)
+
+
+def test_a_large_frame_in_pieces_comes_out_whole_with_what_follows(loop: LoopRig) -> None:
+    large = heart_beat(1, os.urandom(900_000)).encode()
+    with loop.connect() as client:
+        client.sendall(large + heart_beat(2).encode() + heart_beat(3).encode()[:10])
+        loop.introduced(client)
+        assert loop.told()[2] == large[4:]
+        assert loop.told()[2] == heart_beat(2).encode()[4:]
+        client.sendall(heart_beat(3).encode()[10:])
+        assert loop.told()[2] == heart_beat(3).encode()[4:]
+
+
+@pytest.mark.parametrize("length", [-1, 0, 3, FRAME_LENGTH_MAX + 1, 2**31 - 1])
+def test_an_impossible_length_closes_the_connection(loop: LoopRig, length: int) -> None:
+    with loop.connect() as client:
+        client.sendall((length & 0xFFFFFFFF).to_bytes(4, "big"))
+        assert is_closed(client)
+    assert loop.word("protocol_errors") == 1
+
+
+def test_an_impossible_header_closes_the_connection(loop: LoopRig) -> None:
+    with loop.connect() as client:
+        client.sendall(bytes.fromhex("00000004 00000099"))
+        assert is_closed(client)
+    assert loop.word("protocol_errors") == 1
+
+
+def test_the_broker_process_answers_and_closes_through_the_link(loop: LoopRig) -> None:
+    with loop.connect() as client:
+        client.sendall(heart_beat(9).encode())
+        identity = loop.introduced(client)
+        loop.told()
+        loop.tell(LINK["FRAME"], identity, heart_beat(9).reply().encode())
+        assert replies(client, 1) == [heart_beat(9).reply()]
+        loop.tell(LINK["FRAME"], identity + (1 << 24), b"for a connection that never was")
+        loop.tell(LINK["CLOSE"], identity)
+        assert is_closed(client)
+    assert loop.told() == (LINK["CLOSED"], identity, b"")
+
+
+# Sends -----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", [SerializeType.JSON, SerializeType.ROCKETMQ], ids=lambda kind: kind.name)
+def test_a_send_is_stored_and_answered(loop: LoopRig, log: Log, kind: SerializeType) -> None:
+    requests = [send_request(opaque, b"body %d" % opaque) for opaque in range(3)]
+    with loop.connect() as client:
+        for request in requests:
+            request.serialize_type = kind
+        client.sendall(b"".join(request.encode() for request in requests))
+        answers = replies(client, 3)
+        born_port = client.getsockname()[1]
+    records = log.check()
+    for request, answer, record in zip(requests, answers, records, strict=True):
+        fields = {
+            "queueId": "1", "TRACE_ON": "true", "MSG_REGION": "here", "queueOffset": str(record.queue_offset),
+            "msgId": f"7F00000100002A9F{record.physical_offset:016X}",
+        }  # fmt: skip
+        assert answer == request.reply(ext_fields=fields)
+        assert (record.body, record.topic, record.queue_id, record.flag) == (request.body, TOPIC, 1, 5)
+        assert record.properties == b"KEYS\x01k\x02CLUSTER\x01c"
+        assert (record.born_host.address, record.born_host.port) == (b"\x7f\0\0\1", born_port)
+
+
+def test_a_oneway_send_is_stored_and_not_answered(loop: LoopRig, log: Log) -> None:
+    with loop.connect() as client:
+        oneway = send_request(1, b"oneway")
+        oneway.flag = int(RemotingFlag.ONEWAY)
+        client.sendall(oneway.encode() + send_request(2, b"second").encode())
+        assert [answer.opaque for answer in replies(client, 1)] == [2]
+    assert [record.body for record in log.check()] == [b"oneway", b"second"]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"b": "unknown"}, {"e": "4"}, {"e": "x"}, {"i": "DELAY\x013"}, {"i": "TRAN_MSG\x01true"}, {"g": ""},
+        {"i": "K\x01" + "v" * 40_000}, {"f": "2147483648"},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_unusual_send_is_left_to_the_broker_process(loop: LoopRig, log: Log, changes: dict[str, str]) -> None:
+    request = send_request(1, **changes)
+    with loop.connect() as client:
+        client.sendall(request.encode())
+        identity = loop.introduced(client)
+        assert loop.told() == (LINK["REQUEST"], identity, request.encode()[4:])
+    assert log.end == 0
+
+
+def test_a_synced_send_is_answered_once_it_is_flushed(synced_loop: LoopRig, log: Log) -> None:
+    with synced_loop.connect() as client:
+        client.sendall(send_request(1).encode() + send_request(2).encode())
+        wait_until(lambda: synced_loop.word("parked") == 2, describe="two answers wait")
+        first, _ = log.walk()
+        log.segment.set("flushed_offset", first.total_size)
+        assert [(answer.opaque, answer.code) for answer in replies(client, 1)] == [(1, ResponseCode.SUCCESS)]
+        # The second one's time runs out.
+        assert [(answer.opaque, answer.code) for answer in replies(client, 1)] == [(2, ResponseCode.FLUSH_DISK_TIMEOUT)]
+    assert len(log.check()) == 2
+
+
+def test_a_failed_sync_is_never_answered_as_durable(synced_loop: LoopRig, log: Log) -> None:
+    with synced_loop.connect() as client:
+        client.sendall(send_request(1).encode())
+        wait_until(lambda: synced_loop.word("parked") == 1, describe="the answer waits")
+        log.segment.set_flags(STORE_FLAG["SYNC_FAILED"])
+        (answer,) = replies(client, 1)
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+# Pulls -----------------------------------------------------------------------------------------------------------
+
+
+def pull_request(opaque: int, **changes: str) -> RemotingCommand:
+    return RemotingCommand(RequestCode.PULL_MESSAGE, opaque, ext_fields={**PULL_FIELDS, **changes})
+
+
+def popped(loop: LoopRig) -> tuple[dict[str, int], list[bytes]]:
+    """The next request in the pull worker's ring: its numbers, and its strings."""
+    ring = PullRequestRing(loop.segment, 0, 0)
+    entries: list[tuple[int, bytes]] = []
+    wait_until(lambda: entries.extend(entry for entry in [ring.pop()] if entry) or entries, describe="a pull request")
+    ((kind, payload),) = entries
+    assert kind == layout.constants("RingKind")["PULL_REQUEST"]
+    names = [field.name for field in layout.PULL_REQUEST.fields]
+    values = dict(zip(names, layout.PULL_REQUEST.struct.unpack_from(payload), strict=True))
+    strings, at = [], layout.PULL_REQUEST.size
+    for name in ("topic_size", "group_size", "subscription_size", "expression_type_size"):
+        strings.append(payload[at : at + max(0, values[name])])
+        at += max(0, values[name])
+    assert at == len(payload)
+    return values, strings
+
+
+def test_a_pull_becomes_a_descriptor_in_a_ring(loop: LoopRig) -> None:
+    with loop.connect() as client:
+        client.sendall(pull_request(3).encode())
+        values, strings = popped(loop)
+    assert strings == [TOPIC, b"billing", b"*", b"TAG"]
+    wanted = {
+        "opaque": 3, "code": 11, "queue_id": 1, "queue_offset": 7, "max_msg_nums": 32, "sys_flag": 2,
+        "suspend_timeout_ms": 15000, "serialize_type": 0,
+    }  # fmt: skip
+    assert {name: values[name] for name in wanted} == wanted
+
+
+def test_a_pull_that_the_broker_process_has_put_into_plain_words_is_taken(loop: LoopRig) -> None:
+    with loop.connect() as client:
+        client.sendall(heart_beat(1).encode())
+        identity = loop.introduced(client)
+        loop.tell(LINK["INJECT"], identity, pull_request(4).encode()[4:])
+        values, _ = popped(loop)
+    assert (values["opaque"], values["connection_id"]) == (4, identity)
+
+
+def test_a_pull_that_stays_unusual_is_refused_and_not_handed_to_and_fro(loop: LoopRig) -> None:
+    long_one = pull_request(5, subscription="a" * STRINGS_MAX)
+    with loop.connect() as client:
+        client.sendall(long_one.encode())
+        identity = loop.introduced(client)
+        assert loop.told() == (LINK["REQUEST"], identity, long_one.encode()[4:])
+        loop.tell(LINK["INJECT"], identity, long_one.encode()[4:])
+        (answer,) = replies(client, 1)
+        assert (answer.opaque, answer.code) == (5, ResponseCode.SYSTEM_ERROR)
+        assert answer.remark is not None
+        assert str(STRINGS_MAX) in answer.remark
+    assert loop.told() == (LINK["CLOSED"], identity, b"")
+
+
+def test_pulls_of_a_pull_worker_that_was_started_anew_are_asked_again(loop: LoopRig) -> None:
+    with loop.connect() as client:
+        client.sendall(pull_request(6).encode())
+        popped(loop)
+        loop.segment.set_worker_word(PULL_ROW, "generation", 1)
+        (answer,) = replies(client, 1)
+    assert (answer.opaque, answer.code) == (6, ResponseCode.PULL_RETRY_IMMEDIATELY)
+    assert answer.ext_fields is not None
+    assert answer.ext_fields["nextBeginOffset"] == "7"
+
+
+# Ending ----------------------------------------------------------------------------------------------------------
+
+
+def test_idle_connections_are_closed(log: Log) -> None:
+    rig = LoopRig(log, idle_timeout_ms=200)
+    try:
+        with rig.connect() as client:
+            assert is_closed(client)
+    finally:
+        rig.close()
+
+
+def test_a_drained_loop_takes_no_new_connection_and_says_so(loop: LoopRig) -> None:
+    loop.segment.set_worker_word(SEND_ROW, "command", COMMAND["DRAIN"])
+    wait_until(lambda: loop.word("state") == STATE["DRAINED"], describe="the loop is drained")
+    accepted = loop.word("accepted")
+    with loop.connect() as client:
+        client.sendall(heart_beat(1).encode())
+        turns = loop.word("turns")
+        wait_until(lambda: loop.word("turns") > turns + 2, describe="turns")
+        assert loop.word("accepted") == accepted
