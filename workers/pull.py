@@ -26,6 +26,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "wake": handover.wake,
             "link": handover.link,
             "senders": [(peer.row, peer.wake) for peer in handover.senders],
+            "puller_count": len(handover.pullers),
             "consume_queue": str(store.consume_queue_dir),
             "consume_queue_file_size": store.mapped_file_size_consume_queue,
             "commit_log_file_size": store.mapped_file_size_commit_log,

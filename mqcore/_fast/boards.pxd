@@ -35,6 +35,10 @@ cdef int32_t make_queue(Shared *shared, int32_t topic_row, int32_t queue_id) noe
 cdef int32_t make_group(Shared *shared, const uint8_t *name, int32_t size) noexcept nogil
 cdef int32_t make_offset(Shared *shared, int32_t group_row, int32_t queue_row) noexcept nogil
 
+# Number of the pull worker that has the queue, of *count*. One has it for good, so that a held pull is told of arrivals
+# by one ring.
+cdef int puller_of(const uint8_t *topic, int32_t topic_size, int32_t queue_id, int count) noexcept nogil
+
 # The first failure wins: store_flags gets *flags*, and what broke is written down.
 cdef void report_failure(Shared *shared, int64_t flags, int32_t error, int32_t where, int64_t offset) noexcept nogil
 

@@ -217,6 +217,14 @@ cdef int32_t make_offset(Shared *shared, int32_t group_row, int32_t queue_row) n
     return row
 
 
+cdef int puller_of(const uint8_t *topic, int32_t topic_size, int32_t queue_id, int count) noexcept nogil:
+    cdef unsigned int hashed = <unsigned int>queue_id
+    cdef int32_t at
+    for at in range(topic_size):
+        hashed = hashed * 31 + topic[at]
+    return <int>(hashed % <unsigned int>count)
+
+
 cdef void report_failure(Shared *shared, int64_t flags, int32_t error, int32_t where, int64_t offset) noexcept nogil:
     if shared.board.error_number == 0:
         shared.board.error_where = where

@@ -5,10 +5,11 @@ not take at once is copied into the connection's bounded buffer.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
-from mqcore._fast.atomics cimport add_relaxed, observe, put_relaxed
+from mqcore._fast.atomics cimport add_relaxed, observe
+from mqcore._fast.boards cimport puller_of
 from mqcore._fast.buffers cimport Buffer, buffer_put, buffer_size, buffer_take
 from mqcore._fast.connections cimport connection_id, doom, find_connection, mark_dirty
 from mqcore._fast.header cimport CommandView, TextView, field_of, text_to_i32, text_to_i64, text_unescape
@@ -125,8 +126,7 @@ cdef void free_ticket(SendState *state, int32_t index) noexcept nogil:
 
 cdef PullOutcome handle_pull(SendState *state, Connection *connection, const CommandView *command) noexcept nogil:
     cdef PullRequest request
-    cdef int32_t strings, puller, index
-    cdef uint32_t hashed
+    cdef int32_t strings, puller
     cdef uint8_t *at
     if connection.is_vip and command.code == PULL_MESSAGE:
         return PULL_UNUSUAL
@@ -136,11 +136,7 @@ cdef PullOutcome handle_pull(SendState *state, Connection *connection, const Com
     if observe(&state.shared.board.store_flags) & STORE_FLAG_PULL_CLOSED:
         answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, NO_PULL_WORKER)
         return PULL_GIVEN
-    # A queue stays with one pull worker, so that a held pull is told of arrivals by one ring.
-    hashed = <uint32_t>request.queue_id
-    for index in range(request.topic_size):
-        hashed = hashed * 31 + state.scratch[index]
-    puller = <int32_t>(hashed % <uint32_t>state.settings.puller_count)
+    puller = puller_of(state.scratch, request.topic_size, request.queue_id, state.settings.puller_count)
     request.connection_id = connection_id(state, connection)
     request.opaque = command.opaque
     request.serialize_type = command.serialize_type

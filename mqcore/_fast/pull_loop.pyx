@@ -15,7 +15,8 @@ from mqcore._fast.atomics cimport (add_full, add_relaxed, coarse_ms, drain_fd, e
                                    peek, publish, put_relaxed, wake_fd)
 from mqcore._fast.bindings cimport (Binding, BindingTable, binding_matches, binding_of, bindings_close, bindings_open,
                                     bindings_sweep)
-from mqcore._fast.boards cimport ROW_NONE, Shared, SharedSegment, make_group, make_offset, make_queue, make_topic
+from mqcore._fast.boards cimport (ROW_NONE, Shared, SharedSegment, make_group, make_offset, make_queue, make_topic,
+                                  puller_of)
 from mqcore._fast.buffers cimport Buffer, buffer_free, buffer_put, buffer_room, buffer_size, buffer_take
 from mqcore._fast.consume_queue cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_SLAVE, RecordRange, ScanLimits,
                                          ScanResult, scan_units)
@@ -26,7 +27,7 @@ from mqcore._fast.layout cimport (CQ_UNIT_SIZE, GET_STATUS_FOUND, GET_STATUS_MES
                                   LINK_KIND_OFFSET_MOVED, LINK_KIND_RESOLVE, RING_KIND_PULL_REPLY, RING_KIND_RESCAN,
                                   WORKER_COMMAND_STOP, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, Arrival, LinkHead,
                                   OffsetMoved, OffsetRow, PullRange, PullReply, PullRequest, QueueRow, Resolve,
-                                  WorkerRow)
+                                  TopicRow, WorkerRow)
 from mqcore._fast.layout cimport Binding as BindingMessage
 from mqcore._fast.queue_reader cimport QueueReader, queues_close, queues_open, queues_rest, units_at
 from mqcore._fast.rings cimport (Ring, open_arrival_ring, open_pull_reply_ring, open_pull_request_ring, ring_is_empty,
@@ -656,16 +657,20 @@ cdef class PullLoop:
         state.limits.commit_log_file_size = options["commit_log_file_size"]
         if not bindings_open(&state.bindings):
             raise MemoryError()
-        self.forget_waiters()
+        self.forget_waiters(options["puller_count"])
 
-    cdef forget_waiters(self):
-        # What a predecessor held is gone with it; with several pull workers the others' counts are rebuilt by their
-        # own holds only, so a zero here merely delays a wake to the next check.
+    cdef forget_waiters(self, int puller_count):
+        # What a predecessor held is gone with it. The queues of the other pull workers have counts of their own.
+        cdef Shared *shared = self.state.shared
+        cdef const TopicRow *topic
+        cdef QueueRow *queue
         cdef int32_t row
         for row in range(self.segment.queue_count()):
-            if self.state.shared.queues[row].waiters != 0:
-                add_full(&self.state.shared.board.waiting_pulls, -self.state.shared.queues[row].waiters)
-                publish(&self.state.shared.queues[row].waiters, 0)
+            queue = &shared.queues[row]
+            topic = &shared.topics[queue.topic_row]
+            if puller_of(topic.name, topic.name_size, queue.queue_id, puller_count) == self.state.worker_number:
+                add_full(&shared.board.waiting_pulls, -queue.waiters)
+                publish(&queue.waiters, 0)
 
     def run(self):
         """Serve until the broker process says STOP or is gone. Holds no GIL; raises nothing."""

@@ -13,7 +13,7 @@ import os
 from mqcore._fast.append cimport finish_intent
 from mqcore._fast.atomics cimport (LOCK_BROKEN, LOCK_TIMED_OUT, coarse_ms, drain_fd, exchange_full, full_fence,
                                    lock_release, lock_take, now_ms, observe, peek, publish, put_relaxed, wake_fd)
-from mqcore._fast.boards cimport ROW_NONE, Shared, SharedSegment, find_topic, make_queue, make_topic
+from mqcore._fast.boards cimport ROW_NONE, Shared, SharedSegment, find_topic, make_queue, make_topic, puller_of
 from mqcore._fast.dispatch cimport (DISPATCH_BLANK, DISPATCH_FAILED, DISPATCH_INVALID, DISPATCH_SHORT, Dispatcher)
 from mqcore._fast.layout cimport (RING_KIND_ARRIVAL, RING_KIND_RESCAN, WORKER_COMMAND_STOP, Arrival, QueueRow,
                                   WorkerRow)
@@ -111,14 +111,8 @@ cdef class ReputLoop(Dispatcher):
 
     cdef void tell_arrival(self, const uint8_t *topic, int32_t topic_size, int32_t queue_row, int64_t max_offset,
                            int64_t tags_code, int64_t store_timestamp) noexcept nogil:
-        # The same hash as in pull_gate: a queue stays with one pull worker.
-        cdef unsigned int hashed = <unsigned int>self.shared.queues[queue_row].queue_id
-        cdef int32_t index
-        cdef int puller
+        cdef int puller = puller_of(topic, topic_size, self.shared.queues[queue_row].queue_id, self.puller_count)
         cdef Arrival *arrival
-        for index in range(topic_size):
-            hashed = hashed * 31 + topic[index]
-        puller = <int>(hashed % <unsigned int>self.puller_count)
         self.puller_has_news[puller] = True
         arrival = <Arrival *>ring_reserve(&self.arrivals[puller], sizeof(Arrival), RING_KIND_ARRIVAL)
         if arrival == NULL:

@@ -177,9 +177,11 @@ def check_history(history: History, broker: MqcoreBroker) -> None:
     history.check(read_all(history, broker.broker_address))
 
 
-def check_store(history: History, store_dir: Path, *, in_order: bool = True) -> StoreScan:
+def check_store(
+    history: History, store_dir: Path, *, in_order: bool = True, deleted: frozenset[str] = frozenset()
+) -> StoreScan:
     """Read the stopped store's files, hold them against one another and against what was promised."""
-    scan = scan_store(store_dir, GEOMETRY)
+    scan = scan_store(store_dir, GEOMETRY, deleted)
     history.check(scan.bodies(history.topic), in_order=in_order)
     return scan
 

@@ -39,17 +39,20 @@ class StoreScan:
         }
 
 
-def scan_store(store_dir: Path, geometry: StoreGeometry) -> StoreScan:
-    """Read the store in *store_dir*, which no broker has open. Raises AssertionError where its parts disagree."""
+def scan_store(store_dir: Path, geometry: StoreGeometry, deleted: frozenset[str] = frozenset()) -> StoreScan:
+    """Read the store in *store_dir*, which no broker has open. Raises AssertionError where its parts disagree.
+
+    Topics in *deleted* may have been deleted, and made again under the same name: their queues are not looked at.
+    """
     paths = StorePaths.at(store_dir)
-    scan = _scan_log(paths, geometry)
+    scan = _scan_log(paths, geometry, deleted)
     _check_behind_the_end(paths, geometry, scan.end)
-    _check_queues(paths, geometry, scan)
+    _check_queues(paths, geometry, scan, deleted)
     _check_index(paths, geometry, scan)
     return scan
 
 
-def _scan_log(paths: StorePaths, geometry: StoreGeometry) -> StoreScan:
+def _scan_log(paths: StorePaths, geometry: StoreGeometry, deleted: frozenset[str]) -> StoreScan:
     files = MappedFileQueue(paths.commit_log, geometry.commit_log_file_size)
     files.load()
     scan = StoreScan(0)
@@ -66,7 +69,8 @@ def _scan_log(paths: StorePaths, geometry: StoreGeometry) -> StoreScan:
     assert not walk.damaged, f"commit log damaged: {walk.damaged}"
     scan.end = walk.end
     for record in scan.records:
-        if record.sys_flag & SysFlag.TRANSACTION_ROLLBACK in (0, SysFlag.TRANSACTION_COMMIT):
+        is_in_queue = record.sys_flag & SysFlag.TRANSACTION_ROLLBACK in (0, SysFlag.TRANSACTION_COMMIT)
+        if is_in_queue and record.topic.decode() not in deleted:
             _add_unit(scan, record)
     files.close()
     return scan
@@ -94,9 +98,13 @@ def _check_behind_the_end(paths: StorePaths, geometry: StoreGeometry, end: int) 
     files.close()
 
 
-def _check_queues(paths: StorePaths, geometry: StoreGeometry, scan: StoreScan) -> None:
+def _check_queues(
+    paths: StorePaths, geometry: StoreGeometry, scan: StoreScan, deleted: frozenset[str]
+) -> None:
     found = {}
     for queue in list_queues(paths, geometry.consume_queue_file_size):
+        if queue.topic in deleted:
+            continue
         queue.files.load()
         units: list[Unit] = []
         for start in queue.files.starts:

@@ -129,6 +129,34 @@ def test_every_layout_and_constant_is_on_the_page() -> None:
     ]
 
 
+SEGMENT_ROWS = ("store_board", "topic_row", "queue_row", "group_row", "offset_row", "worker_row", "ring_head", "ring_entry")
+
+
+def sharing_sections() -> dict[str, str]:
+    """workers/SHARING.md by headings."""
+    parts = re.split(r"^## (.+)$", (ROOT / "workers" / "SHARING.md").read_text(), flags=re.MULTILINE)
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("name", SEGMENT_ROWS)
+def test_sharing_says_who_writes_every_field(name: str) -> None:
+    (text,) = [text for title, text in sharing_sections().items() if name in title]
+    (item,) = [item for item in SHARED if item.name == name]
+    rows = [line.split("|")[1] for line in text.splitlines() if line.startswith("| `")]
+    told = [field for row in rows for field in re.findall(r"`(\w+)`", row)]
+    assert len(told) == len(set(told)), "a field stands twice"
+    assert {field.name for field in item.fields if not field.name.startswith("pad")} <= set(told)
+    assert set(told) <= {field.name for row in SHARED if row.name in SEGMENT_ROWS for field in row.fields}
+
+
+def test_sharing_names_tests_that_exist() -> None:
+    text = (ROOT / "workers" / "SHARING.md").read_text()
+    named = set(re.findall(r"`((?:\w+/)?test_\w+)`", text))
+    assert named
+    missing = [name for name in named if not (ROOT / "tests" / f"{name if '/' in name else 'unit/' + name}.py").exists()]
+    assert missing == []
+
+
 @pytest.mark.parametrize("entry", [*layout.CONSTANTS], ids=lambda entry: entry.name)
 def test_constants_are_told_apart(entry: layout.Constants) -> None:
     assert len(set(entry.values.values())) == len(entry.values)

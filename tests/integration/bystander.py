@@ -1,0 +1,61 @@
+"""A broker and a well-behaved client beside whom others misbehave: neither may notice."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from tests.fault.history import History, Load, read_all, wait_for_acks
+from tests.fault.rig import DEADLINE_S, SMALL_FILES, WORKER_KINDS, check_store, find_worker, new_history, start_broker
+from tests.rigs import MqcoreBroker
+
+ACKS = 3
+BURST_MAX = 4
+
+
+class Peaceful:
+    """The broker, and the history of a client that goes on sending and reading all the time."""
+
+    def __init__(self, broker: MqcoreBroker) -> None:
+        self.broker = broker
+        self.address = broker.broker_address
+        self.history: History = new_history(broker, "Peaceful", "peaceful")
+
+    @contextlib.contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Whatever happens inside, the client gets every answer, and no process dies."""
+        pids = self.pids()
+        yield
+        wait_for_acks(self.history, ACKS, DEADLINE_S)
+        assert self.pids() == pids
+        assert (self.history.unanswered, self.history.refused) == (0, {})
+
+    def pids(self) -> dict[str, int]:
+        """The process ids of the broker and its workers."""
+        return {"broker": self.broker.pid} | {kind: find_worker(self.broker, kind).pid for kind in WORKER_KINDS}
+
+    def memory_bytes(self, kind: str) -> int:
+        """The resident memory of a worker."""
+        return int(find_worker(self.broker, kind).memory_info().rss)
+
+    def log(self) -> str:
+        return self.broker.child.log.read_text()
+
+
+def peaceful_broker(
+    directory: Path, properties: Mapping[str, str] | None = None, deleted: frozenset[str] = frozenset()
+) -> Iterator[Peaceful]:
+    """The body of a fixture: at its end everything that the client was promised is there.
+
+    Topics in *deleted* may have been deleted and made again.
+    """
+    with start_broker(directory, {**SMALL_FILES, **(properties or {})}) as broker:
+        peaceful = Peaceful(broker)
+        with Load(peaceful.history, peaceful.address, producers=1, burst_max=BURST_MAX, body_size_max=100):
+            yield peaceful
+        peaceful.history.check(read_all(peaceful.history, peaceful.address))
+        assert broker.child.is_alive
+        broker.stop()
+        assert "Traceback" not in peaceful.log()
+        check_store(peaceful.history, broker.store_dir, deleted=deleted)

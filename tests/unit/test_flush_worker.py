@@ -1,0 +1,238 @@
+"""The three threads of the flush worker, one turn at a time: what is durable, what is ready ahead, what is deleted."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from fast_rig import shared_segment
+from store_builder import GEOMETRY, StoreBuilder
+
+from mqcore import layout
+from mqcore._fast.boards import SharedSegment
+from mqcore.config import Settings, load
+from mqcore.store.checkpoint import Checkpoint
+from mqcore.store.codec import Dispatcher
+from mqcore.store.paths import file_name
+from mqcore.workers.commit_log_flusher import CommitLogFlusher
+from mqcore.workers.file_keeper import FileKeeper
+from mqcore.workers.handover import Handover, Peer
+from mqcore.workers.store_keeper import StoreKeeper
+from tests.waiting import wait_until
+
+STORE_FLAG = layout.constants("StoreFlag")
+KIND = layout.constants("WorkerKind")
+FILE_SIZE = GEOMETRY.commit_log_file_size
+UNITS = GEOMETRY.consume_queue_file_size // layout.CONSUME_QUEUE_UNIT.size
+FLUSH_ROW, SEND_ROW, REPUT_ROW = 1, 2, 3
+PAGE = 4096
+
+
+@dataclass(slots=True)
+class Rig:
+    """A store that a broker has written, its boards, and the settings of its flush worker."""
+
+    root: Path
+    store: StoreBuilder
+    segment: SharedSegment
+    wakes: dict[str, int]
+
+    def settings(self, **overrides: str) -> Settings:
+        given = {
+            "bindAddress": "127.0.0.1", "storePathRootDir": str(self.root), "mappedFileSizeCommitLog": str(FILE_SIZE),
+            "mappedFileSizeConsumeQueue": str(GEOMETRY.consume_queue_file_size),
+            "maxHashSlotNum": str(GEOMETRY.index.slot_count), "maxIndexNum": str(GEOMETRY.index.entry_count),
+        }  # fmt: skip
+        return load(overrides=given | overrides, environment={})
+
+    def flusher(self, **overrides: str) -> CommitLogFlusher:
+        handover = Handover(
+            "flush", 0, FLUSH_ROW, os.getpid(), self.segment.fd, self.wakes["flush"], -1, "",
+            senders=[Peer(SEND_ROW, self.wakes["send"])], reput=Peer(REPUT_ROW, self.wakes["reput"]),
+        )  # fmt: skip
+        return CommitLogFlusher(self.settings(**overrides), self.segment, handover)
+
+    def publish(self) -> None:
+        """Put the end of the log onto the board, as the appends would have."""
+        self.segment.set("wrote_offset", self.store.end)
+        self.segment.set("wrote_timestamp", self.store.records[-1].store_timestamp)
+
+    def dispatch(self) -> None:
+        """Write the consume queues and their bounds, as the reput worker would have."""
+        dispatcher = Dispatcher(self.store.paths, GEOMETRY)
+        for start, data in self.store.runs():
+            dispatcher.dispatch(data, start)
+        dispatcher.close()
+        for (topic, queue_id), count in self.store.next_offsets.items():
+            row = self.segment.queue_row(topic.encode(), queue_id, True)
+            self.segment.set_queue_word(row, "max_offset", count)
+        self.segment.set("dispatched_timestamp", self.store.records[-1].store_timestamp)
+
+    def word(self, name: str, queue_id: int = 0) -> int:
+        return self.segment.queue_word(self.segment.queue_row(b"TopicA", queue_id), name)
+
+    def log_files(self) -> list[str]:
+        return sorted(path.name for path in self.store.paths.commit_log.iterdir())
+
+    def was_woken(self, name: str) -> bool:
+        try:
+            return os.eventfd_read(self.wakes[name]) > 0
+        except BlockingIOError:
+            return False
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[Rig]:
+    wakes = {name: os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for name in ("flush", "send", "reput")}
+    with shared_segment() as segment:
+        yield Rig(tmp_path, StoreBuilder(tmp_path), segment, wakes)
+    for wake in wakes.values():
+        os.close(wake)
+
+
+# Durability ------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_is_flushed_up_to_the_end_over_several_files(rig: Rig) -> None:
+    rig.store.append_many(70)
+    rig.publish()
+    assert rig.store.end > 2 * FILE_SIZE
+    rig.flusher().follow_groups()
+    assert rig.segment.get("flushed_offset") == rig.store.end
+    assert rig.segment.get("flushed_timestamp") == rig.store.records[-1].store_timestamp
+    assert rig.segment.worker_word(FLUSH_ROW, "units") == 1
+
+
+@pytest.mark.parametrize(("parked", "sleeping", "is_woken"), [(1, 1, True), (1, 0, False), (0, 1, False)])
+def test_who_sleeps_over_answers_is_woken_behind_a_flush(rig: Rig, parked: int, sleeping: int, is_woken: bool) -> None:
+    rig.store.append()
+    rig.publish()
+    rig.segment.set_worker_word(SEND_ROW, "parked", parked)
+    rig.segment.set_worker_word(SEND_ROW, "sleeping", sleeping)
+    rig.segment.set_worker_word(REPUT_ROW, "sleeping", sleeping)
+    rig.flusher().follow_groups()
+    assert rig.was_woken("send") == is_woken
+    assert rig.was_woken("reput") == bool(sleeping)
+
+
+@pytest.mark.parametrize(("least_pages", "is_flushed"), [("1", True), ("3", False)])
+def test_the_timed_rules_wait_for_enough_pages(rig: Rig, least_pages: str, is_flushed: bool) -> None:
+    rig.store.append_many(70)
+    rig.publish()
+    pages = rig.store.end // PAGE
+    assert pages == 2
+    timed = {"flushIntervalCommitLog": "1", "flushCommitLogThoroughInterval": "3600000"}
+    rig.flusher(flushCommitLogLeastPages=least_pages, **timed).follow_time()
+    assert rig.segment.get("flushed_offset") == (rig.store.end if is_flushed else 0)
+
+
+def test_a_thorough_flush_takes_any_number_of_pages(rig: Rig) -> None:
+    rig.store.append()
+    rig.publish()
+    rules = {"flushIntervalCommitLog": "1", "flushCommitLogThoroughInterval": "0", "flushCommitLogLeastPages": "1000"}
+    rig.flusher(**rules).follow_time()
+    assert rig.segment.get("flushed_offset") == rig.store.end
+
+
+def test_a_failed_sync_is_final(rig: Rig) -> None:
+    rig.store.append_many(70)
+    rig.publish()
+    lost = rig.store.log_file(FILE_SIZE)
+    kept = lost.read_bytes()
+    lost.unlink()
+    flusher = rig.flusher()
+    flusher.follow_groups()
+    # What was synced before is durable, nothing behind it is, and no later success changes that.
+    assert rig.segment.get("flushed_offset") == FILE_SIZE
+    assert rig.segment.failure() == (2, KIND["FLUSH"], FILE_SIZE)
+    assert rig.segment.get("store_flags") == STORE_FLAG["SYNC_FAILED"] | STORE_FLAG["NOT_WRITABLE"]
+    assert flusher.has_failed
+    lost.write_bytes(kept)
+    flusher.flush_all()
+    assert rig.segment.get("flushed_offset") == FILE_SIZE
+
+
+# Files ahead -----------------------------------------------------------------------------------------------------
+
+
+def test_the_next_file_is_there_and_warm_before_it_is_needed(rig: Rig) -> None:
+    rig.store.append()
+    rig.publish()
+    rig.segment.set_flags(STORE_FLAG["NO_NEXT_FILE"])
+    before = rig.store.log_bytes(0, FILE_SIZE)
+    FileKeeper(rig.settings(), rig.segment).keep_ahead()
+    assert rig.log_files() == [file_name(0), file_name(FILE_SIZE)]
+    assert rig.segment.get("prepared_end") == rig.segment.get("warmed_end") == 2 * FILE_SIZE
+    assert rig.segment.get("store_flags") == 0
+    assert rig.store.log_bytes(0, FILE_SIZE) == before
+
+
+def test_a_file_that_cannot_be_made_is_tried_again_later(rig: Rig) -> None:
+    keeper = FileKeeper(rig.settings(), rig.segment)
+    rig.store.paths.commit_log.rmdir()
+    keeper.keep_ahead()
+    assert rig.segment.get("prepared_end") == 0
+    rig.store.paths.commit_log.mkdir()
+    keeper.keep_ahead()
+    assert rig.segment.get("prepared_end") == 0, "not within the second after a failure"
+    wait_until(lambda: keeper.keep_ahead() or rig.segment.get("prepared_end") == 2 * FILE_SIZE, 5, "both files")
+
+
+# Housekeeping ----------------------------------------------------------------------------------------------------
+
+
+def test_consume_queues_and_the_checkpoint_are_flushed_at_the_end(rig: Rig) -> None:
+    rig.store.append_many(70)
+    rig.publish()
+    rig.dispatch()
+    rig.segment.set("flushed_timestamp", 1_234)
+    StoreKeeper(rig.settings(), rig.segment).flush_all()
+    assert (rig.word("flushed_units"), rig.word("flushed_units", 1)) == (35, 35)
+    times = Checkpoint.read(rig.store.paths.checkpoint)
+    assert (times.physic_timestamp, times.logics_timestamp) == (1_234, rig.store.records[-1].store_timestamp)
+
+
+def test_a_checkpoint_never_goes_back(rig: Rig) -> None:
+    Checkpoint(physic_timestamp=50, logics_timestamp=60, index_timestamp=70).write(rig.store.paths.checkpoint)
+    StoreKeeper(rig.settings(), rig.segment).flush_all()
+    times = Checkpoint.read(rig.store.paths.checkpoint)
+    assert (times.physic_timestamp, times.logics_timestamp, times.index_timestamp) == (50, 60, 70)
+
+
+def test_an_order_deletes_expired_files_and_moves_the_bounds_first(rig: Rig) -> None:
+    rig.store.append_many(100)
+    rig.publish()
+    rig.dispatch()
+    long_ago = time.time() - 100 * 3600
+    for path in rig.store.paths.commit_log.iterdir():
+        os.utime(path, (long_ago, long_ago))
+    hour = (time.localtime().tm_hour + 12) % 24
+    keeper = StoreKeeper(rig.settings(deleteWhen=f"{hour:02d}", diskMaxUsedSpaceRatio="95"), rig.segment)
+    keeper.tick(time.monotonic())
+    assert rig.log_files()[0] == file_name(0), "nobody has asked yet"
+    rig.segment.add("delete_orders", 1)
+    keeper.tick(time.monotonic())
+    # Every file but the one that is written.
+    kept = rig.store.end - rig.store.end % FILE_SIZE
+    assert rig.log_files() == [file_name(kept)]
+    assert rig.segment.get("min_offset") == kept
+    oldest = min(r.queue_offset for r in rig.store.records if r.physical_offset >= kept and r.queue_id == 0)
+    assert rig.word("min_offset") == oldest
+    queue_files = sorted(path.name for path in rig.store.paths.queue("TopicA", 0).iterdir())
+    assert queue_files[0] == file_name(oldest // UNITS * GEOMETRY.consume_queue_file_size)
+
+
+def test_files_that_are_made_ahead_do_not_count_as_old(rig: Rig) -> None:
+    rig.store.append()
+    rig.publish()
+    FileKeeper(rig.settings(), rig.segment).keep_ahead()
+    for path in rig.store.paths.commit_log.iterdir():
+        os.utime(path, (0, 0))
+    keeper = StoreKeeper(rig.settings(), rig.segment)
+    rig.segment.add("delete_orders", 1)
+    keeper.tick(time.monotonic())
+    assert rig.log_files() == [file_name(0), file_name(FILE_SIZE)]
