@@ -61,8 +61,8 @@ def announce(server: BrokerServer, began: float) -> None:
         f"serializeType=JSON and name server is {name_servers}",
         f"mqcore {__version__}, up in {time.monotonic() - began:.2f} s, store {server.settings.store.root_dir.absolute()}",
         "Send a first message, and receive it:",
-        f"  {command} send -n {name_servers} hello --body 'hello, world'",
-        f"  {command} consume -n {name_servers} hello --group first --from earliest -n 1",
+        f"  {command} -n {name_servers} send hello --body 'hello, world'",
+        f"  {command} -n {name_servers} consume hello --group first -n 1",
     ]
     print("\n".join(lines), flush=True)
 

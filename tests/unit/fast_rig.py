@@ -8,6 +8,7 @@ import mmap
 import os
 import select
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ from mqcore.store.record import HostAddress, Record, decode
 
 CHILD = Path(__file__).with_name("fast_child.py")
 REPLY_DEADLINE_S = 60.0
+WORD = struct.Struct("=q")
 ROWS = {region.name: region.row for region in layout.REGIONS if region.row is not None}
 
 
@@ -57,6 +59,48 @@ class RawSegment:
     def board(self) -> NDArray[np.void]:
         """The one row of the store board; ``board["wrote_offset"]`` reads, ``board["wrote_offset"] = 1`` writes."""
         return self.rows("board")[0:1].reshape(())
+
+
+class RawRing:
+    """One ring of a segment, by the tables: the twin of rings.pyx for tests that stand at the other end."""
+
+    def __init__(self, fd: int, region: str, number: int) -> None:
+        (entry,) = [entry for entry in layout.REGIONS if entry.name == region]
+        self._map = mmap.mmap(fd, 0)
+        self._at = layout.region_offsets()[region] + number * entry.row_size
+        self._capacity = entry.row_size - layout.RING_HEAD.size
+
+    def pop(self) -> tuple[int, bytes] | None:
+        """The oldest entry as (kind, payload), or None."""
+        while (head := self._word("head")) != self._word("tail"):
+            at = self._data(head)
+            size, kind = layout.RING_ENTRY.struct.unpack_from(self._map, at)
+            if size >= 0:
+                start = at + layout.RING_ENTRY.size
+                payload = self._map[start : start + size]
+                self._store("head", head + -(-(layout.RING_ENTRY.size + size) // 8) * 8)
+                return kind, payload
+            self._store("head", head + self._capacity - head % self._capacity)
+        return None
+
+    def push(self, kind: int, payload: bytes) -> None:
+        """Append an entry to a ring that is nearly empty and far from its end."""
+        tail = self._word("tail")
+        at = self._data(tail)
+        layout.RING_ENTRY.struct.pack_into(self._map, at, len(payload), kind)
+        start = at + layout.RING_ENTRY.size
+        self._map[start : start + len(payload)] = payload
+        self._store("tail", tail + -(-(layout.RING_ENTRY.size + len(payload)) // 8) * 8)
+
+    def _data(self, position: int) -> int:
+        return self._at + layout.RING_HEAD.size + position % self._capacity
+
+    def _word(self, name: str) -> int:
+        (value,) = WORD.unpack_from(self._map, self._at + layout.RING_HEAD.offsets[name])
+        return int(value)
+
+    def _store(self, name: str, value: int) -> None:
+        WORD.pack_into(self._map, self._at + layout.RING_HEAD.offsets[name], value)
 
 
 class Mortals:

@@ -1,0 +1,23 @@
+"""What the broker prints at its start can be pasted: it sends a first message and receives it."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+from tests.rigs import MqcoreBroker
+
+DEADLINE_S = 30.0
+
+
+def test_the_printed_lines_send_and_receive_a_first_message(tmp_path: Path) -> None:
+    with MqcoreBroker(tmp_path / "store") as broker:
+        printed = (tmp_path / "store.mqcore" / "broker.out").read_text().splitlines()
+        send, consume = [shlex.split(line) for line in printed if line.startswith("  ")]
+        sent = subprocess.run(send, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert sent.returncode == 0, sent.stderr
+        received = subprocess.run(consume, capture_output=True, text=True, timeout=DEADLINE_S, check=False)
+        assert received.returncode == 0, received.stderr
+        assert "hello, world" in received.stdout
+        broker.stop()

@@ -1,0 +1,360 @@
+"""A pull worker's loop on its own: a send worker's rings on one side, the broker process's end of the link on the other."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fast_rig import RawRing, RawSegment, shared_segment
+from store_builder import GEOMETRY as SMALL
+from store_builder import StoreBuilder
+
+from mqcore import layout
+from mqcore._fast.boards import SharedSegment
+from mqcore._fast.pull_loop import PullLoop
+from mqcore.codes import PullSysFlag, ResponseCode
+from mqcore.protocol.hashing import java_string_hash
+from mqcore.store.codec import Dispatcher
+from tests.waiting import wait_until
+
+LINK = layout.constants("LinkKind")
+STATUS = layout.constants("GetStatus")
+RING = layout.constants("RingKind")
+COMMAND = layout.constants("WorkerCommand")
+STATE = layout.constants("WorkerState")
+HEAD, QUESTION, BINDING = layout.LINK_HEAD, layout.RESOLVE, layout.BINDING
+REQUEST, REPLY, RANGE = layout.PULL_REQUEST, layout.PULL_REPLY, layout.PULL_RANGE
+SEND_ROW, PULL_ROW = 1, 2
+TOPIC, GROUP = b"TopicA", b"billing"
+DEADLINE_S = 20.0
+GEOMETRY = replace(SMALL, consume_queue_file_size=20 * 100)
+MESSAGES = 30
+SUSPEND, COMMIT = int(PullSysFlag.SUSPEND), int(PullSysFlag.COMMIT_OFFSET)
+
+
+def names(item: layout.Layout) -> list[str]:
+    return [field.name for field in item.fields]
+
+
+class PullRig:
+    """A running loop over a store of 30 messages in queues 0 and 1 of TopicA, with the tags T0, T1 and T2 in turn."""
+
+    def __init__(self, root: Path, segment: SharedSegment, **changes: Any) -> None:
+        self.segment = segment
+        self.store = StoreBuilder(root, GEOMETRY)
+        self.store.append_many(MESSAGES)
+        dispatcher = Dispatcher(self.store.paths, GEOMETRY)
+        for start, data in self.store.runs():
+            dispatcher.dispatch(data, start)
+        dispatcher.close()
+        segment.set("wrote_offset", self.store.end)
+        for queue_id in (0, 1):
+            segment.set_queue_word(segment.queue_row(TOPIC, queue_id, True), "max_offset", MESSAGES // 2)
+        self._wakes = [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(2)]
+        self._link, self._theirs = socket.socketpair()
+        self._theirs.setblocking(False)
+        self._link.settimeout(DEADLINE_S)
+        self._requests = RawRing(segment.fd, "pull_request_rings", 0)
+        self._replies = RawRing(segment.fd, "pull_reply_rings", 0)
+        self._arrivals = RawRing(segment.fd, "arrival_rings", 0)
+        options = {
+            "number": 0, "row": PULL_ROW, "wake": self._wakes[0], "link": self._theirs.fileno(),
+            "senders": [(SEND_ROW, self._wakes[1])], "puller_count": 1,
+            "consume_queue": str(self.store.paths.consume_queue),
+            "consume_queue_file_size": GEOMETRY.consume_queue_file_size,
+            "commit_log_file_size": GEOMETRY.commit_log_file_size, "bytes_in_memory_max": 1 << 18,
+            "count_in_memory_max": 32, "bytes_on_disk_max": 1 << 16, "count_on_disk_max": 8,
+            "in_memory_bytes_max": 1 << 30,
+        }  # fmt: skip
+        self._loop = PullLoop(segment, {**options, **changes})
+        self._thread = threading.Thread(target=self._loop.run, daemon=True)
+        self._thread.start()
+        wait_until(lambda: segment.worker_word(PULL_ROW, "state") == STATE["RUNNING"], describe="the loop runs")
+
+    def ask(self, ticket: int, queue_offset: int = 0, *, queue_id: int = 0, sys_flag: int = 0, **changes: int) -> None:
+        """Put a pull into the ring."""
+        values = dict.fromkeys(names(REQUEST), 0) | {
+            "connection_id": 77, "queue_offset": queue_offset, "suspend_timeout_ms": 15_000, "ticket": ticket,
+            "opaque": ticket, "code": 11, "queue_id": queue_id, "sys_flag": sys_flag, "max_msg_nums": 32,
+            "topic_size": len(TOPIC), "group_size": len(GROUP), "subscription_size": 1, "expression_type_size": -1,
+        } | changes  # fmt: skip
+        self._requests.push(RING["PULL_REQUEST"], REQUEST.struct.pack(*values.values()) + TOPIC + GROUP + b"*")
+        os.eventfd_write(self._wakes[0], 1)
+
+    def question(self) -> tuple[int, dict[str, int]]:
+        """The next RESOLVE on the link: its id, and the pull that it is about."""
+        kind, payload = self.told()
+        assert kind == LINK["RESOLVE"]
+        (resolve_id,) = QUESTION.struct.unpack_from(payload)
+        values = REQUEST.struct.unpack_from(payload, QUESTION.size)
+        assert payload.endswith(TOPIC + GROUP + b"*")
+        return resolve_id, dict(zip(names(REQUEST), values, strict=True))
+
+    def told(self) -> tuple[int, bytes]:
+        size, kind, connection_id = HEAD.struct.unpack(self._receive(HEAD.size))
+        assert connection_id == 77
+        return kind, self._receive(size)
+
+    def _receive(self, size: int) -> bytes:
+        data = b""
+        while len(data) < size:
+            data += self._link.recv(size - len(data))
+        return data
+
+    def bind(self, resolve_id: int, tags: tuple[str, ...] = (), **changes: int) -> None:
+        """Answer a RESOLVE."""
+        codes = sorted(java_string_hash(tag) for tag in tags)
+        values = dict.fromkeys(names(BINDING), 0) | {
+            "resolve_id": resolve_id, "epoch": self.segment.get("config_epoch"), "suspend_limit_ms": -1,
+            "broker_id": 0, "slow_broker_id": 1, "match_all": int(not tags), "tag_count": len(codes),
+        } | changes  # fmt: skip
+        payload = BINDING.struct.pack(*values.values()) + struct.pack(f"={len(codes)}i", *codes)
+        self._link.sendall(HEAD.struct.pack(len(payload), LINK["BINDING"], 77) + payload)
+
+    def pull(self, ticket: int, queue_offset: int = 0, *tags: str, **changes: int) -> dict[str, Any]:
+        """Ask, answer the RESOLVE that follows, and return the reply."""
+        self.ask(ticket, queue_offset, **changes)
+        resolve_id, _ = self.question()
+        self.bind(resolve_id, tags)
+        return self.reply()
+
+    def reply(self) -> dict[str, Any]:
+        """The next reply, its ranges under "ranges"."""
+        entries: list[tuple[int, bytes]] = []
+        wait_until(
+            lambda: entries.extend(entry for entry in [self._replies.pop()] if entry) or entries, DEADLINE_S, "a reply"
+        )
+        ((kind, payload),) = entries
+        assert kind == RING["PULL_REPLY"]
+        found: dict[str, Any] = dict(zip(names(REPLY), REPLY.struct.unpack_from(payload), strict=True))
+        found["ranges"] = [
+            RANGE.struct.unpack_from(payload, REPLY.size + index * RANGE.size) for index in range(found["range_count"])
+        ]
+        return found
+
+    def arrive(self, queue_id: int, max_offset: int, tag: str) -> None:
+        """A message has come: move the queue's end, and say so as the reput worker does."""
+        row = self.segment.queue_row(TOPIC, queue_id)
+        self.segment.set_queue_word(row, "max_offset", max_offset)
+        self._arrivals.push(RING["ARRIVAL"], layout.ARRIVAL.struct.pack(row, 0, max_offset, java_string_hash(tag), 0))
+        os.eventfd_write(self._wakes[0], 1)
+
+    def waiters(self, queue_id: int = 0) -> int:
+        return self.segment.queue_word(self.segment.queue_row(TOPIC, queue_id), "waiters")
+
+    def close(self) -> None:
+        self.segment.set_worker_word(PULL_ROW, "command", COMMAND["STOP"])
+        os.eventfd_write(self._wakes[0], 1)
+        self._thread.join(DEADLINE_S)
+        assert not self._thread.is_alive(), "the loop did not stop"
+        del self._loop
+        self._link.close()
+        self._theirs.close()
+        for wake in self._wakes:
+            os.close(wake)
+
+
+@pytest.fixture
+def rig(tmp_path: Path) -> Iterator[PullRig]:
+    with shared_segment() as segment:
+        made = PullRig(tmp_path, segment)
+        try:
+            yield made
+        finally:
+            made.close()
+
+
+def bodies(rig: PullRig, reply: dict[str, Any]) -> list[bytes]:
+    """The bodies of the records that a reply's ranges hold."""
+    ranges = reply["ranges"]
+    assert sum(size for _, size in ranges) == reply["total_size"]
+    assert all(a + size < b for (a, size), (b, _) in zip(ranges, ranges[1:], strict=False)), "ranges were not joined"
+    inside = [
+        record.body
+        for record in rig.store.records
+        if any(start <= record.physical_offset < start + size for start, size in ranges)
+    ]
+    assert len(inside) == reply["message_count"]
+    return inside
+
+
+def expected(queue_id: int, first: int = 0, tag: str = "") -> list[bytes]:
+    numbers = [number for number in range(MESSAGES) if number % 2 == queue_id and number // 2 >= first]
+    return [b"body %d" % number for number in numbers if not tag or f"T{number % 3}" == tag]
+
+
+def test_a_pull_is_asked_about_once_and_then_answered_from_memory(rig: PullRig) -> None:
+    rig.ask(5, 3)
+    resolve_id, asked = rig.question()
+    assert (asked["ticket"], asked["queue_offset"]) == (5, 3)
+    rig.bind(resolve_id)
+    reply = rig.reply()
+    assert (reply["ticket"], reply["connection_id"], reply["code"]) == (5, 77, ResponseCode.SUCCESS)
+    assert (reply["status"], reply["next_begin_offset"], reply["max_offset"]) == (STATUS["FOUND"], 15, 15)
+    assert bodies(rig, reply) == expected(0, 3)
+    # No further question: the binding is remembered.
+    rig.ask(6, 10)
+    assert bodies(rig, rig.reply()) == expected(0, 10)
+
+
+def test_a_new_epoch_makes_the_worker_ask_again(rig: PullRig) -> None:
+    rig.pull(1)
+    rig.segment.add("config_epoch", 1)
+    rig.ask(2)
+    resolve_id, _ = rig.question()
+    rig.bind(resolve_id, ("T1",))
+    assert bodies(rig, rig.reply()) == expected(0, 0, "T1")
+
+
+def test_only_the_wanted_tags_are_handed_out(rig: PullRig) -> None:
+    reply = rig.pull(1, 0, "T2", queue_id=1)
+    assert bodies(rig, reply) == expected(1, 0, "T2")
+    assert reply["next_begin_offset"] == 15
+    reply = rig.pull(2, 0, "unknown", queue_id=0)
+    assert (reply["code"], reply["status"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, STATUS["NO_MATCHED_MESSAGE"])
+    assert (reply["ranges"], reply["next_begin_offset"]) == ([], 15)
+
+
+def test_a_refused_pull_only_gives_its_ticket_back(rig: PullRig) -> None:
+    rig.ask(9)
+    resolve_id, _ = rig.question()
+    rig.bind(resolve_id, refused=1)
+    reply = rig.reply()
+    assert (reply["ticket"], reply["refused"], reply["ranges"]) == (9, 1, [])
+
+
+@pytest.mark.parametrize(
+    ("offset", "bounds", "code", "status", "corrected"),
+    [
+        (15, (0, 15), ResponseCode.PULL_NOT_FOUND, "OFFSET_OVERFLOW_ONE", 15),
+        (16, (0, 15), ResponseCode.PULL_OFFSET_MOVED, "OFFSET_OVERFLOW_BADLY", 15),
+        (4, (5, 15), ResponseCode.PULL_OFFSET_MOVED, "OFFSET_TOO_SMALL", 5),
+        (0, (0, 0), ResponseCode.PULL_NOT_FOUND, "NO_MESSAGE_IN_QUEUE", 0),
+        (7, (0, 0), ResponseCode.PULL_OFFSET_MOVED, "NO_MESSAGE_IN_QUEUE", 0),
+        (250, (0, 290), ResponseCode.PULL_NOT_FOUND, "OFFSET_FOUND_NULL", 300),
+    ],
+)
+def test_an_offset_outside_of_the_queue_is_corrected(
+    rig: PullRig, offset: int, bounds: tuple[int, int], code: int, status: str, corrected: int
+) -> None:
+    row = rig.segment.queue_row(TOPIC, 0)
+    rig.segment.set_queue_word(row, "min_offset", bounds[0])
+    rig.segment.set_queue_word(row, "max_offset", bounds[1])
+    reply = rig.pull(1, offset)
+    assert (reply["code"], reply["status"], reply["next_begin_offset"]) == (code, STATUS[status], corrected)
+    assert (reply["min_offset"], reply["max_offset"]) == bounds
+    if code == ResponseCode.PULL_OFFSET_MOVED:
+        kind, payload = rig.told()
+        values = dict(zip(names(layout.OFFSET_MOVED), layout.OFFSET_MOVED.struct.unpack_from(payload), strict=True))
+        assert kind == LINK["OFFSET_MOVED"]
+        assert (values["requested"], values["corrected"]) == (offset, corrected)
+        assert payload.endswith(TOPIC + GROUP)
+
+
+def test_an_offset_is_committed_on_the_way(rig: PullRig) -> None:
+    rig.pull(1, 3, sys_flag=COMMIT, commit_offset=3)
+    row = rig.segment.offset_row(GROUP, TOPIC, 0)
+    assert rig.segment.committed(row) == 3
+    rig.ask(2, 5, commit_offset=5)
+    rig.reply()
+    assert rig.segment.committed(row) == 3, "without the flag nothing is committed"
+
+
+def test_what_was_handed_out_is_counted(rig: PullRig) -> None:
+    reply = rig.pull(1)
+    row = rig.segment.offset_row(GROUP, TOPIC, 0)
+    words = {name: rig.segment.offset_word(row, name) for name in ("get_nums", "get_bytes", "pulls", "behind_bytes")}
+    last = [record for record in rig.store.records if record.queue_id == 0][-1]
+    behind = rig.store.end - last.physical_offset
+    assert words == {"get_nums": 15, "get_bytes": reply["total_size"], "pulls": 1, "behind_bytes": behind}
+    assert (rig.segment.get("get_times"), rig.segment.get("get_found"), rig.segment.get("get_missed")) == (15, 1, 0)
+
+
+# Holding ---------------------------------------------------------------------------------------------------------
+
+
+def hold(rig: PullRig, ticket: int, *tags: str, **changes: int) -> None:
+    """Ask for what is not there yet, and wait until the pull is held."""
+    before = rig.waiters()
+    rig.ask(ticket, 15, sys_flag=SUSPEND, **changes)
+    resolve_id, _ = rig.question()
+    rig.bind(resolve_id, tags)
+    wait_until(lambda: rig.waiters() == before + 1, describe="the pull is held")
+
+
+def test_a_held_pull_is_answered_when_its_message_comes(rig: PullRig) -> None:
+    hold(rig, 1, "T1")
+    assert rig.segment.get("waiting_pulls") == rig.segment.worker_word(PULL_ROW, "parked") == 1
+    rig.store.append("TopicA", 0, b"of another tag", TAGS="T2")
+    rig.store.append("TopicA", 0, b"the one", TAGS="T1")
+    dispatcher = Dispatcher(rig.store.paths, GEOMETRY)
+    for start, data in rig.store.runs():
+        dispatcher.dispatch(data, start)
+    dispatcher.close()
+    rig.segment.set("wrote_offset", rig.store.end)
+    rig.arrive(0, 16, "T2")
+    rig.arrive(0, 17, "T1")
+    reply = rig.reply()
+    assert (reply["ticket"], reply["was_held"], reply["next_begin_offset"]) == (1, 1, 17)
+    assert bodies(rig, reply) == [b"the one"]
+    assert (rig.waiters(), rig.segment.get("waiting_pulls")) == (0, 0)
+
+
+def test_a_held_pull_is_answered_when_its_time_is_over(rig: PullRig) -> None:
+    hold(rig, 1, suspend_timeout_ms=10)
+    reply = rig.reply()
+    assert (reply["code"], reply["was_held"]) == (ResponseCode.PULL_NOT_FOUND, 1)
+    assert (rig.waiters(), rig.segment.get("get_missed")) == (0, 1)
+
+
+def test_the_brokers_limit_rules_how_long_a_pull_is_held(rig: PullRig) -> None:
+    rig.ask(1, 15, sys_flag=SUSPEND, suspend_timeout_ms=600_000)
+    resolve_id, _ = rig.question()
+    rig.bind(resolve_id, suspend_limit_ms=5)
+    assert rig.reply()["code"] == ResponseCode.PULL_NOT_FOUND
+
+
+def test_a_pull_that_does_not_want_to_wait_is_answered_at_once(rig: PullRig) -> None:
+    reply = rig.pull(1, 15)
+    assert (reply["code"], reply["was_held"]) == (ResponseCode.PULL_NOT_FOUND, 0)
+
+
+def test_a_held_pull_commits_once(rig: PullRig) -> None:
+    rig.ask(1, 15, sys_flag=SUSPEND | COMMIT, commit_offset=4, suspend_timeout_ms=10)
+    resolve_id, _ = rig.question()
+    rig.bind(resolve_id)
+    wait_until(lambda: rig.waiters() == 1, describe="the pull is held")
+    row = rig.segment.offset_row(GROUP, TOPIC, 0)
+    rig.segment.commit(row, 9)
+    rig.reply()
+    assert rig.segment.committed(row) == 9
+
+
+# A successor -----------------------------------------------------------------------------------------------------
+
+
+def test_a_new_worker_forgets_what_its_predecessor_held_and_not_what_others_hold(tmp_path: Path) -> None:
+    def puller_of(queue_id: int) -> int:
+        hashed = queue_id
+        for byte in TOPIC:
+            hashed = (hashed * 31 + byte) & 0xFFFFFFFF
+        return hashed % 2
+
+    with shared_segment() as segment:
+        queues = range(8)
+        for queue_id in queues:
+            segment.set_queue_word(segment.queue_row(TOPIC, queue_id, True), "waiters", 10)
+        segment.set("waiting_pulls", 80)
+        rig = PullRig(tmp_path, segment, puller_count=2)
+        left = [rig.waiters(queue_id) for queue_id in queues]
+        rig.close()
+        assert left == [0 if puller_of(queue_id) == 0 else 10 for queue_id in queues]
+        assert int(RawSegment(segment.fd).board["waiting_pulls"]) == sum(left)
+        assert 0 < sum(left) < 80
