@@ -8,6 +8,11 @@ import os
 import signal
 import sys
 
+if __name__ == "__main__":
+    # A Ctrl-C reaches the whole process group, but the broker process decides who stops when.
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
+        signal.signal(number, signal.SIG_IGN)
+
 from mqcore._fast.boards import SharedSegment
 from mqcore._fast.process import die_with_parent, end_on_sigbus, name_process
 from mqcore.workers.handover import Handover
@@ -22,11 +27,6 @@ def main(kind: str, descriptor: int) -> int:
         sys.exit(f"unknown worker {kind!r}: wanted one of {', '.join(KINDS)}")
     handover = Handover.read(descriptor)
     die_with_parent(handover.parent_pid)
-    # A Ctrl-C reaches the whole process group, but the broker process decides who stops when.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
     name = f"{kind}-{handover.number}"
     name_process(f"mq-{name}")
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT.format(name=name), stream=sys.stderr)

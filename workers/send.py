@@ -8,6 +8,10 @@ from mqcore.config import FlushDiskType, Settings
 from mqcore.workers.handover import Handover
 
 READ_BUDGET_BYTES = 512 * 2**20
+"""Memory for frames that have not come whole, over all connections."""
+
+WRITE_BUDGET_BYTES = 512 * 2**20
+"""Memory for answers that have not been read, over all connections."""
 
 
 def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
@@ -35,9 +39,11 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "frame_length_max": settings.mqcore.frame_max_length - 4,
             "write_buffer_max": settings.mqcore.connection_write_buffer_bytes,
             "read_budget": READ_BUDGET_BYTES,
+            "write_budget": WRITE_BUDGET_BYTES,
             "idle_timeout_ms": settings.server.server_channel_max_idle_time_seconds * 1000,
             "sync_timeout_ms": store.sync_flush_timeout_ms,
             "waits_for_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
+            "is_only_sender": settings.mqcore.send_worker_nums == 1,
             "lock_timeout_ms": store.os_page_cache_busy_time_out_ms,
         },
     )

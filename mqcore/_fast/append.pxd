@@ -12,6 +12,8 @@ cdef struct Appender:
     int64_t record_size_max       # maxMessageSize + 64 KiB
     int64_t lock_timeout_ms       # longer than this is OS_PAGECACHE_BUSY
     bint counts_topics            # whether appends count into the topic's row
+    bint keeps_lock               # take the put lock once for many appends, until append_rest
+    bint holds_lock
 
 cdef struct Appended:
     int64_t physical_offset       # of the first record
@@ -31,6 +33,9 @@ cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_r
 cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size,
                       int32_t topic_row, int32_t queue_row, int64_t *starts, int32_t starts_capacity,
                       Appended *out) noexcept nogil
+
+# After a row of appends with keeps_lock, before anything that may wait: give the put lock back.
+cdef void append_rest(Appender *appender) noexcept nogil
 
 # For whoever holds the put lock without a way to append: complete a message whose end a dead owner had published. What it
 # had not published stays declared, and the next append wipes it.

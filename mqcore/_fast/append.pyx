@@ -12,8 +12,8 @@ from libc.string cimport memset
 
 import os
 
-from mqcore._fast.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TIMED_OUT, lock_release, lock_take,
-                                   now_ms, observe, or_full, peek, publish, put_relaxed)
+from mqcore._fast.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TAKEN, LOCK_TIMED_OUT, coarse_ms, lock_release,
+                                   lock_take, now_ms, observe, or_full, peek, publish, put_relaxed)
 from mqcore._fast.big_endian cimport store_i32
 from mqcore._fast.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic
 from mqcore._fast.crc32 cimport crc32
@@ -62,9 +62,23 @@ cdef void settle_intent(Appender *appender) noexcept nogil:
     put_relaxed(&board.put_repairs, board.put_repairs + 1)
 
 
+cdef void give_put_lock(Appender *appender) noexcept nogil:
+    appender.holds_lock = appender.keeps_lock
+    if not appender.keeps_lock:
+        lock_release(appender.shared.board.put_lock)
+
+
+cdef void append_rest(Appender *appender) noexcept nogil:
+    if appender.holds_lock:
+        appender.holds_lock = False
+        lock_release(appender.shared.board.put_lock)
+
+
 cdef int take_put_lock(Appender *appender) noexcept nogil:
     cdef Shared *shared = appender.shared
-    cdef int taken = lock_take(shared.board.put_lock, appender.lock_timeout_ms)
+    cdef int taken = LOCK_TAKEN
+    if not appender.holds_lock:
+        taken = lock_take(shared.board.put_lock, appender.lock_timeout_ms)
     if taken == LOCK_TIMED_OUT:
         return PUT_STATUS_OS_PAGECACHE_BUSY
     if taken == LOCK_BROKEN:
@@ -73,7 +87,7 @@ cdef int take_put_lock(Appender *appender) noexcept nogil:
     if taken == LOCK_INHERITED or peek(&shared.board.intent_end) != 0:
         settle_intent(appender)
     if observe(&shared.board.store_flags) & REFUSING_FLAGS:
-        lock_release(shared.board.put_lock)
+        give_put_lock(appender)
         return PUT_STATUS_SERVICE_NOT_AVAILABLE
     return PUT_STATUS_PUT_OK
 
@@ -134,7 +148,7 @@ cdef void publish_append(Appender *appender, int32_t topic_row, int32_t queue_ro
         put_relaxed(&shared.topics[topic_row].put_nums, shared.topics[topic_row].put_nums + done.count)
         put_relaxed(&shared.topics[topic_row].put_bytes, shared.topics[topic_row].put_bytes + done.size)
     publish(&board.intent_end, 0)
-    held = now_ms() - began
+    held = coarse_ms() - began
     if held > board.put_lock_ms_max:
         put_relaxed(&board.put_lock_ms_max, held)
     put_relaxed(&board.locked_since, 0)
@@ -151,18 +165,20 @@ cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_r
     cdef int64_t next_offset, start
     cdef int32_t size = record_size(fields)
     cdef uint8_t *at
+    cdef int64_t began
     cdef int status
     if size < 0 or size > appender.record_size_max or size + FILE_END_MIN_BLANK_SIZE > appender.file_size:
         return PUT_STATUS_MESSAGE_ILLEGAL
     status = take_put_lock(appender)
     if status != PUT_STATUS_PUT_OK:
         return status
+    began = coarse_ms()
     out.store_timestamp = now_ms()
     put_relaxed(&shared.board.locked_since, out.store_timestamp)
     at = room_for(appender, size, &start)
     if at == NULL:
         put_relaxed(&shared.board.locked_since, 0)
-        lock_release(shared.board.put_lock)
+        give_put_lock(appender)
         return no_room(appender)
     next_offset = peek(&shared.queues[queue_row].next_offset)
     fields.queue_offset = next_offset if counts_in_queue(fields.sys_flag) else 0
@@ -177,8 +193,8 @@ cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_r
     out.size = size
     declare_intent(shared, out.end_offset, next_offset, topic_row, queue_row, 1, size)
     encode_record(at, fields)
-    publish_append(appender, topic_row, queue_row, next_offset, out.store_timestamp, out)
-    lock_release(shared.board.put_lock)
+    publish_append(appender, topic_row, queue_row, next_offset, began, out)
+    give_put_lock(appender)
     return PUT_STATUS_PUT_OK
 
 
@@ -221,7 +237,7 @@ cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *b
     cdef BatchMember member
     cdef int64_t total = batch_size(appender, fields, body, body_size)
     cdef int32_t count = count_batch(body, body_size)
-    cdef int64_t next_offset, start
+    cdef int64_t next_offset, start, began
     cdef int32_t source = 0
     cdef uint8_t *at
     cdef int status
@@ -230,12 +246,13 @@ cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *b
     status = take_put_lock(appender)
     if status != PUT_STATUS_PUT_OK:
         return status
+    began = coarse_ms()
     out.store_timestamp = now_ms()
     put_relaxed(&shared.board.locked_since, out.store_timestamp)
     at = room_for(appender, total, &start)
     if at == NULL:
         put_relaxed(&shared.board.locked_since, 0)
-        lock_release(shared.board.put_lock)
+        give_put_lock(appender)
         return no_room(appender)
     next_offset = peek(&shared.queues[queue_row].next_offset)
     out.physical_offset = start
@@ -261,8 +278,8 @@ cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *b
         at += record_size(fields)
         start += record_size(fields)
         source += member.total_size
-    publish_append(appender, topic_row, queue_row, next_offset + out.count, out.store_timestamp, out)
-    lock_release(shared.board.put_lock)
+    publish_append(appender, topic_row, queue_row, next_offset + out.count, began, out)
+    give_put_lock(appender)
     return PUT_STATUS_PUT_OK
 
 

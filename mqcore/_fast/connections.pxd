@@ -10,6 +10,9 @@ cdef Connection *open_connection(SendState *state, int fd, bint is_vip) noexcept
 # Close at the end of the turn, when nobody holds a pointer to it any more.
 cdef void doom(SendState *state, Connection *connection) noexcept nogil
 cdef void close_connection(SendState *state, Connection *connection) noexcept nogil
+cdef void drop_partial(SendState *state, Connection *connection) noexcept nogil
+# After partial_bytes has grown for *connection*: close who holds most until the budget is kept. False: it is the one.
+cdef bint make_room(SendState *state, const Connection *connection) noexcept nogil
 # Its out buffer got bytes: write it at the end of the turn.
 cdef void mark_dirty(SendState *state, Connection *connection) noexcept nogil
 cdef void write_dirty(SendState *state) noexcept nogil

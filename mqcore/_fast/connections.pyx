@@ -1,7 +1,8 @@
 """Connections of a send worker and its link to the broker process.
 
 A connection whose peer does not read is paused first (we stop reading its requests) and closed when its unsent answers
-pass the limit; memory is bounded either way.
+pass the limit. Over all connections there is a budget for unsent answers and one for unfinished frames: when it is
+spent, whoever holds most is closed. So memory is bounded, and those who behave do not pay for those who do not.
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -11,7 +12,7 @@ from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
 from mqcore._fast.atomics cimport add_relaxed, put_relaxed
-from mqcore._fast.buffers cimport Buffer, buffer_free, buffer_put, buffer_room, buffer_size, buffer_take
+from mqcore._fast.buffers cimport buffer_free, buffer_room, buffer_size, buffer_take
 from mqcore._fast.layout cimport LINK_KIND_CLOSED, LINK_KIND_CONNECTED, LINK_KIND_REQUEST, LinkHead
 from mqcore._fast.send_state cimport GENERATION_BITS, SLOT_BITS, Connection, SendState
 
@@ -32,8 +33,17 @@ cdef extern from "<sys/socket.h>" nogil:
         unsigned short ss_family
     int getpeername(int fd, sockaddr *address, unsigned int *size)
     ssize_t send(int fd, const void *data, size_t size, int flags)
+    struct linger:
+        int l_onoff
+        int l_linger
     int setsockopt(int fd, int level, int name, const void *value, unsigned int size)
-    int MSG_NOSIGNAL, AF_INET, AF_INET6
+    int MSG_NOSIGNAL, AF_INET, AF_INET6, SOL_SOCKET, SO_LINGER
+
+cdef extern from "<sys/ioctl.h>" nogil:
+    int ioctl(int fd, unsigned long request, ...)
+
+cdef extern from "<linux/sockios.h>" nogil:
+    unsigned long SIOCOUTQ
 
 cdef extern from "<netinet/in.h>" nogil:
     struct in_addr:
@@ -163,12 +173,29 @@ cdef void doom(SendState *state, Connection *connection) noexcept nogil:
         connection.is_closing = True
 
 
+cdef bint is_stalled(const SendState *state, const Connection *connection) noexcept nogil:
+    # Whether its peer leaves answers unread: some are still here, or it was idle and the system has some.
+    cdef int unread = 0
+    if buffer_size(&connection.out) > 0:
+        return True
+    if state.turn_ms - connection.active_at < state.settings.idle_timeout_ms:
+        return False
+    return ioctl(connection.fd, SIOCOUTQ, &unread) == 0 and unread > 0
+
+
 cdef void close_connection(SendState *state, Connection *connection) noexcept nogil:
     cdef int64_t identity = connection_id(state, connection)
+    cdef linger at_once
+    if is_stalled(state, connection):
+        # Reset it. After a mere close the system keeps megabytes of answers and goes on offering them for minutes, and
+        # the peer does not even hear of the close, which is queued behind them.
+        at_once.l_onoff = 1
+        at_once.l_linger = 0
+        setsockopt(connection.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once))
     close(connection.fd)
-    state.partial_bytes -= connection.partial.capacity
-    buffer_free(&connection.partial)
+    drop_partial(state, connection)
     buffer_free(&connection.out)
+    count_unsent(state, connection)
     state.connections[connection.slot] = NULL
     state.slot_free = min(state.slot_free, connection.slot)
     state.connection_count -= 1
@@ -183,6 +210,55 @@ cdef void mark_dirty(SendState *state, Connection *connection) noexcept nogil:
         connection.is_dirty = True
         state.dirty[state.dirty_count] = connection.slot
         state.dirty_count += 1
+
+
+cdef void drop_partial(SendState *state, Connection *connection) noexcept nogil:
+    state.partial_bytes -= connection.partial.capacity
+    buffer_free(&connection.partial)
+
+
+cdef bint make_room(SendState *state, const Connection *connection) noexcept nogil:
+    cdef int32_t slot
+    cdef Connection *most
+    while state.partial_bytes > state.settings.read_budget:
+        most = NULL
+        for slot in range(state.connection_capacity):
+            if state.connections[slot] != NULL and (
+                    most == NULL or state.connections[slot].partial.capacity > most.partial.capacity):
+                most = state.connections[slot]
+        if most == NULL or most == connection:
+            return False
+        drop_partial(state, most)
+        doom(state, most)
+    return True
+
+
+cdef void count_unsent(SendState *state, Connection *connection) noexcept nogil:
+    state.unsent_bytes += connection.out.capacity - connection.unsent_bytes
+    connection.unsent_bytes = connection.out.capacity
+
+
+cdef void cut_off(SendState *state, Connection *connection) noexcept nogil:
+    put_relaxed(&state.row.slow_readers, state.row.slow_readers + 1)
+    doom(state, connection)
+
+
+cdef void cut_off_slowest(SendState *state) noexcept nogil:
+    # Close those who leave most unread until the rest is within the budget.
+    cdef int32_t slot
+    cdef Connection *most
+    while state.unsent_bytes > state.settings.write_budget:
+        most = NULL
+        for slot in range(state.connection_capacity):
+            if state.connections[slot] != NULL and (
+                    most == NULL or state.connections[slot].unsent_bytes > most.unsent_bytes):
+                most = state.connections[slot]
+        if most == NULL or most.unsent_bytes == 0:
+            return
+        cut_off(state, most)
+        # Its memory goes at the end of this turn.
+        state.unsent_bytes -= most.unsent_bytes
+        most.unsent_bytes = 0
 
 
 cdef void arm(SendState *state, Connection *connection) noexcept nogil:
@@ -215,9 +291,11 @@ cdef void write_connection(SendState *state, Connection *connection) noexcept no
         buffer_take(&connection.out, sent)
         left -= sent
     if left > state.settings.write_buffer_max:
-        put_relaxed(&state.row.slow_readers, state.row.slow_readers + 1)
-        doom(state, connection)
+        cut_off(state, connection)
         return
+    count_unsent(state, connection)
+    if state.unsent_bytes > state.settings.write_budget:
+        cut_off_slowest(state)
     connection.wants_write = left > 0
     connection.is_paused = left > PAUSE_BYTES
     if connection.wants_write != wanted_write or connection.is_paused != was_paused:

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore._fast.index_writer cimport IndexWriter
 from mqcore._fast.queue_writer cimport QueueTable
-from mqcore._fast.record cimport DecodeStatus, RecordView
+from mqcore._fast.record cimport DecodeStatus, IndexedProperties, RecordView
 from mqcore._fast.store_file cimport FileFailure
 
 
@@ -54,8 +54,8 @@ cdef class Dispatcher:
     ) noexcept nogil
 
     cdef bint dispatch_record(self, const RecordView *record) noexcept nogil
-    cdef bint put_unit(self, const RecordView *record) noexcept nogil
-    cdef bint put_keys(self, const RecordView *record) noexcept nogil
+    cdef bint put_unit(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
+    cdef bint put_keys(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
     cdef bint put_key(self, const RecordView *record, const uint8_t *key, int32_t key_size) noexcept nogil
-    cdef int64_t tags_code_of(self, const RecordView *record) noexcept nogil
+    cdef int64_t tags_code_of(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
     cdef object make_error(self)

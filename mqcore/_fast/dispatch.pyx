@@ -17,8 +17,8 @@ from mqcore._fast.layout cimport CQ_UNIT_SIZE
 from mqcore._fast.queue_writer cimport (QueueWriter, append_unit, find_writer, forget_topic, is_topic, make_room,
                                         queues_close, queues_open, sync_queue)
 from mqcore._fast.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS_TRANSACTION_COMMIT,
-                                  SYS_TRANSACTION_MASK, SYS_TRANSACTION_ROLLBACK, decode_record, find_property,
-                                  java_hash)
+                                  SYS_TRANSACTION_MASK, SYS_TRANSACTION_ROLLBACK, IndexedProperties, RecordView,
+                                  decode_record, find_indexed_properties, java_hash)
 from mqcore._fast.store_file cimport DIRECTORY_SIZE_MAX, PATH_SIZE_MAX
 
 from mqcore.errors import ConfigError
@@ -123,11 +123,13 @@ cdef class Dispatcher:
 
     cdef bint dispatch_record(self, const RecordView *record) noexcept nogil:
         cdef int32_t transaction = record.sys_flag & SYS_TRANSACTION_MASK
+        cdef IndexedProperties properties
+        find_indexed_properties(record.properties, record.properties_size, &properties)
         if transaction == 0 or transaction == SYS_TRANSACTION_COMMIT:
-            if not self.put_unit(record):
+            if not self.put_unit(record, &properties):
                 return False
         if self.index_enabled and transaction != SYS_TRANSACTION_ROLLBACK:
-            if not self.put_keys(record):
+            if not self.put_keys(record, &properties):
                 return False
         self.record_count += 1
         self.store_timestamp = record.store_timestamp
@@ -139,7 +141,7 @@ cdef class Dispatcher:
     ) noexcept nogil:
         pass
 
-    cdef bint put_unit(self, const RecordView *record) noexcept nogil:
+    cdef bint put_unit(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil:
         cdef int64_t tags_code, current
         cdef int64_t target = record.queue_offset * CQ_UNIT_SIZE
         cdef QueueWriter *queue
@@ -150,7 +152,7 @@ cdef class Dispatcher:
         queue = find_writer(&self.queues, record.topic, record.topic_size, record.queue_id, &self.failure)
         if queue == NULL:
             return False
-        tags_code = self.tags_code_of(record)
+        tags_code = self.tags_code_of(record, properties)
         self.record_end = record.physical_offset + record.total_size
         if self.record_end > queue.max_physical:
             if not make_room(&self.queues, queue, target, self.fill_gaps, &self.failure):
@@ -170,31 +172,25 @@ cdef class Dispatcher:
                      record.store_timestamp)
         return True
 
-    cdef int64_t tags_code_of(self, const RecordView *record) noexcept nogil:
-        cdef const uint8_t *value = NULL
-        cdef int32_t size = 0, level
+    cdef int64_t tags_code_of(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil:
+        cdef int32_t level
         if record.topic_size == SCHEDULE_TOPIC_SIZE and memcmp(record.topic, SCHEDULE_TOPIC, SCHEDULE_TOPIC_SIZE) == 0:
-            if find_property(record.properties, record.properties_size, "DELAY", 5, &value, &size):
-                level = min(parse_level(value, size), self.delay_level_count)
-                if level > 0:
-                    return record.store_timestamp + self.delay_levels_ms[level - 1]
-        if find_property(record.properties, record.properties_size, "TAGS", 4, &value, &size):
-            return java_hash(value, size)
-        return 0
+            level = min(parse_level(properties.delay, properties.delay_size), self.delay_level_count)
+            if level > 0:
+                return record.store_timestamp + self.delay_levels_ms[level - 1]
+        return java_hash(properties.tags, properties.tags_size)
 
-    cdef bint put_keys(self, const RecordView *record) noexcept nogil:
-        cdef const uint8_t *keys = NULL
-        cdef const uint8_t *unique = NULL
-        cdef int32_t keys_size = 0, unique_size = 0, start = 0, stop
-        find_property(record.properties, record.properties_size, "UNIQ_KEY", 8, &unique, &unique_size)
-        find_property(record.properties, record.properties_size, "KEYS", 4, &keys, &keys_size)
-        if unique_size == 0 and keys_size == 0:
+    cdef bint put_keys(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil:
+        cdef const uint8_t *keys = properties.keys
+        cdef int32_t keys_size = properties.keys_size, start = 0, stop
+        if properties.unique_key_size == 0 and keys_size == 0:
             return True
         if not index_open(&self.index, &self.failure):
             return False
         if record.physical_offset < index_end(&self.index):
             return True
-        if unique_size > 0 and not self.put_key(record, unique, unique_size):
+        if properties.unique_key_size > 0 and not self.put_key(record, properties.unique_key,
+                                                               properties.unique_key_size):
             return False
         while start < keys_size:
             stop = start

@@ -27,6 +27,7 @@ cdef struct CommandView:
     int32_t flag
     int32_t serialize_type
     int32_t header_size
+    TextView remark             # at = NULL: none
     bint has_ext_fields
     int32_t field_count
     TextView names[32]

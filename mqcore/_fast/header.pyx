@@ -1,7 +1,7 @@
 """Scanners for the headers of remoting commands; their readable twin is mqcore.protocol.command."""
 
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t, uint32_t
-from libc.string cimport memcmp, memset
+from libc.string cimport memcmp, memcpy, memset
 
 from mqcore._fast.big_endian cimport load_i16, load_i32
 from mqcore._fast.layout cimport (BINARY_HEADER_CODE_AT, BINARY_HEADER_FLAG_AT, BINARY_HEADER_LANGUAGE_AT,
@@ -37,6 +37,10 @@ cdef inline void skip_blanks(Cursor *c) noexcept nogil:
 
 
 cdef inline bint take(Cursor *c, uint8_t wanted) noexcept nogil:
+    # Machines write no blanks, so they are looked for only when something else is in the way.
+    if c.at < c.end and c.at[0] == wanted:
+        c.at += 1
+        return True
     skip_blanks(c)
     if c.at < c.end and c.at[0] == wanted:
         c.at += 1
@@ -44,7 +48,7 @@ cdef inline bint take(Cursor *c, uint8_t wanted) noexcept nogil:
     return False
 
 
-cdef bint scan_string(Cursor *c, TextView *out) noexcept nogil:
+cdef inline bint scan_string(Cursor *c, TextView *out) noexcept nogil:
     # The inside of a double-quoted string; escapes are left in place and only noted.
     if not take(c, 0x22):
         return False
@@ -96,6 +100,17 @@ cdef bint scan_scalar(Cursor *c, TextView *out) noexcept nogil:
     return is_literal(out)
 
 
+cdef inline bint scan_name(Cursor *c, TextView *out) noexcept nogil:
+    # Most names have one letter.
+    if c.end - c.at > 3 and c.at[0] == 0x22 and c.at[2] == 0x22 and c.at[1] != 0x22 and c.at[1] != 0x5C:
+        out.at = c.at + 1
+        out.size = 1
+        out.is_escaped = False
+        c.at += 3
+        return True
+    return scan_string(c, out) and not out.is_escaped
+
+
 cdef bint scan_ext_fields(Cursor *c, CommandView *view) noexcept nogil:
     if not take(c, 0x7B):
         return False
@@ -105,7 +120,7 @@ cdef bint scan_ext_fields(Cursor *c, CommandView *view) noexcept nogil:
     while True:
         if view.field_count >= FIELDS_MAX:
             return False
-        if not scan_string(c, &view.names[view.field_count]) or view.names[view.field_count].is_escaped:
+        if not scan_name(c, &view.names[view.field_count]):
             return False
         if not take(c, 0x3A) or not scan_scalar(c, &view.values[view.field_count]):
             return False
@@ -162,6 +177,8 @@ cdef bint scan_json(const uint8_t *header, int32_t size, CommandView *view) noex
                 ok = text_to_i32(&value, &view.version)
             elif is_name(&name, b"language", 8):
                 view.language = language_code(&value)
+            elif is_name(&name, b"remark", 6):
+                view.remark = value
             if not ok:
                 return False
         if take(&cursor, 0x7D):
@@ -188,6 +205,9 @@ cdef CommandStatus scan_binary(const uint8_t *header, int32_t size, CommandView 
     at += 4
     if part < 0 or part > size - at - 4:
         return COMMAND_BAD
+    if part > 0:
+        view.remark.at = header + at
+        view.remark.size = part
     at += part
     part = load_i32(header + at)
     at += 4
@@ -236,6 +256,7 @@ cdef CommandStatus scan_command(const uint8_t *payload, int32_t size, CommandVie
     out.version = 0
     out.opaque = 0
     out.flag = 0
+    memset(&out.remark, 0, sizeof(out.remark))
     out.has_ext_fields = False
     out.field_count = 0
     out.body = payload + 4 + out.header_size
@@ -267,6 +288,15 @@ cdef bint text_to_i64(const TextView *text, int64_t *out) noexcept nogil:
         at = 1
     if at == text.size or text.size - at > 19:
         return False
+    if text.size - at <= 18:
+        # No overflow is possible.
+        while at < text.size:
+            if not 0x30 <= text.at[at] <= 0x39:
+                return False
+            value = value * 10 + (text.at[at] - 0x30)
+            at += 1
+        out[0] = -value if negative else value
+        return True
     while at < text.size:
         if not 0x30 <= text.at[at] <= 0x39:
             return False
@@ -337,23 +367,34 @@ cdef int32_t put_utf8(uint32_t point, uint8_t *out) noexcept nogil:
 cdef int32_t text_unescape(const TextView *text, uint8_t *out, int32_t capacity) noexcept nogil:
     cdef const uint8_t *at = text.at
     cdef const uint8_t *end = text.at + text.size
+    cdef const uint8_t *stop
     cdef int32_t size = 0
-    cdef int32_t unit, low
+    cdef int32_t unit, low, run
     cdef uint8_t c
     while at < end:
-        if capacity - size < 4:
+        stop = find_quote_or_escape(at, end) if text.is_escaped else end
+        if stop < end and stop[0] == 0x22:
+            stop += 1
+        run = <int32_t>(stop - at)
+        if capacity - size < run + 4:
             return -1
-        c = at[0]
-        at += 1
-        if c != 0x5C or not text.is_escaped:
-            out[size] = c
-            size += 1
+        memcpy(out + size, at, run)
+        size += run
+        at = stop
+        if at >= end or at[0] != 0x5C:
             continue
+        at += 1
         if at >= end:
             return -1
         c = at[0]
         at += 1
         if c == 0x75:
+            if end - at >= 4 and memcmp(at, b"000", 3) == 0 and 0x31 <= at[3] <= 0x37:
+                # The separators of a properties text.
+                out[size] = at[3] - 0x30
+                size += 1
+                at += 4
+                continue
             unit = hex_unit(at) if end - at >= 4 else -1
             if unit < 0:
                 return -1

@@ -12,7 +12,6 @@ cdef enum:
 cdef struct MappedFile:
     int64_t start
     uint8_t *base
-    int fd
     int32_t used_in             # the round in which it was last asked for
 
 cdef struct FileSet:
@@ -21,6 +20,7 @@ cdef struct FileSet:
     bint writable
     int error
     int32_t round
+    int spare                   # a descriptor kept for the day on which connections have taken all others
     MappedFile slots[512]
 
 cdef void files_open(FileSet *files, const char *directory, int64_t file_size, bint writable) noexcept nogil

@@ -4,8 +4,8 @@ A file's blocks are reserved when it is made, so that a full disk is an error co
 shortens a file: truncation is a change of a position. Deleted files stay valid for whoever has them mapped.
 """
 
-from libc.errno cimport EEXIST, ENAMETOOLONG, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.errno cimport EEXIST, EMFILE, ENAMETOOLONG, errno
+from libc.stdint cimport int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset, strlen
@@ -45,22 +45,36 @@ cdef void files_open(FileSet *files, const char *directory, int64_t file_size, b
     files.writable = writable
     for slot in range(FILE_SLOTS):
         files.slots[slot].start = -1
-        files.slots[slot].fd = -1
+    files.spare = -1
+    keep_spare(files)
 
 
 cdef void unmap_slot(FileSet *files, MappedFile *slot) noexcept nogil:
     if slot.base != NULL:
         munmap(slot.base, files.file_size)
-        close(slot.fd)
     slot.base = NULL
     slot.start = -1
-    slot.fd = -1
+
+
+cdef void keep_spare(FileSet *files) noexcept nogil:
+    if files.spare < 0:
+        files.spare = open("/dev/null", O_RDONLY | O_CLOEXEC)
+
+
+cdef bint give_spare(FileSet *files) noexcept nogil:
+    # After EMFILE: whether there is a descriptor again. A mapping needs one only until it is made.
+    if files.spare < 0:
+        return False
+    close(files.spare)
+    files.spare = -1
+    return True
 
 
 cdef void files_close(FileSet *files) noexcept nogil:
     cdef int slot
     for slot in range(FILE_SLOTS):
         unmap_slot(files, &files.slots[slot])
+    give_spare(files)
 
 
 cdef void files_trim(FileSet *files, int64_t offset) noexcept nogil:
@@ -89,12 +103,35 @@ cdef int file_path(const FileSet *files, int64_t start, char *out) noexcept nogi
     return 0
 
 
+cdef void *map_file(FileSet *files, const char *path) noexcept nogil:
+    cdef int flags = (O_RDWR if files.writable else O_RDONLY) | O_CLOEXEC | O_NOFOLLOW
+    cdef int protection = PROT_READ | PROT_WRITE if files.writable else PROT_READ
+    cdef stat_type info
+    cdef void *base = MAP_FAILED
+    cdef int fd = open(path, flags)
+    if fd < 0 and errno == EMFILE and give_spare(files):
+        fd = open(path, flags)
+    if fd < 0:
+        files.error = errno
+        keep_spare(files)
+        return base
+    # A file that is shorter than its mapping is a SIGBUS waiting to happen.
+    if fstat(fd, &info) != 0 or info.st_size != files.file_size:
+        files.error = EEXIST
+    else:
+        base = mmap(NULL, files.file_size, protection, MAP_SHARED, fd, 0)
+        if base == MAP_FAILED:
+            files.error = errno
+    close(fd)
+    keep_spare(files)
+    return base
+
+
 cdef MappedFile *file_at(FileSet *files, int64_t offset) noexcept nogil:
     cdef int64_t number = offset // files.file_size
     cdef int64_t start = number * files.file_size
     cdef MappedFile *slot = &files.slots[number % FILE_SLOTS]
     cdef char path[PATH_SIZE]
-    cdef stat_type info
     cdef void *base
     if slot.start == start:
         slot.used_in = files.round
@@ -105,24 +142,12 @@ cdef MappedFile *file_at(FileSet *files, int64_t offset) noexcept nogil:
     files.error = file_path(files, start, path)
     if files.error != 0:
         return NULL
-    cdef int fd = open(path, (O_RDWR if files.writable else O_RDONLY) | O_CLOEXEC | O_NOFOLLOW)
-    if fd < 0:
-        files.error = errno
-        return NULL
-    # A file that is shorter than its mapping is a SIGBUS waiting to happen.
-    if fstat(fd, &info) != 0 or info.st_size != files.file_size:
-        files.error = EEXIST
-        close(fd)
-        return NULL
-    base = mmap(NULL, files.file_size, PROT_READ | PROT_WRITE if files.writable else PROT_READ, MAP_SHARED, fd, 0)
+    base = map_file(files, path)
     if base == MAP_FAILED:
-        files.error = errno
-        close(fd)
         return NULL
     unmap_slot(files, slot)
     slot.start = start
     slot.base = <uint8_t *>base
-    slot.fd = fd
     slot.used_in = files.round
     return slot
 
@@ -134,6 +159,8 @@ cdef MappedFile *file_made_at(FileSet *files, int64_t offset) noexcept nogil:
         return slot
     files.error = file_path(files, offset // files.file_size * files.file_size, path)
     if files.error == 0:
+        files.error = make_file(path, files.directory, files.file_size)
+    if files.error == EMFILE and give_spare(files):
         files.error = make_file(path, files.directory, files.file_size)
     return NULL if files.error != 0 else file_at(files, offset)
 
@@ -178,7 +205,7 @@ cdef class MappedFiles:
             raise OSError(failed, os.strerror(failed), os.fsdecode(<bytes>path))
 
     def warm(self, int64_t offset, int64_t size):
-        """Bring pages [offset, offset + size) into memory, ready to be written. Raises OSError; EFAULT means no space."""
+        """Bring pages [offset, offset + size) into memory, to be written. Raises OSError; EFAULT means no space."""
         cdef MappedFile *slot = file_at(self.files, offset)
         cdef int64_t at, end
         cdef int failed = 0
@@ -207,13 +234,6 @@ cdef class MappedFiles:
     def trim(self, int64_t offset):
         """Unmap the files that end at or before *offset*."""
         files_trim(self.files, offset)
-
-    def descriptor(self, int64_t offset):
-        """The open descriptor of the file that holds *offset*; owned by this object."""
-        cdef MappedFile *slot = file_at(self.files, offset)
-        if slot == NULL:
-            raise OSError(self.files.error, os.strerror(self.files.error))
-        return slot.fd
 
     def view(self, int64_t offset):
         """A writable view from *offset* to the end of its file. Borrowed: not valid after trim() or close."""

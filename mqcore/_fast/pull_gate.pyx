@@ -4,14 +4,14 @@ No message byte crosses a ring. The ranges go from the mapped file to the socket
 not take at once is copied into the connection's bounded buffer.
 """
 
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EAGAIN, EINTR, ENOENT, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy, memset
 
 from mqcore._fast.atomics cimport add_relaxed, observe
 from mqcore._fast.boards cimport puller_of
 from mqcore._fast.buffers cimport Buffer, buffer_put, buffer_size, buffer_take
-from mqcore._fast.connections cimport connection_id, doom, find_connection, mark_dirty
+from mqcore._fast.connections cimport connection_id, doom, find_connection, mark_dirty, write_connection
 from mqcore._fast.header cimport CommandView, TextView, field_of, text_to_i32, text_to_i64, text_unescape
 from mqcore._fast.layout cimport (GET_STATUS_MESSAGE_WAS_REMOVING, PullRange, PullReply, PullRequest,
                                   RING_KIND_PULL_REQUEST, STORE_FLAG_PULL_CLOSED)
@@ -44,6 +44,7 @@ cdef enum:
     STATUS_COUNT = 16
     STATUS_SIZE = 32
     DIRECT_BYTES_MIN = 4096         # a smaller answer is copied, to be written together with others
+    UNSENT_MIN = 1 << 16            # bytes that each connection may leave unread before it gets no more messages
 
 cdef const char *NO_PULL_WORKER = "[REJECTREQUEST]system busy, the pull worker does not stay up"
 cdef const char *OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
@@ -206,7 +207,8 @@ cdef void write_ranges(SendState *state, Connection *connection, iovec *parts, i
                 doom(state, connection)
                 return
             sent = 0
-        connection.active_at = state.turn_ms
+        if sent > 0:
+            connection.active_at = state.turn_ms
         add_relaxed(&state.row.bytes, sent)
         if sent < head_size:
             buffer_take(out, sent)
@@ -221,7 +223,19 @@ cdef void write_ranges(SendState *state, Connection *connection, iovec *parts, i
         mark_dirty(state, connection)
 
 
-cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ticket, const PullReply *answer) noexcept nogil:
+cdef bint reads_slowly(SendState *state, Connection *connection) noexcept nogil:
+    # Whether so many answers wait for it already that messages would only pile up here. It may close the connection.
+    # Each has its share of one half of the budget; the other half is for answers that must be given.
+    cdef int64_t share = state.settings.write_budget // 2 // max(1, state.connection_count)
+    cdef int64_t limit = min(max(<int64_t>UNSENT_MIN, share), state.settings.write_buffer_max // 2)
+    if buffer_size(&connection.out) <= limit:
+        return False
+    write_connection(state, connection)
+    return buffer_size(&connection.out) > limit
+
+
+cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ticket,
+                      const PullReply *answer) noexcept nogil:
     cdef iovec parts[RANGES_MAX + 1]
     cdef uint8_t numbers[4][20]
     cdef Reply reply
@@ -229,15 +243,23 @@ cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ti
     cdef int32_t status = answer.status
     cdef int32_t range_count = answer.range_count
     cdef int64_t total = answer.total_size
-    cdef int64_t head_start = buffer_size(&connection.out)
-    if range_count > 0 and not map_ranges(state, answer, parts):
+    cdef int64_t next_offset = answer.next_begin_offset
+    cdef int64_t head_start
+    cdef bint is_slow = range_count > 0 and reads_slowly(state, connection)
+    if connection.is_closing:
+        return
+    head_start = buffer_size(&connection.out)
+    if is_slow or (range_count > 0 and not map_ranges(state, answer, parts)):
+        # It asks again, for the same messages unless they are gone.
+        if is_slow or state.read_files.error != ENOENT:
+            next_offset = ticket.queue_offset
         code = RETRY_IMMEDIATELY
         status = GET_STATUS_MESSAGE_WAS_REMOVING
         range_count = 0
         total = 0
     reply_start(&reply, SERVER_TYPE if answer.was_held else ticket.serialize_type, code, ticket.opaque)
     reply_field(&reply, "suggestWhichBrokerId", numbers[0], put_decimal(numbers[0], answer.suggest_broker_id))
-    reply_field(&reply, "nextBeginOffset", numbers[1], put_decimal(numbers[1], answer.next_begin_offset))
+    reply_field(&reply, "nextBeginOffset", numbers[1], put_decimal(numbers[1], next_offset))
     reply_field(&reply, "maxOffset", numbers[2], put_decimal(numbers[2], answer.max_offset))
     reply_field(&reply, "minOffset", numbers[3], put_decimal(numbers[3], answer.min_offset))
     reply_remark(&reply, status_names[status])

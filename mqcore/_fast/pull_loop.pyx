@@ -5,14 +5,14 @@ answered from the boards and the mapped consume queue alone. Any other is first 
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
 
 import os
 
-from mqcore._fast.atomics cimport (add_full, add_relaxed, coarse_ms, drain_fd, exchange_full, full_fence, now_ms, observe,
-                                   peek, publish, put_relaxed, wake_fd)
+from mqcore._fast.atomics cimport (add_full, add_relaxed, coarse_ms, drain_fd, exchange_full, full_fence, now_ms,
+                                   observe, peek, publish, put_relaxed, wake_fd)
 from mqcore._fast.bindings cimport (Binding, BindingTable, binding_matches, binding_of, bindings_close, bindings_open,
                                     bindings_sweep)
 from mqcore._fast.boards cimport (ROW_NONE, Shared, SharedSegment, make_group, make_offset, make_queue, make_topic,
@@ -194,6 +194,16 @@ cdef void answer_refused(PullState *state, Held *held) noexcept nogil:
     cdef PullReply reply
     start_reply(held, &reply)
     reply.refused = 1
+    send_reply(state, held.sender, &reply, NULL)
+    free_held(held)
+
+
+cdef void answer_busy(PullState *state, Held *held) noexcept nogil:
+    cdef PullReply reply
+    start_reply(held, &reply)
+    reply.code = SYSTEM_BUSY
+    reply.status = GET_STATUS_NO_MATCHED_MESSAGE
+    reply.next_begin_offset = held.request.queue_offset
     send_reply(state, held.sender, &reply, NULL)
     free_held(held)
 
@@ -433,12 +443,14 @@ cdef void handle_binding(PullState *state, const BindingMessage *message) noexce
     cdef int32_t *copy
     if held == NULL:
         return
-    if message.refused or not bind_rows(state, held):
+    if message.refused:
         answer_refused(state, held)
         return
     copy = <int32_t *>malloc(max(1, message.tag_count) * sizeof(int32_t))
-    if copy == NULL:
-        answer_refused(state, held)
+    if copy == NULL or not bind_rows(state, held):
+        # The boards are full.
+        free(copy)
+        answer_busy(state, held)
         return
     memcpy(copy, tags, message.tag_count * sizeof(int32_t))
     free(held.binding.tags)
@@ -477,10 +489,10 @@ cdef void read_link(PullState *state) noexcept nogil:
 
 
 cdef void take_requests(PullState *state, int32_t sender) noexcept nogil:
-    cdef int32_t count, size, kind
+    cdef int32_t _turn, size, kind
     cdef const uint8_t *entry
     cdef Held *held
-    for count in range(REQUESTS_PER_TURN):
+    for _turn in range(REQUESTS_PER_TURN):
         entry = ring_peek(&state.requests[sender], &size, &kind)
         if entry == NULL:
             return
@@ -497,7 +509,7 @@ cdef void take_requests(PullState *state, int32_t sender) noexcept nogil:
         state.row.units += 1
         held.binding = binding_of(&state.bindings, &held.request)
         if held.binding == NULL:
-            answer_refused(state, held)
+            answer_busy(state, held)
             continue
         held.binding.references += 1
         handle(state, held)

@@ -112,6 +112,20 @@ cdef bint find_property(
     const uint8_t **value, int32_t *value_size
 ) noexcept nogil
 
+# What becomes of a message in consume queue and index: *_size is 0 where the property is absent.
+cdef struct IndexedProperties:
+    const uint8_t *tags
+    int32_t tags_size
+    const uint8_t *keys
+    int32_t keys_size
+    const uint8_t *unique_key
+    int32_t unique_key_size
+    const uint8_t *delay
+    int32_t delay_size
+
+# Find them all in one pass; find_property's rules.
+cdef void find_indexed_properties(const uint8_t *props, int32_t size, IndexedProperties *out) noexcept nogil
+
 # Java's String.hashCode of UTF-8 text; malformed bytes count as U+FFFD, exactly as Java decodes them.
 cdef int32_t java_hash(const uint8_t *utf8, Py_ssize_t size) noexcept nogil
 # The same, going on from the hash *h* of the text before: hash(a + b) = java_hash_continue(java_hash(a), b).

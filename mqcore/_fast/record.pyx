@@ -5,7 +5,7 @@ record of 1 KiB, CRC included, takes 83 ns; the twin takes 15 us.
 """
 
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from mqcore._fast.big_endian cimport load_i16, load_i32, load_i64, store_fence, store_i16, store_i32, store_i64
 from mqcore._fast.crc32 cimport crc32
@@ -224,6 +224,37 @@ cdef bint find_property(
             found = True
         start = stop + 1
     return found
+
+
+cdef void find_indexed_properties(const uint8_t *props, int32_t size, IndexedProperties *out) noexcept nogil:
+    cdef const uint8_t *at = props
+    cdef const uint8_t *end = props + size
+    cdef const uint8_t *stop
+    cdef const uint8_t *value
+    cdef int32_t name_size, value_size
+    memset(out, 0, sizeof(IndexedProperties))
+    while at < end:
+        stop = <const uint8_t *>memchr(at, PROPERTY_SEPARATOR, end - at)
+        if stop == NULL:
+            stop = end
+        value = <const uint8_t *>memchr(at, NAME_VALUE_SEPARATOR, stop - at)
+        if value != NULL and stop - value > 1:
+            name_size = <int32_t>(value - at)
+            value += 1
+            value_size = <int32_t>(stop - value)
+            if name_size == 4 and memcmp(at, b"TAGS", 4) == 0:
+                out.tags = value
+                out.tags_size = value_size
+            elif name_size == 4 and memcmp(at, b"KEYS", 4) == 0:
+                out.keys = value
+                out.keys_size = value_size
+            elif name_size == 8 and memcmp(at, b"UNIQ_KEY", 8) == 0:
+                out.unique_key = value
+                out.unique_key_size = value_size
+            elif name_size == 5 and memcmp(at, b"DELAY", 5) == 0:
+                out.delay = value
+                out.delay_size = value_size
+        at = stop + 1
 
 
 cdef int32_t java_hash(const uint8_t *utf8, Py_ssize_t size) noexcept nogil:

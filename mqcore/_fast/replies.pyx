@@ -1,13 +1,16 @@
 """Response frames written straight into a connection's buffer. The readable twin is mqcore.protocol.command."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.string cimport memcpy, memset, strlen
+from libc.string cimport memcpy, memset
 
 from mqcore._fast.big_endian cimport store_i16, store_i32
 from mqcore._fast.buffers cimport Buffer, buffer_free, buffer_room
 from mqcore._fast.header cimport SERIALIZE_BINARY
 
 from mqcore.codes import CURRENT_VERSION
+
+cdef extern from "scan.h" nogil:
+    const uint8_t *find_not_plain(const uint8_t *at, const uint8_t *end)
 
 cdef int32_t VERSION = CURRENT_VERSION
 cdef bytes JSON_TAIL_TEXT = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % CURRENT_VERSION
@@ -24,25 +27,21 @@ cdef enum:
 
 
 cdef int32_t put_decimal(uint8_t *out, int64_t value) noexcept nogil:
-    cdef uint8_t digits[20]
-    cdef int32_t count = 0
+    cdef uint8_t digits[NUMBER_SIZE_MAX]
+    cdef int32_t first = NUMBER_SIZE_MAX
     cdef int32_t size = 0
     cdef uint64_t rest = <uint64_t>value
     if value < 0:
         out[0] = 0x2D
         size = 1
         rest = 0 - rest
-    while True:
-        digits[count] = <uint8_t>(0x30 + rest % 10)
+    while rest >= 10:
+        first -= 1
+        digits[first] = <uint8_t>(0x30 + rest % 10)
         rest = rest // 10
-        count += 1
-        if rest == 0:
-            break
-    while count > 0:
-        count -= 1
-        out[size] = digits[count]
-        size += 1
-    return size
+    out[size] = <uint8_t>(0x30 + rest)
+    memcpy(out + size + 1, digits + first, NUMBER_SIZE_MAX - first)
+    return size + 1 + NUMBER_SIZE_MAX - first
 
 
 cdef void put_hex(uint8_t *out, const uint8_t *data, int32_t size) noexcept nogil:
@@ -53,28 +52,7 @@ cdef void put_hex(uint8_t *out, const uint8_t *data, int32_t size) noexcept nogi
         out[2 * index + 1] = <uint8_t>digits[data[index] & 15]
 
 
-cdef void reply_start(Reply *reply, int32_t serialize_type, int32_t code, int32_t opaque) noexcept nogil:
-    memset(reply, 0, sizeof(Reply))
-    reply.serialize_type = serialize_type
-    reply.code = code
-    reply.opaque = opaque
-
-
-cdef void reply_field(Reply *reply, const char *name, const uint8_t *value, int32_t value_size) noexcept nogil:
-    reply.has_ext_fields = True
-    if value_size > 0:
-        reply.fields[reply.field_count].name = name
-        reply.fields[reply.field_count].value = value
-        reply.fields[reply.field_count].value_size = value_size
-        reply.field_count += 1
-
-
-cdef void reply_remark(Reply *reply, const char *remark) noexcept nogil:
-    reply.remark = remark
-    reply.remark_size = <int32_t>strlen(remark)
-
-
-cdef uint8_t *put_text(uint8_t *at, const char *text, int32_t size) noexcept nogil:
+cdef inline uint8_t *put_text(uint8_t *at, const char *text, int32_t size) noexcept nogil:
     memcpy(at, text, size)
     return at + size
 
@@ -93,8 +71,15 @@ cdef uint8_t *put_escaped(uint8_t *at, const uint8_t *text, int32_t size) noexce
     # As fastjson: quote, backslash, both ranges of control characters and the two line separators; everything else raw.
     cdef const char *short_escapes = "btn\0fr"
     cdef int32_t index = 0
+    cdef int32_t run
     cdef uint8_t c, second
-    while index < size:
+    while True:
+        run = <int32_t>(find_not_plain(text + index, text + size) - text) - index
+        memcpy(at, text + index, run)
+        at += run
+        index += run
+        if index >= size:
+            break
         c = text[index]
         second = text[index + 1] if index + 1 < size else 0
         index += 1
@@ -130,7 +115,7 @@ cdef uint8_t *put_json_header(uint8_t *at, const Reply *reply) noexcept nogil:
             if index > 0:
                 at = put_text(at, ",", 1)
             at = put_text(at, '"', 1)
-            at = put_text(at, reply.fields[index].name, <int32_t>strlen(reply.fields[index].name))
+            at = put_text(at, reply.fields[index].name, reply.fields[index].name_size)
             at = put_text(at, '":"', 3)
             at = put_escaped(at, reply.fields[index].value, reply.fields[index].value_size)
             at = put_text(at, '"', 1)
@@ -145,7 +130,7 @@ cdef uint8_t *put_json_header(uint8_t *at, const Reply *reply) noexcept nogil:
 
 
 cdef uint8_t *put_binary_header(uint8_t *at, const Reply *reply) noexcept nogil:
-    cdef int32_t index, size
+    cdef int32_t index
     cdef uint8_t *length_at
     store_i16(at, <short>reply.code)
     at[2] = 0
@@ -157,9 +142,8 @@ cdef uint8_t *put_binary_header(uint8_t *at, const Reply *reply) noexcept nogil:
     length_at = at
     at += 4
     for index in range(reply.field_count):
-        size = <int32_t>strlen(reply.fields[index].name)
-        store_i16(at, <short>size)
-        at = put_text(at + 2, reply.fields[index].name, size)
+        store_i16(at, <short>reply.fields[index].name_size)
+        at = put_text(at + 2, reply.fields[index].name, reply.fields[index].name_size)
         store_i32(at, reply.fields[index].value_size)
         at = put_text(at + 4, <const char *>reply.fields[index].value, reply.fields[index].value_size)
     store_i32(length_at, <int32_t>(at - length_at - 4))

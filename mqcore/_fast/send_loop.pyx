@@ -12,13 +12,14 @@ from libc.string cimport memcpy
 
 import os
 
+from mqcore._fast.append cimport append_rest
 from mqcore._fast.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, now_ms, observe, peek, publish,
                                    put_relaxed, wake_fd)
 from mqcore._fast.big_endian cimport load_i32
 from mqcore._fast.boards cimport SharedSegment
 from mqcore._fast.buffers cimport buffer_free, buffer_put, buffer_room, buffer_size, buffer_take
-from mqcore._fast.connections cimport (close_connection, doom, find_connection, link_request, link_write, mark_dirty,
-                                       open_connection, write_dirty)
+from mqcore._fast.connections cimport (close_connection, doom, drop_partial, find_connection, link_request, link_write,
+                                       make_room, mark_dirty, open_connection, write_dirty)
 from mqcore._fast.header cimport COMMAND_BAD, COMMAND_OK, CommandStatus, CommandView, scan_command
 from mqcore._fast.layout cimport (LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, WORKER_COMMAND_DRAIN, WORKER_COMMAND_STOP,
                                   WORKER_STATE_DRAINED, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, LinkHead)
@@ -123,12 +124,7 @@ cdef bint keep_partial(SendState *state, Connection *connection, const uint8_t *
     cdef int64_t before = connection.partial.capacity
     cdef bint ok = buffer_put(&connection.partial, data, size)
     state.partial_bytes += connection.partial.capacity - before
-    return ok and state.partial_bytes <= state.settings.read_budget
-
-
-cdef void drop_partial(SendState *state, Connection *connection) noexcept nogil:
-    state.partial_bytes -= connection.partial.capacity
-    buffer_free(&connection.partial)
+    return ok and make_room(state, connection)
 
 
 cdef void handle_fresh(SendState *state, Connection *connection, const uint8_t *data, int64_t size) noexcept nogil:
@@ -166,7 +162,7 @@ cdef void read_connection(SendState *state, Connection *connection) noexcept nog
     before = connection.partial.capacity
     parts[0].iov_base = buffer_room(&connection.partial, room)
     state.partial_bytes += connection.partial.capacity - before
-    if parts[0].iov_base == NULL or state.partial_bytes > state.settings.read_budget:
+    if parts[0].iov_base == NULL or not make_room(state, connection):
         doom(state, connection)
         return
     parts[0].iov_len = room
@@ -281,6 +277,7 @@ cdef void handle_event(SendState *state, const epoll_event *event) noexcept nogi
             if connection.is_paused and not event.events & EPOLLRDHUP:
                 return
             read_connection(state, connection)
+            append_rest(&state.appender)
 
 
 cdef void close_idle(SendState *state) noexcept nogil:
@@ -303,7 +300,7 @@ cdef void housekeeping(SendState *state) noexcept nogil:
     if not state.is_draining:
         arm_listeners(state, True)
     put_relaxed(&state.row.connections, state.connection_count)
-    put_relaxed(&state.row.buffered, state.partial_bytes + state.link_out.capacity)
+    put_relaxed(&state.row.buffered, state.partial_bytes + state.unsent_bytes + state.link_out.capacity)
     put_relaxed(&state.row.heartbeat, now_ms())
 
 
@@ -438,6 +435,7 @@ cdef class SendLoop:
         state.settings.frame_length_max = options["frame_length_max"]
         state.settings.write_buffer_max = options["write_buffer_max"]
         state.settings.read_budget = options["read_budget"]
+        state.settings.write_budget = options["write_budget"]
         state.settings.idle_timeout_ms = options["idle_timeout_ms"]
         state.settings.sync_timeout_ms = options["sync_timeout_ms"]
         state.settings.waits_for_flush = options["waits_for_flush"]
@@ -463,6 +461,8 @@ cdef class SendLoop:
         state.appender.record_size_max = <int64_t>options["max_message_size"] + 65536
         state.appender.lock_timeout_ms = options["lock_timeout_ms"]
         state.appender.counts_topics = True
+        # Alone it may keep the put lock for all the messages of one read; several would wait for each other.
+        state.appender.keeps_lock = options["is_only_sender"]
         for index in range(TICKET_COUNT):
             state.tickets[index].next_free = index + 1 if index + 1 < TICKET_COUNT else -1
         state.random = <uint32_t>(now_ms() | 1)

@@ -6,7 +6,7 @@ goes to the broker process as it came, and mqcore.broker.processors.send does th
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport calloc, free, malloc, realloc
-from libc.string cimport memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset
 
 from mqcore._fast.append cimport Appended, append_batch, append_record
 from mqcore._fast.atomics cimport observe, put_relaxed
@@ -143,31 +143,35 @@ cdef int32_t stored_properties(SendState *state, const TextView *text, bint is_b
                                bint *waits) noexcept nogil:
     # The properties text as it is stored: WAIT left out (but for batches), CLUSTER added, no 0x02 at the end.
     # Returns its size, or -1 for what the broker process must look at.
-    cdef const uint8_t *source
+    cdef const uint8_t *at = text.at
+    cdef const uint8_t *end = text.at
+    cdef const uint8_t *stop
+    cdef const uint8_t *split
     cdef int32_t size = 0
-    cdef int32_t source_size, at, stop, split
+    cdef int32_t source_size
     cdef PropertyVerdict verdict
-    source_size = text_unescape(text, state.scratch, SCRATCH_SIZE) if text.at != NULL else 0
-    if source_size < 0:
-        return -1
-    source = state.scratch
-    at = 0
-    while at < source_size:
-        stop = at
-        split = -1
-        while stop < source_size and source[stop] != PAIR_END:
-            if source[stop] == NAME_END and split < 0:
-                split = stop
-            stop += 1
-        if split > at and stop > split + 1:
-            verdict = judge_property(source + at, split - at, source + split + 1, stop - split - 1, is_batch, waits)
+    if text.at != NULL:
+        source_size = text.size
+        if text.is_escaped:
+            source_size = text_unescape(text, state.scratch, SCRATCH_SIZE)
+            if source_size < 0:
+                return -1
+            at = state.scratch
+        end = at + source_size
+    while at < end:
+        stop = <const uint8_t *>memchr(at, PAIR_END, end - at)
+        if stop == NULL:
+            stop = end
+        split = <const uint8_t *>memchr(at, NAME_END, stop - at)
+        if split != NULL and split > at and stop > split + 1:
+            verdict = judge_property(at, <int32_t>(split - at), split + 1, <int32_t>(stop - split - 1), is_batch, waits)
             if verdict == PROPERTY_UNUSUAL:
                 return -1
             if verdict == PROPERTY_KEEP:
                 if stop - at + 1 > capacity - size:
                     return -1
-                memcpy(out + size, source + at, stop - at)
-                size += stop - at
+                memcpy(out + size, at, stop - at)
+                size += <int32_t>(stop - at)
                 out[size] = PAIR_END
                 size += 1
         at = stop + 1

@@ -37,6 +37,7 @@ cdef struct Connection:
     int64_t active_at           # coarse_ms of the last read or write
     Buffer partial              # the start of a frame that has not come whole
     Buffer out
+    int64_t unsent_bytes        # its part of the sum of that name
 
 # An answer that waits for the flushed watermark.
 cdef struct Waiting:
@@ -66,6 +67,7 @@ cdef struct SendSettings:
     int32_t frame_length_max
     int64_t write_buffer_max    # a connection with more unsent bytes is closed
     int64_t read_budget         # bytes of partial frames over all connections
+    int64_t write_budget        # bytes of unsent answers over all connections
     int64_t idle_timeout_ms
     int64_t sync_timeout_ms
     bint waits_for_flush        # SYNC_FLUSH
@@ -115,7 +117,8 @@ cdef struct SendState:
     int32_t slot_free           # lowest slot worth looking at
     int32_t *dirty
     int32_t dirty_count
-    int64_t partial_bytes
+    int64_t partial_bytes       # memory of partial frames over all connections
+    int64_t unsent_bytes        # memory of unsent answers over all connections, as of each one's last write
     Waiting *waiting            # ring in the order of end_offset
     int64_t waiting_head
     int64_t waiting_tail

@@ -13,10 +13,15 @@ import sys
 import time
 from pathlib import Path
 
+if __name__ == "__main__":
+    # Until the event loop takes it: an interrupt in the middle of an extension's import would crash the interpreter.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 from mqcore.broker.options import EXIT_BAD_SETTINGS, parse_arguments
 from mqcore.broker.server import BrokerServer
 from mqcore.config import Settings
 from mqcore.errors import ConfigError, MQError
+from mqcore.remoting.descriptors import allow_many_connections
 from mqcore.version import __version__
 
 logger = logging.getLogger("mqcore.broker")
@@ -56,10 +61,11 @@ def announce(server: BrokerServer, began: float) -> None:
     name_servers = ";".join(server.name_server_addresses)
     beside = Path(sys.executable).with_name("mqcore")
     command = "mqcore" if shutil.which("mqcore") or not beside.exists() else str(beside)
+    identity = f"{server.settings.broker.broker_name}, {server.core.broker.address}"
+    store = server.settings.store.root_dir.absolute()
     lines = [
-        f"The broker[{server.settings.broker.broker_name}, {server.core.broker.address}] boot success. "
-        f"serializeType=JSON and name server is {name_servers}",
-        f"mqcore {__version__}, up in {time.monotonic() - began:.2f} s, store {server.settings.store.root_dir.absolute()}",
+        f"The broker[{identity}] boot success. serializeType=JSON and name server is {name_servers}",
+        f"mqcore {__version__}, up in {time.monotonic() - began:.2f} s, store {store}",
         "Send a first message, and receive it:",
         f"  {command} -n {name_servers} send hello --body 'hello, world'",
         f"  {command} -n {name_servers} consume hello --group first -n 1",
@@ -70,6 +76,7 @@ def announce(server: BrokerServer, began: float) -> None:
 def main() -> int:
     began = time.monotonic()
     settings = parse_arguments()
+    allow_many_connections()
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     for warning in settings.warnings:
         logger.warning("%s", warning)

@@ -8,10 +8,15 @@ import signal
 import sys
 from typing import Final
 
+if __name__ == "__main__":
+    # Until the event loop takes it: an interrupt in the middle of an extension's import would crash the interpreter.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
 from mqcore.config import Settings
 from mqcore.errors import MQError
 from mqcore.namesrv.options import parse_arguments
 from mqcore.namesrv.server import NameServer
+from mqcore.remoting.descriptors import allow_many_connections
 
 logger = logging.getLogger("mqcore.namesrv")
 
@@ -36,6 +41,7 @@ async def run(settings: Settings) -> None:
 def main() -> int:
     """Run the command line; return the exit status."""
     settings = parse_arguments()
+    allow_many_connections()
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     for warning in settings.warnings:
         logger.warning("%s", warning)

@@ -9,7 +9,11 @@ Source: RocketMQ remoting/netty/NettyRemotingAbstract.java.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import logging
+import socket
+import struct
+import termios
 from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
@@ -44,6 +48,10 @@ PENDING_REQUESTS_MAX: Final = 65_535
 
 Handler = Callable[["Connection", RemotingCommand], Awaitable[RemotingCommand | None]]
 CloseCallback = Callable[["Connection"], None]
+GrowthCallback = Callable[[int], None]
+
+RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
+"""SO_LINGER: on, 0 seconds."""
 
 _bad_frame = LimitedWarning(logger)
 _slow_peer = LimitedWarning(logger)
@@ -67,6 +75,7 @@ class Connection(asyncio.Protocol):
         write_buffer_size_max: int = WRITE_BUFFER_SIZE_MAX,
         on_connect: CloseCallback | None = None,
         on_close: CloseCallback | None = None,
+        on_growth: GrowthCallback | None = None,
     ) -> None:
         self._loop = asyncio.get_running_loop()
         self._handler = handler
@@ -75,6 +84,7 @@ class Connection(asyncio.Protocol):
         self._write_buffer_size_max = write_buffer_size_max
         self._on_connect = on_connect
         self._on_close = on_close
+        self._on_growth = on_growth
         self._splitter = FrameSplitter(frame_size_max)
         self._transport: asyncio.Transport | None = None
         self._outgoing: list[bytes] = []
@@ -102,6 +112,11 @@ class Connection(asyncio.Protocol):
     def unsent_size(self) -> int:
         """Bytes handed to send() that the operating system has not taken yet."""
         return self._outgoing_size + (0 if self._transport is None else self._transport.get_write_buffer_size())
+
+    @property
+    def held_size(self) -> int:
+        """Bytes kept for this peer: unsent ones, and the start of a frame that has not come whole."""
+        return self.unsent_size + self._splitter.pending_size
 
     def send(self, command: RemotingCommand) -> None:
         """Write *command* as it is, soon; for answers that a handler gives later. To a closed peer it is dropped."""
@@ -151,6 +166,19 @@ class Connection(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
+    def cut_off(self) -> None:
+        """Close at once; a peer that leaves answers unread is told by a reset.
+
+        After a mere close the system would keep those answers and go on offering them for minutes, and the peer would
+        not even hear of the close, which is queued behind them.
+        """
+        if self._transport is None:
+            return
+        connection = self._transport.get_extra_info("socket")
+        if connection is not None and (self.unsent_size > 0 or _unread_size(connection) > 0):
+            connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET_ON_CLOSE)
+        self._transport.abort()
+
     async def wait_closed(self) -> None:
         """Wait until the connection is gone and its close callback has run."""
         await asyncio.shield(self._closed)
@@ -188,6 +216,9 @@ class Connection(asyncio.Protocol):
                 "closing connection after a bad frame remote_address=%s error=%s", self.remote_address, error
             )
             self.abort()
+            return
+        if self._on_growth is not None and self._splitter.pending_size:
+            self._on_growth(len(data))
 
     def pause_writing(self) -> None:
         # Only the server pauses: if both ends stopped reading because both are full, neither would ever go on.
@@ -278,7 +309,9 @@ class Connection(asyncio.Protocol):
                 self.remote_address,
                 self.unsent_size,
             )
-            self.abort()
+            self.cut_off()
+        elif self._on_growth is not None and backlog_size:
+            self._on_growth(len(frame))
 
     def _flush(self) -> None:
         if self._outgoing and not self.is_closed:
@@ -302,12 +335,18 @@ class Connection(asyncio.Protocol):
             return
         logger.info("closing an idle connection remote_address=%s", self.remote_address)
         # A peer that does not read would keep a gentle close waiting for ever.
-        self.abort()
+        self.cut_off()
 
 
 def describe(error: BaseException) -> str:
     """Return the remark that tells a peer of *error*: ``class: message``."""
     return f"{type(error).__name__}: {error}"
+
+
+def _unread_size(connection: socket.socket) -> int:
+    """Bytes that the system has taken and the peer has not."""
+    size: int = struct.unpack("i", fcntl.ioctl(connection, termios.TIOCOUTQ, bytes(4)))[0]
+    return size
 
 
 def _address_of(transport: asyncio.Transport, name: str) -> str:

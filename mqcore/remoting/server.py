@@ -15,6 +15,7 @@ from mqcore.remoting.connection import (
     Connection,
     Handler,
 )
+from mqcore.remoting.limited_warning import LimitedWarning
 
 logger = logging.getLogger(__name__)
 
@@ -23,12 +24,22 @@ STOP_GRACE_S: Final = 3.0
 """How long stop() lets handlers finish and answers go out."""
 
 
+MEMORY_BUDGET: Final = 256 * 1024 * 1024
+"""Bytes kept for all connections together: unsent answers and unfinished frames."""
+
+CHECKS_PER_BUDGET: Final = 16
+"""After how small a part of the budget has come in all connections are looked at again."""
+
+_too_much_held = LimitedWarning(logger)
+
+
 class RemotingServer:
     """Serves one address on the running event loop.
 
     *handler* gets each request and returns its response, or None if there is none (yet: it may call
     ``Connection.send`` later). What it raises becomes a response with the error's code and the remark
-    ``class: message``. *on_close* is called once for every connection that goes, for whatever reason.
+    ``class: message``. *on_close* is called once for every connection that goes, for whatever reason. When peers that
+    do not read or do not finish their frames have used up *memory_budget*, the one that holds most of it is cut off.
     """
 
     def __init__(
@@ -42,6 +53,7 @@ class RemotingServer:
         on_connect: CloseCallback | None = None,
         frame_size_max: int = FRAME_SIZE_MAX,
         write_buffer_size_max: int = WRITE_BUFFER_SIZE_MAX,
+        memory_budget: int = MEMORY_BUDGET,
     ) -> None:
         self._host = host
         self._wanted_port = port
@@ -51,6 +63,8 @@ class RemotingServer:
         self._on_connect = on_connect
         self._frame_size_max = frame_size_max
         self._write_buffer_size_max = write_buffer_size_max
+        self._memory_budget = memory_budget
+        self._grown_size = 0
         self._server: asyncio.Server | None = None
         self._bound: tuple[str, int] | None = None
         self.connections: set[Connection] = set()
@@ -106,6 +120,7 @@ class RemotingServer:
             write_buffer_size_max=self._write_buffer_size_max,
             on_connect=self._connected,
             on_close=self._disconnected,
+            on_growth=self._grown,
         )
 
     def _connected(self, connection: Connection) -> None:
@@ -117,3 +132,21 @@ class RemotingServer:
         self.connections.discard(connection)
         if self._on_close is not None:
             self._on_close(connection)
+
+    def _grown(self, size: int) -> None:
+        """*size* bytes more are kept somewhere. Adding them up is cheap, looking at every connection is not."""
+        self._grown_size += size
+        if self._grown_size * CHECKS_PER_BUDGET < self._memory_budget:
+            return
+        self._grown_size = 0
+        held = sorted(((connection.held_size, connection) for connection in self.connections), key=lambda pair: pair[0])
+        total = sum(size for size, _ in held)
+        while total > self._memory_budget:
+            size, connection = held.pop()
+            total -= size
+            _too_much_held.warn(
+                "closing the connection that holds most memory remote_address=%s held_size=%d",
+                connection.remote_address,
+                size,
+            )
+            connection.cut_off()

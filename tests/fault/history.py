@@ -28,6 +28,13 @@ FOLLOW_SUSPEND_MS = 300
 BATCH_SHARE = 0.2
 BATCH_MAX = 5
 
+READABLE_CODES = {
+    ResponseCode.SUCCESS,
+    ResponseCode.PULL_NOT_FOUND,
+    ResponseCode.PULL_RETRY_IMMEDIATELY,
+    ResponseCode.PULL_OFFSET_MOVED,
+}
+
 Place = tuple[int, int]
 """Queue id and queue offset."""
 
@@ -77,6 +84,10 @@ class History:
     def note_refused(self, code: int) -> None:
         with self._lock:
             self.refused[code] = self.refused.get(code, 0) + 1
+
+    def note_broken(self, what: str) -> None:
+        with self._lock:
+            self.broken.append(what)
 
     def note_unanswered(self, count: int) -> None:
         with self._lock:
@@ -284,10 +295,28 @@ class Follower(threading.Thread):
             for queue_id, offset in enumerate(self._offsets)
         ]
         talker.send(commands)
-        for _ in commands:
-            for message in pulled(talker.receive()):
-                history.note_read(message)
-                self._offsets[message.queue_id] = max(self._offsets[message.queue_id], message.queue_offset + 1)
+        asked = {command.opaque: queue_id for queue_id, command in enumerate(commands)}
+        while asked:
+            response = talker.receive()
+            self._take(response, asked.pop(response.opaque))
+
+    def _take(self, response: RemotingCommand, queue_id: int) -> None:
+        """Read on where the broker says, as clients do; it may not say that a message is to be left out."""
+        messages = pulled(response)
+        for message in messages:
+            self._history.note_read(message)
+        if response.code not in READABLE_CODES:
+            # No such topic yet, or no worker to ask.
+            self._halt.wait(PAUSE_S)
+            return
+        assert response.ext_fields is not None
+        following = int(response.ext_fields["nextBeginOffset"])
+        if following != self._offsets[queue_id] + len(messages):
+            self._history.note_broken(
+                f"reader of queue {queue_id} was sent from {self._offsets[queue_id]} to {following} "
+                f"with {len(messages)} messages: {response.code} {response.remark}"
+            )
+        self._offsets[queue_id] = following
 
 
 class Load:

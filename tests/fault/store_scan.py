@@ -16,7 +16,7 @@ from mqcore.store.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths
 from mqcore.store.record import Record
 
-INDEX_ANSWERS_MAX = 64
+INDEX_ANSWERS_MAX = 1 << 20
 TIME_MAX = (1 << 62) - 1
 
 Unit = tuple[int, int, int]
@@ -98,9 +98,7 @@ def _check_behind_the_end(paths: StorePaths, geometry: StoreGeometry, end: int) 
     files.close()
 
 
-def _check_queues(
-    paths: StorePaths, geometry: StoreGeometry, scan: StoreScan, deleted: frozenset[str]
-) -> None:
+def _check_queues(paths: StorePaths, geometry: StoreGeometry, scan: StoreScan, deleted: frozenset[str]) -> None:
     found = {}
     for queue in list_queues(paths, geometry.consume_queue_file_size):
         if queue.topic in deleted:

@@ -28,10 +28,19 @@ _opaques = itertools.count(1)
 class Talker:
     """One connection. Not for several threads, but for closing it from another, which makes calls fail at once."""
 
-    def __init__(self, address: str, timeout_s: float = TIMEOUT_S) -> None:
+    def __init__(self, address: str, timeout_s: float = TIMEOUT_S, *, receive_buffer_size: int | None = None) -> None:
         host, _, port = address.rpartition(":")
         self.timeout_s = timeout_s
-        self.socket = socket.create_connection((host, int(port)), timeout_s)
+        self.socket = socket.socket()
+        self.socket.settimeout(timeout_s)
+        if receive_buffer_size is not None:
+            # Only before connecting does it hold for the first window, too.
+            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
+        try:
+            self.socket.connect((host, int(port)))
+        except OSError:
+            self.socket.close()
+            raise
         self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._splitter = FrameSplitter()
         self._arrived: list[RemotingCommand] = []

@@ -6,8 +6,20 @@ import contextlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+import psutil
+
+from mqcore.layout import WORKER_CAPACITY
 from tests.fault.history import History, Load, read_all, wait_for_acks
-from tests.fault.rig import DEADLINE_S, SMALL_FILES, WORKER_KINDS, check_store, find_worker, new_history, start_broker
+from tests.fault.rig import (
+    DEADLINE_S,
+    SMALL_FILES,
+    WORKER_KINDS,
+    attach_segment,
+    check_store,
+    find_worker,
+    new_history,
+    start_broker,
+)
 from tests.rigs import MqcoreBroker
 
 ACKS = 3
@@ -20,6 +32,7 @@ class Peaceful:
     def __init__(self, broker: MqcoreBroker) -> None:
         self.broker = broker
         self.address = broker.broker_address
+        self.name_server = broker.name_server
         self.history: History = new_history(broker, "Peaceful", "peaceful")
 
     @contextlib.contextmanager
@@ -36,8 +49,16 @@ class Peaceful:
         return {"broker": self.broker.pid} | {kind: find_worker(self.broker, kind).pid for kind in WORKER_KINDS}
 
     def memory_bytes(self, kind: str) -> int:
-        """The resident memory of a worker."""
-        return int(find_worker(self.broker, kind).memory_info().rss)
+        """The resident memory of a worker, or of the broker process."""
+        process = psutil.Process(self.broker.pid) if kind == "broker" else find_worker(self.broker, kind)
+        return int(process.memory_info().rss)
+
+    def word(self, kind: str, name: str) -> int:
+        """A field of a worker's row in shared memory, see mqcore.layout."""
+        segment = attach_segment(self.broker)
+        pid = find_worker(self.broker, kind).pid
+        (row,) = [row for row in range(WORKER_CAPACITY) if segment.worker_word(row, "pid") == pid]
+        return segment.worker_word(row, name)
 
     def log(self) -> str:
         return self.broker.child.log.read_text()

@@ -10,13 +10,16 @@ from pathlib import Path
 
 import pytest
 
+from mqcore._fast.boards import SharedSegment
 from mqcore.broker.processors.table import TABLE
 from mqcore.codes import RequestCode, ResponseCode, SerializeType
+from mqcore.errors import StoreError
+from mqcore.layout import GROUP_CAPACITY
 from mqcore.protocol import headers
 from mqcore.protocol.command import FRAME_SIZE_MAX, RemotingCommand
-from mqcore.protocol.headers import FieldType
-from tests.fault.rig import seeded, seeds
+from tests.fault.rig import DEADLINE_S, SMALL_FILES, attach_segment, seeded, seeds, start_broker
 from tests.fault.talker import Talker, max_offset_request, pull_request, pulled, send_request
+from tests.integration.bad_frames import IMPOSSIBLE_FRAMES, RUBBISH, broken_headers, changed
 from tests.integration.bystander import Peaceful, peaceful_broker
 from tests.rigs import wire
 from tests.waiting import wait_until
@@ -29,8 +32,7 @@ MAX_MESSAGE_SIZE = 65_536  # of the broker, see SMALL_FILES
 FUZZED_FRAMES = 300
 FUZZED_FRAMES_SLOW = 30_000
 RANDOM_CONNECTIONS = 60
-ANSWER_S = 5.0
-CLOSED_S = 3.0
+ANSWER_S = CLOSED_S = DEADLINE_S
 # Only the creation of a topic and a retry look at these, so a producer that leaves them out is served, as in RocketMQ.
 UNUSED_BY_SENDS = {"producerGroup", "defaultTopic", "defaultTopicQueueNums", "maxReconsumeTimes", "a", "c", "d", "l"}
 SEND_CODES = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
@@ -54,15 +56,6 @@ def others_go_on(peaceful: Peaceful) -> Iterator[None]:
         yield
 
 
-def frame(length: int, mark: int, header: bytes = b"", body: bytes = b"") -> bytes:
-    """A frame whose two length fields say what the caller wants."""
-    return struct.pack(">iI", length, mark & 0xFFFFFFFF) + header + body
-
-
-def honest(mark_type: int, header: bytes) -> bytes:
-    return frame(4 + len(header), mark_type << 24 | len(header), header)
-
-
 def is_answered(peaceful: Peaceful) -> bool:
     with Talker(peaceful.address) as talker:
         return talker.call(max_offset_request(TOPIC, 0)).code == ResponseCode.SUCCESS
@@ -73,32 +66,6 @@ def end_of(peaceful: Peaceful) -> int:
 
 
 # Frames ---------------------------------------------------------------------------------------------------------------
-
-IMPOSSIBLE_FRAMES = [
-    pytest.param(frame(-1, 0), id="negative length"),
-    pytest.param(frame(-(2**31), 0), id="smallest length"),
-    pytest.param(frame(0, 0), id="length 0"),
-    pytest.param(frame(3, 0), id="length without a header mark"),
-    pytest.param(frame(FRAME_SIZE_MAX - 3, 0), id="a byte too long"),
-    pytest.param(frame(2**31 - 1, 0), id="largest length"),
-    pytest.param(frame(4, 1), id="header longer than the frame"),
-    pytest.param(frame(14, 0xFFFFFF, b"{}", b"12345678"), id="header of 16 MiB in 14 bytes"),
-    pytest.param(frame(6, -1 & 0xFFFFFF, b"{}"), id="all bits of the header length"),
-    pytest.param(honest(2, b"{}"), id="serialize type 2"),
-    pytest.param(honest(255, b"{}"), id="serialize type 255"),
-    pytest.param(honest(0, b""), id="no header"),
-    pytest.param(honest(0, b"{"), id="unfinished JSON"),
-    pytest.param(honest(0, b"[1]"), id="JSON that is no object"),
-    pytest.param(honest(0, b'{"code":10,"extFields":3}'), id="extFields that are no object"),
-    pytest.param(honest(0, b"\xff\xfe\xfd\x00"), id="no JSON at all"),
-    pytest.param(honest(1, b""), id="empty binary header"),
-    pytest.param(honest(1, struct.pack(">hBhiii", 10, 0, 409, 1, 0, 2**31 - 1)), id="binary remark of 2 GiB"),
-    pytest.param(honest(1, struct.pack(">hBhiii", 10, 0, 409, 1, 0, -5)), id="negative binary remark"),
-    pytest.param(honest(1, struct.pack(">hBhiiii", 10, 0, 409, 1, 0, 0, 2**31 - 1)), id="binary fields of 2 GiB"),
-    pytest.param(
-        honest(1, struct.pack(">hBhiiiih", 10, 0, 409, 1, 0, 0, 2, 30_000)), id="binary field name of 30,000 bytes"
-    ),
-]
 
 
 @pytest.mark.parametrize("data", IMPOSSIBLE_FRAMES)
@@ -184,16 +151,14 @@ def test_random_bytes_end_with_a_closed_connection_or_nothing(peaceful: Peaceful
 def fuzz(peaceful: Peaceful, rng: random.Random, count: int) -> None:
     """Send good frames with some bytes changed. Each gets an answer, a closed connection, or waits for more bytes."""
     samples = [SEND, SEND_BINARY, PULL, max_offset_request(TOPIC, 0).encode()]
-    samples += [RemotingCommand(code, ext_fields={"topic": VICTIM, "queueId": "0"}, body=b"{}").encode() for code in TABLE]
+    fields = {"topic": VICTIM, "queueId": "0"}
+    samples += [RemotingCommand(code, ext_fields=fields, body=b"{}").encode() for code in TABLE]
     for _ in range(count):
-        data = bytearray(rng.choice(samples))
-        for _ in range(rng.randint(1, 4)):
-            at = rng.randrange(4, len(data))
-            data[at] = rng.choice([rng.randrange(256), 0, 0xFF, ord('"'), ord("{"), ord("}"), ord("\\")])
+        data = changed(rng.choice(samples), rng)
         with Talker(peaceful.address) as talker:
             talker.socket.sendall(data)
             talker.socket.shutdown(socket.SHUT_WR)
-            assert talker.is_closed_by_peer(ANSWER_S), bytes(data)
+            assert talker.is_closed_by_peer(ANSWER_S), data
 
 
 def test_changed_frames_are_answered_or_closed(peaceful: Peaceful) -> None:
@@ -225,31 +190,11 @@ def test_a_response_to_nothing_is_dropped(peaceful: Peaceful) -> None:
         assert talker.call(max_offset_request(TOPIC, 0)).code == ResponseCode.SUCCESS
 
 
-def broken_headers(code: int) -> Iterator[tuple[str, dict[str, str] | None]]:
-    """(what is wrong, ext fields) for each way to break the header of a request."""
-    fields = headers.REQUEST_HEADERS[code].fields
-    good = {
-        field.wire_name: {FieldType.STRING: TOPIC, FieldType.BOOLEAN: "false"}.get(field.type, "0") for field in fields
-    }
-    if code in SEND_CODES:
-        fields = tuple(field for field in fields if field.wire_name not in UNUSED_BY_SENDS)
-    required = [field for field in fields if field.is_required and not field.is_primitive]
-    if required:
-        yield "no fields", None
-        yield "empty fields", {}
-    for field in required:
-        yield f"{field.wire_name} missing", {name: text for name, text in good.items() if name != field.wire_name}
-    for field in fields:
-        if field.type in (FieldType.INT, FieldType.LONG):
-            for text in ("", "abc", "1.5", "0x10", "99999999999999999999", " 1"):
-                yield f"{field.wire_name}={text!r}", good | {field.wire_name: text}
-
-
 @pytest.mark.parametrize("code", sorted(set(TABLE) & set(headers.REQUEST_HEADERS) - NOT_SERVED))
 def test_a_broken_header_is_an_error_and_not_silence(peaceful: Peaceful, code: int) -> None:
     end = end_of(peaceful)
     with Talker(peaceful.address) as talker:
-        for what, ext_fields in broken_headers(code):
+        for what, ext_fields in broken_headers(code, UNUSED_BY_SENDS if code in SEND_CODES else frozenset()):
             response = talker.call(RemotingCommand(code, ext_fields=ext_fields, body=b"x"), ANSWER_S)
             assert response.code != ResponseCode.SUCCESS, what
             assert response.remark, what
@@ -259,15 +204,41 @@ def test_a_broken_header_is_an_error_and_not_silence(peaceful: Peaceful, code: i
 @pytest.mark.parametrize("code", sorted(TABLE))
 def test_a_body_of_rubbish_gets_an_answer(peaceful: Peaceful, code: int) -> None:
     with Talker(peaceful.address) as talker:
-        for body in (b"", b"\0\xff\xfe", b"{", b"[]", b"null", b'{"a":', b"{}", b'"text"', b"17"):
+        for body in RUBBISH:
             for ext_fields in (None, {"topic": VICTIM, "group": "g", "consumerGroup": "g", "queueId": "0"}):
                 talker.call(RemotingCommand(code, ext_fields=ext_fields, body=body), ANSWER_S)
 
 
+@pytest.mark.parametrize("group", ["g" * 256, "g" * 40_000, "a/b", "ünder"])
+def test_a_pull_by_an_impossible_group_is_refused(peaceful: Peaceful, group: str) -> None:
+    with Talker(peaceful.address) as talker:
+        response = talker.call(pull_request(TOPIC, 0, 0, group=group), ANSWER_S)
+    assert response.code == ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST
+
+
+def fill_group_board(segment: SharedSegment) -> None:
+    for number in range(GROUP_CAPACITY):
+        segment.offset_row(f"group{number}".encode(), TOPIC.encode(), 0, True)
+
+
+def test_a_pull_by_one_group_too_many_is_answered(tmp_path: Path) -> None:
+    with start_broker(tmp_path, SMALL_FILES) as broker, Talker(broker.broker_address) as talker:
+        wire.create_topic(broker.broker_address, TOPIC, queues=1)
+        assert talker.call(pull_request(TOPIC, 0, 0, group="first")).code == ResponseCode.PULL_NOT_FOUND
+        segment = attach_segment(broker)
+        with pytest.raises(StoreError, match="group board"):
+            fill_group_board(segment)
+        assert talker.call(pull_request(TOPIC, 0, 0, group="last"), ANSWER_S).code == ResponseCode.SYSTEM_BUSY
+        assert talker.call(pull_request(TOPIC, 0, 0, group="first")).code == ResponseCode.PULL_NOT_FOUND
+        broker.stop()
+
+
 # Topics and sizes -----------------------------------------------------------------------------------------------------
 
-ILLEGAL_TOPICS = ["../../escape", "a/b", "/etc/passwd", ".", "..", "a.b", "a b", " ", "", "a\0b", "ünder", "\\x", "$HOME",
-                  "a" * 128, "a" * 5000]  # fmt: skip
+ILLEGAL_TOPICS = [
+    "../../escape", "a/b", "/etc/passwd", ".", "..", "a.b", "a b", " ", "", "a\0b", "ünder", "\\x", "$HOME", "a" * 128,
+    "a" * 5000,
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("topic", ILLEGAL_TOPICS)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import select
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -470,6 +471,50 @@ async def test_a_peer_that_never_reads_is_closed(start: Start, peer: Peer) -> No
         writer.write(b"".join(RemotingCommand(BIG, opaque).encode() for opaque in range(100)))
         await until(lambda: len(peer.closed) == 1)
     assert not server.connections
+
+
+def hangs_up(connection: socket.socket) -> bool:
+    """Whether the other end is gone, without reading what may have come before."""
+    poll = select.poll()
+    poll.register(connection, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+@contextlib.asynccontextmanager
+async def unread(server: RemotingServer) -> AsyncIterator[socket.socket]:
+    """A connection that nobody reads from, with as small a window as the system allows."""
+    with socket.socket() as connection:
+        connection.setblocking(False)
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        await asyncio.get_running_loop().sock_connect(connection, ("127.0.0.1", server.port))
+        yield connection
+
+
+async def test_a_peer_that_reads_nothing_hears_of_the_end(start: Start) -> None:
+    server = await start(idle_timeout_s=0.5)
+    async with unread(server) as connection:
+        connection.sendall(RemotingCommand(BIG, 1).encode())
+        await until(lambda: hangs_up(connection), 30)
+
+
+async def test_who_holds_most_is_cut_off_when_unfinished_frames_fill_the_memory(start: Start) -> None:
+    server = await start(memory_budget=BIG_SIZE)
+    whole = RemotingCommand(ECHO, 1, body=bytes(1000)).encode()
+    async with raw(server) as (reader, modest), raw(server) as (_, greedy):
+        modest.write(whole[:-1])
+        greedy.write((2 * BIG_SIZE).to_bytes(4, "big") + bytes(2 * BIG_SIZE - 10))
+        await until(lambda: len(server.connections) == 1, 30)
+        modest.write(whole[-1:])
+        assert [answer.body for answer in await read_responses(reader, 1)] == [bytes(1000)]
+
+
+async def test_who_leaves_most_unread_is_cut_off_when_answers_fill_the_memory(start: Start, peer: Peer) -> None:
+    server = await start(memory_budget=4 * BIG_SIZE)
+    async with raw(server) as (reader, modest), unread(server) as greedy:
+        greedy.sendall(b"".join(RemotingCommand(BIG, opaque).encode() for opaque in range(40)))
+        await until(lambda: len(peer.closed) == 1, 30)
+        modest.write(RemotingCommand(ECHO, 1).encode())
+        assert len(await read_responses(reader, 1)) == 1
 
 
 async def test_an_answer_larger_than_the_write_buffer_is_sent(start: Start, client: RemotingClient) -> None:

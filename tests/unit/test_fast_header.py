@@ -1,4 +1,4 @@
-"""The header scanner of the workers against its readable twin, mqcore.protocol.command: same frames, same damage."""
+"""The header scanner of the workers against its readable twin, mqcore.protocol.frame: same frames, same damage."""
 
 from __future__ import annotations
 
@@ -18,6 +18,7 @@ from mqcore.codes import LanguageCode, RequestCode, SerializeType
 from mqcore.errors import FrameError, ProtocolError
 from mqcore.layout import BINARY_HEADER, FRAME_HEAD
 from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.frame import decode_frame
 
 JSON, BINARY = SerializeType.JSON, SerializeType.ROCKETMQ
 FIELDS_MAX = 32
@@ -88,7 +89,7 @@ BY_WRITER = pytest.mark.parametrize("write", [pytest.param(write, id=name) for n
 def read_by_twin(payload: bytes) -> RemotingCommand | None:
     """What the readable twin makes of *payload*; None if it refuses. Nothing else may come out of it."""
     try:
-        return RemotingCommand.decode(payload)
+        return RemotingCommand(*decode_frame(payload))
     except ProtocolError:
         return None
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import select
 import socket
 import threading
 from collections.abc import Iterator
@@ -62,8 +63,8 @@ class LoopRig:
             "reput_row": REPUT_ROW, "reput_wake": self._wake, "flush_row": FLUSH_ROW, "flush_wake": self._wake,
             "commit_log": str(log.directory), "commit_log_file_size": FILE_SIZE, "cluster": "c", "region": "here",
             "trace_on": True, "max_message_size": 100_000, "frame_length_max": FRAME_LENGTH_MAX,
-            "write_buffer_max": 1 << 24, "read_budget": 1 << 24, "idle_timeout_ms": 60_000, "sync_timeout_ms": 10_000,
-            "waits_for_flush": False, "lock_timeout_ms": 1000,
+            "write_buffer_max": 1 << 24, "read_budget": 1 << 24, "write_budget": 1 << 24, "idle_timeout_ms": 60_000,
+            "sync_timeout_ms": 10_000, "waits_for_flush": False, "lock_timeout_ms": 1000, "is_only_sender": True,
         }  # fmt: skip
         self._loop = SendLoop(self.segment, {**options, **changes})
         self._thread = threading.Thread(target=self._loop.run, daemon=True)
@@ -73,9 +74,16 @@ class LoopRig:
     def word(self, name: str) -> int:
         return self.segment.worker_word(SEND_ROW, name)
 
-    def connect(self) -> socket.socket:
-        client = socket.create_connection(self._listener.getsockname())
+    def limit_socket_buffers(self) -> None:
+        """From now on the system keeps little for those who connect and do not read."""
+        self._listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 32768)
+
+    def connect(self, receive_buffer_size: int | None = None) -> socket.socket:
+        client = socket.socket()
         client.settimeout(DEADLINE_S)
+        if receive_buffer_size is not None:
+            client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
+        client.connect(self._listener.getsockname())
         return client
 
     def told(self) -> tuple[int, int, bytes]:
@@ -155,6 +163,11 @@ def is_closed(client: socket.socket) -> bool:
         return True
 
 
+def read_to_end(client: socket.socket) -> None:
+    while client.recv(65536):
+        pass
+
+
 def heart_beat(opaque: int, body: bytes = b"") -> RemotingCommand:
     return RemotingCommand(RequestCode.HEART_BEAT, opaque, body=body)
 
@@ -176,16 +189,19 @@ def test_what_is_not_for_this_worker_goes_to_the_broker_process_as_it_came(loop:
     assert loop.told() == (LINK["CLOSED"], identity, b"")
 
 
+def await_turn(loop: LoopRig, turns: int) -> None:
+    wait_until(lambda: loop.word("turns") > turns, DEADLINE_S, "a turn")
+
+
 def test_frames_cut_at_any_byte_come_out_whole(loop: LoopRig) -> None:
     frame = heart_beat(7, b"0123456789").encode()
     with loop.connect() as client:
         client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        turns = loop.word("turns")
         for cut in range(1, len(frame)):
+            turns = loop.word("turns")
             client.sendall(frame[:cut])
             # The rest is sent once the loop has taken the start.
-            wait_until(lambda: loop.word("turns") > turns, describe="a turn")
-            turns = loop.word("turns")
+            await_turn(loop, turns)
             client.sendall(frame[cut:])
         loop.introduced(client)
         assert [loop.told()[2] for _ in range(1, len(frame))] == [frame[4:]] * (len(frame) - 1)
@@ -371,6 +387,106 @@ def test_pulls_of_a_pull_worker_that_was_started_anew_are_asked_again(loop: Loop
     assert answer.ext_fields["nextBeginOffset"] == "7"
 
 
+# Bounded memory --------------------------------------------------------------------------------------------------
+
+BUDGET = 1 << 20
+
+
+@pytest.fixture
+def frugal_loop(log: Log) -> Iterator[LoopRig]:
+    rig = LoopRig(log, read_budget=BUDGET, write_budget=BUDGET, idle_timeout_ms=60_000)
+    rig.limit_socket_buffers()
+    try:
+        yield rig
+    finally:
+        rig.close()
+
+
+def hangs_up(client: socket.socket) -> bool:
+    """Whether the other end is gone, without reading what may have come before."""
+    poll = select.poll()
+    poll.register(client, select.POLLRDHUP)
+    return bool(poll.poll(0))
+
+
+def test_who_holds_most_is_closed_when_unfinished_frames_fill_the_memory(log: Log) -> None:
+    """It is not whoever comes last. Memory is given in powers of two: the early and the late one take 2 KiB each."""
+    rig = LoopRig(log, read_budget=BUDGET + 3 * 1024, frame_length_max=BUDGET)
+    whole = heart_beat(1, bytes(1500)).encode()
+    try:
+        with rig.connect() as early, rig.connect() as greedy, rig.connect() as late:
+            early.sendall(whole[:-1])
+            greedy.sendall((BUDGET - 4).to_bytes(4, "big") + bytes(BUDGET - 8))
+            wait_until(lambda: rig.word("buffered") == BUDGET + 2 * 1024, DEADLINE_S, "both are held")
+            assert not hangs_up(greedy)
+            late.sendall(whole[:-1])
+            wait_until(lambda: hangs_up(greedy), DEADLINE_S, "the greedy one is closed")
+            for client in (early, late):
+                client.sendall(whole[-1:])
+                rig.introduced(client)
+                assert rig.told()[2] == whole[4:]
+    finally:
+        rig.close()
+
+
+def test_one_alone_is_closed_when_its_frame_fills_the_memory(log: Log) -> None:
+    rig = LoopRig(log, read_budget=BUDGET // 2)
+    try:
+        with rig.connect() as client:
+            client.sendall(FRAME_LENGTH_MAX.to_bytes(4, "big") + bytes(BUDGET // 2))
+            assert is_closed(client)
+    finally:
+        rig.close()
+
+
+def ask(loop: LoopRig, client: socket.socket) -> int:
+    """Send a request that the broker process is to answer; the connection's id."""
+    client.sendall(heart_beat(1).encode())
+    identity = loop.introduced(client)
+    loop.told()
+    return identity
+
+
+def test_who_leaves_more_unread_than_one_may_is_closed(log: Log) -> None:
+    rig = LoopRig(log, write_buffer_max=BUDGET // 2)
+    rig.limit_socket_buffers()
+    try:
+        with rig.connect() as client:
+            rig.tell(LINK["FRAME"], ask(rig, client), bytes(BUDGET))
+            wait_until(lambda: hangs_up(client), DEADLINE_S, "the connection is reset")
+            assert rig.word("slow_readers") == 1
+    finally:
+        rig.close()
+
+
+def test_who_leaves_most_unread_is_closed_when_answers_fill_the_memory(frugal_loop: LoopRig) -> None:
+    answer = bytes(BUDGET // 4)
+    with frugal_loop.connect() as modest, frugal_loop.connect() as greedy:
+        identities = [ask(frugal_loop, client) for client in (modest, greedy)]
+        frugal_loop.tell(LINK["FRAME"], identities[0], answer)
+        for _ in range(6):
+            frugal_loop.tell(LINK["FRAME"], identities[1], answer)
+        wait_until(lambda: hangs_up(greedy), DEADLINE_S, "the greedy one is closed")
+        assert frugal_loop.word("slow_readers") == 1
+        got = 0
+        while got < len(answer):
+            got += len(modest.recv(65536))
+
+
+@pytest.mark.parametrize("size", [20_000, BUDGET // 2], ids=["the system has it all", "some is still here"])
+def test_who_reads_nothing_hears_that_its_time_is_over(log: Log, size: int) -> None:
+    rig = LoopRig(log, idle_timeout_ms=300)
+    rig.limit_socket_buffers()
+    try:
+        with rig.connect(receive_buffer_size=4096) as client:
+            rig.tell(LINK["FRAME"], ask(rig, client), bytes(size))
+            wait_until(lambda: hangs_up(client), DEADLINE_S, "the connection is reset")
+            with pytest.raises(ConnectionResetError):
+                read_to_end(client)
+    finally:
+        rig.close()
+
+
 # Ending ----------------------------------------------------------------------------------------------------------
 
 
@@ -378,7 +494,7 @@ def test_idle_connections_are_closed(log: Log) -> None:
     rig = LoopRig(log, idle_timeout_ms=200)
     try:
         with rig.connect() as client:
-            assert is_closed(client)
+            assert client.recv(1) == b""
     finally:
         rig.close()
 
