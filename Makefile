@@ -36,6 +36,8 @@ lint: setup
 	$(BIN)/cython-lint mqcore/_fast
 	$(BIN)/python -m mqcore.layout --check
 	$(BIN)/python -m mqcore.config --check
+	$(BIN)/python -m mqcore.client.settings_page --check
+	$(BIN)/python -m mqcore.client.reference_page --check
 
 clean:
 	rm -rf build $(STAMP) $(BUILT)

@@ -24,10 +24,13 @@ extensions = [
 ]
 
 top_packages = find_packages(include=["mqcore", "mqcore.*"], exclude=["mqcore.workers*", "mqcore.spark*"])
-mapped = {"mqcore.workers": "workers", "mqcore.spark": "spark"}
+mapped = {"mqcore.workers": "workers", "mqcore.spark": "spark", "mqcore.spark.jobs": "spark/jobs"}
+# Spark looks for its formats in top-level modules of such names.
+spark_formats = ["pyspark_rocketmq", "pyspark_rocketmq_store"]
 
 setup(
     packages=[*top_packages, *mapped],
+    py_modules=spark_formats,
     package_dir=mapped,
     package_data={"mqcore": ["py.typed", "_fast/*.pxd", "_fast/*.pyi", "_fast/include/*.h"]},
     ext_modules=cythonize(

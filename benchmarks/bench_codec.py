@@ -28,9 +28,7 @@ SEND_FIELDS = {
 
 
 @pytest.mark.parametrize("size", [128, 1024, 65536])
-@pytest.mark.parametrize(
-    "crc32", [pytest.param(fast_crc32.checksum, id="cython"), pytest.param(zlib.crc32, id="zlib")]
-)
+@pytest.mark.parametrize("crc32", [pytest.param(fast_crc32.checksum, id="cython"), pytest.param(zlib.crc32, id="zlib")])
 def bench_crc32(benchmark: Any, crc32: Callable[[bytes], int], size: int) -> None:
     data = random.Random(size).randbytes(size)
     assert crc32(data) == zlib.crc32(data)
@@ -55,9 +53,7 @@ def bench_read_send_header(benchmark: Any, read: Callable[[bytes], Any], seriali
     benchmark(read, payload)
 
 
-@pytest.mark.parametrize(
-    "twin", [pytest.param(fast_record, id="cython"), pytest.param(python_record, id="python")]
-)
+@pytest.mark.parametrize("twin", [pytest.param(fast_record, id="cython"), pytest.param(python_record, id="python")])
 def bench_decode_record(benchmark: Any, twin: Any) -> None:
     record = python_record.Record(
         queue_id=3, flag=0, queue_offset=42, physical_offset=4096, sys_flag=0, born_timestamp=1795245418616,

@@ -8,33 +8,73 @@ async with aio.Client("127.0.0.1:9876") as mq:
             ...
 """
 
+from mqcore.client.admin import Admin
 from mqcore.client.asynchronous import Client
+from mqcore.client.backoff import Backoff
+from mqcore.client.batches import MessageBatch
+from mqcore.client.batching import SendFuture
+from mqcore.client.consume_hooks import ConsumeContext, ConsumerHook, FilterContext
 from mqcore.client.consumer import Consumer
+from mqcore.client.consuming import Done
 from mqcore.client.errors import Reject, Retry
+from mqcore.client.fault_strategy import BrokerFault
+from mqcore.client.hooks import EndTransactionContext, ProducerHook, SendContext
 from mqcore.client.messages import Message, ReceivedMessage, SendReceipt, SendStatus
 from mqcore.client.producer import Producer
 from mqcore.client.pull_api import PullResult, PullStatus
+from mqcore.client.pull_consumer import PullConsumer
+from mqcore.client.pull_consumer_settings import PullConsumerSettings
+from mqcore.client.rebalance import ConsistentHash, FixedQueues, MachineRooms, NearbyRooms
+from mqcore.client.request_reply import create_reply, is_request
+from mqcore.client.selectors import select_by_hash, select_by_machine_room, select_by_random
 from mqcore.client.settings import ClientSettings, ConsumeFromWhere, ConsumerSettings, MessageModel, ProducerSettings
 from mqcore.client.subscription import Sql
+from mqcore.client.transactions import TransactionProducer, TransactionReceipt, TransactionState
 from mqcore.protocol.message import MessageQueue
 
 __all__ = [
+    "Admin",
+    "Backoff",
+    "BrokerFault",
     "Client",
     "ClientSettings",
+    "ConsistentHash",
+    "ConsumeContext",
     "ConsumeFromWhere",
     "Consumer",
+    "ConsumerHook",
     "ConsumerSettings",
+    "Done",
+    "EndTransactionContext",
+    "FilterContext",
+    "FixedQueues",
+    "MachineRooms",
     "Message",
+    "MessageBatch",
     "MessageModel",
     "MessageQueue",
+    "NearbyRooms",
     "Producer",
+    "ProducerHook",
     "ProducerSettings",
+    "PullConsumer",
+    "PullConsumerSettings",
     "PullResult",
     "PullStatus",
     "ReceivedMessage",
     "Reject",
     "Retry",
+    "SendContext",
+    "SendFuture",
     "SendReceipt",
     "SendStatus",
     "Sql",
+    "TransactionProducer",
+    "TransactionReceipt",
+    "TransactionState",
+    "create_reply",
+    "is_request",
+    "select_by_hash",
+    "select_by_machine_room",
+    "select_by_random",
 ]

@@ -1,19 +1,47 @@
 """The whole error tree.
 
-Few classes, by what the caller does next. Each class says once which response code it becomes on the wire and whether
-the same request may be tried again. All state is in ``args``, so that every error pickles between processes.
+Few classes, by what the caller does next. Each class says once which response code it becomes on the wire, whether the
+same request may be tried again, and what to do about it. Every error pickles between processes, with its place.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self, cast
+
+from mqcore.codes import ClientErrorCode, ResponseCode
 
 
 class MQError(Exception):
     """Root of every error that mqcore raises on purpose. It answers SYSTEM_ERROR unless a subclass says otherwise."""
 
-    response_code: ClassVar[int] = 1
+    response_code: ClassVar[int] = ResponseCode.SYSTEM_ERROR
     retryable: ClassVar[bool] = False
+    """Whether the same call may succeed when it is made again, after a moment and without any other change."""
+    hint: ClassVar[str] = ""
+    """What to do next, in a sentence; empty when the message says it all."""
+
+    @property
+    def code(self) -> int:
+        """The number that RocketMQ gives this failure: a broker's response code, or a client's own, from 10001 on."""
+        return int(getattr(self, "client_code", self.response_code))
+
+    @property
+    def broker(self) -> str:
+        """The address, or the name, of the broker that the failed call was for; empty when there is none."""
+        return str(self.__dict__.get("_broker", ""))
+
+    @property
+    def topic(self) -> str:
+        """The topic that the failed call was about; empty when there is none."""
+        return str(self.__dict__.get("_topic", ""))
+
+    def at(self, *, broker: str = "", topic: str = "") -> Self:
+        """Note where it happened, unless that is known already, and return the error itself."""
+        if broker and not self.broker:
+            self.__dict__["_broker"] = broker
+        if topic and not self.topic:
+            self.__dict__["_topic"] = topic
+        return self
 
 
 class ConfigError(MQError, ValueError):
@@ -105,31 +133,57 @@ class HeaderError(ProtocolError):
 
 
 class RemotingError(MQError):
-    """A call did not get its answer."""
+    """A call did not get its answer. Make it again."""
 
     retryable = True
 
 
 class RemotingConnectError(RemotingError):
-    """The peer could not be connected."""
+    """The peer could not be connected: nothing was sent."""
+
+    client_code: ClassVar[int] = ClientErrorCode.CONNECT_BROKER_EXCEPTION
+    hint = (
+        "check that the peer runs and that its address can be reached from here; a broker's address is the one that it "
+        "registered (brokerIP1)"
+    )
 
 
 class RemotingSendError(RemotingError):
-    """The connection broke before or while the request was written."""
+    """The connection broke before or while the request was written, or before its answer came."""
+
+    client_code: ClassVar[int] = ClientErrorCode.CONNECT_BROKER_EXCEPTION
 
 
 class RemotingTimeoutError(RemotingError, TimeoutError):
     """No answer came in time; whether the request took effect is unknown."""
 
+    client_code: ClassVar[int] = ClientErrorCode.ACCESS_BROKER_TIMEOUT
+    hint = "the request may or may not have taken effect: make it again only if doing it twice is harmless"
+
 
 class RemotingTooMuchRequestError(RemotingError):
     """The in-flight limit of this client is reached."""
 
+    hint = "send slower, or raise the limit of what may be in flight"
+
+
+# What a broker or a name server refused. ``BrokerError(code, ...)`` makes the class of its code.
+
 
 class BrokerError(MQError):
-    """A broker or name server answered with a code that means no."""
+    """A broker or name server answered with a code that means no.
 
-    def __init__(self, code: int, remark: str, address: str = "") -> None:
+    Codes that call for something definite have a class of their own: catch that, or this for all of them.
+    """
+
+    codes: ClassVar[tuple[int, ...]] = ()
+    """The response codes of this class; none stands for all that no other class has."""
+
+    def __new__(cls, code: int, remark: str = "", address: str = "") -> Self:
+        chosen = _CLASS_OF_CODE.get(code, cls) if cls is BrokerError else cls
+        return cast("Self", super().__new__(chosen, code, remark, address))
+
+    def __init__(self, code: int, remark: str = "", address: str = "") -> None:
         super().__init__(code, remark, address)
 
     @property
@@ -137,16 +191,110 @@ class BrokerError(MQError):
         return int(self.args[0])
 
     @property
+    def code_name(self) -> str:
+        """RocketMQ's name of the code, such as ``TOPIC_NOT_EXIST``, or its number when it has none."""
+        try:
+            return ResponseCode(self.code).name
+        except ValueError:
+            return str(self.code)
+
+    @property
     def remark(self) -> str:
+        """What the broker wrote."""
         return str(self.args[1])
 
     @property
     def address(self) -> str:
         return str(self.args[2])
 
+    @property
+    def broker(self) -> str:
+        return self.address or super().broker
+
     def __str__(self) -> str:
         code, remark, address = self.args
         return f"CODE: {code} DESC: {remark}" + (f" BROKER: {address}" if address else "")
+
+
+class BrokerBusyError(BrokerError):
+    """The broker has too much to do and took nothing: wait, and send again."""
+
+    codes = (ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL)
+    retryable = True
+    hint = "wait a moment and try again; a broker that stays busy has slow disks or too little memory"
+
+
+class BrokerUnavailableError(BrokerError):
+    """The broker cannot serve now, and says why: starting, stopping, disk full, a slave. Others may."""
+
+    codes = (ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.CONSUMER_NOT_ONLINE)
+    retryable = True
+    hint = "try again later; the remark says what the broker is waiting for"
+
+
+class TopicNotFoundError(BrokerError):
+    """The topic does not exist there: create it, or spell it right."""
+
+    codes = (ResponseCode.TOPIC_NOT_EXIST,)
+    hint = "create the topic (mqcore topic create), or let the broker do so (autoCreateTopicEnable)"
+
+
+class PermissionDeniedError(BrokerError):
+    """The topic, the group or the broker may not be read or written this way."""
+
+    codes = (ResponseCode.NO_PERMISSION,)
+    hint = "ask for the permission: perm of the topic, brokerPermission, consumeEnable of the group"
+
+
+class GroupNotFoundError(BrokerError):
+    """The consumer group does not exist there: create it, or spell it right."""
+
+    codes = (ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,)
+    hint = "create the group, or let the broker do so (autoCreateSubscriptionGroup)"
+
+
+class SubscriptionError(BrokerError):
+    """The broker cannot understand the subscription: correct the expression."""
+
+    codes = (ResponseCode.SUBSCRIPTION_PARSE_FAILED,)
+    hint = "correct the expression; SQL92 needs enablePropertyFilter at the broker"
+
+
+class SubscriptionNotReadyError(BrokerError):
+    """The broker has not heard of the subscription yet, or knows an older one: the next heart-beat tells it."""
+
+    codes = (
+        ResponseCode.SUBSCRIPTION_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_NOT_LATEST,
+        ResponseCode.FILTER_DATA_NOT_EXIST,
+        ResponseCode.FILTER_DATA_NOT_LATEST,
+    )
+    retryable = True
+    hint = "if it does not pass by itself, members of one group subscribe to different things"
+
+
+class MessageRefusedError(BrokerError):
+    """The broker found the message itself wrong, most often too large: change it."""
+
+    codes = (ResponseCode.MESSAGE_ILLEGAL,)
+    hint = "make the message smaller, or raise maxMessageSize at the broker"
+
+
+class NotSupportedError(BrokerError):
+    """The broker does not know this kind of request, or does not do it in its version."""
+
+    codes = (ResponseCode.REQUEST_CODE_NOT_SUPPORTED, ResponseCode.VERSION_NOT_SUPPORTED)
+    hint = "use a broker that supports it, or do without"
+
+
+_CLASS_OF_CODE: dict[int, type[BrokerError]] = {
+    code: found
+    for found in (
+        BrokerBusyError, BrokerUnavailableError, TopicNotFoundError, PermissionDeniedError, GroupNotFoundError,
+        SubscriptionError, SubscriptionNotReadyError, MessageRefusedError, NotSupportedError,
+    )
+    for code in found.codes
+}  # fmt: skip
 
 
 class ClientError(MQError):

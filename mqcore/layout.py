@@ -82,10 +82,7 @@ class Layout:
 
         order = "<" if self.place == "shared" and sys.byteorder == "little" else ">"
         return numpy.dtype(
-            [
-                (m.name, f"V{m.size}") if m.code.endswith("s") else (m.name, f"{order}i{m.size}")
-                for m in self.fields
-            ]
+            [(m.name, f"V{m.size}") if m.code.endswith("s") else (m.name, f"{order}i{m.size}") for m in self.fields]
         )
 
 
@@ -104,7 +101,8 @@ RECORD_HEAD = Layout(
     size=48,
     source="store/CommitLog.java, MessageDecoder.java",
     doc="The part of a commit log record before the first host; a host is 4 or 16 address bytes and a 4-byte port. "
-    "Then follow: born host, RECORD_STORE_TIME, store host, RECORD_MIDDLE, body (i32 length), topic (i8), properties (i16).",
+    "Then follow: born host, RECORD_STORE_TIME, store host, RECORD_MIDDLE, body (i32 length), topic (i8), properties "
+    "(i16).",
     fields=(
         Field("total_size", "i", "the whole record, bytes, this field included"),
         Field("magic", "i", "0xDAA320A7 a record; 0xCBD43194 filler to the end of the file"),
@@ -539,7 +537,8 @@ BINDING = Layout(
     size=48,
     place="shared",
     source="mqcore",
-    doc="Broker process to pull worker: every check is passed, until the epoch changes. Behind it: i32 tag codes, sorted.",
+    doc="Broker process to pull worker: every check is passed, until the epoch changes. Behind it: i32 tag codes, "
+    "sorted.",
     fields=(
         Field("resolve_id", "q", "from the question"),
         Field("epoch", "q", "config_epoch before the checks were made"),
@@ -660,9 +659,20 @@ CONSTANTS: tuple[Constants, ...] = (
     Constants(
         "StoreFlag",
         "bits of store_board.store_flags",
-        {"NOT_READABLE": 1, "NOT_WRITABLE": 2, "CONSUME_QUEUE_ERROR": 4, "INDEX_ERROR": 8, "DISK_FULL": 16,
-         "SYNC_FAILED": 32, "SHUTTING_DOWN": 64, "BROKER_UNWRITABLE": 128, "NO_NEXT_FILE": 256,
-         "SEND_CLOSED": 512, "WORKER_MISSING": 1024, "PULL_CLOSED": 2048},
+        {
+            "NOT_READABLE": 1,
+            "NOT_WRITABLE": 2,
+            "CONSUME_QUEUE_ERROR": 4,
+            "INDEX_ERROR": 8,
+            "DISK_FULL": 16,
+            "SYNC_FAILED": 32,
+            "SHUTTING_DOWN": 64,
+            "BROKER_UNWRITABLE": 128,
+            "NO_NEXT_FILE": 256,
+            "SEND_CLOSED": 512,
+            "WORKER_MISSING": 1024,
+            "PULL_CLOSED": 2048,
+        },
     ),
     Constants(
         "TopicWord",
@@ -675,26 +685,55 @@ CONSTANTS: tuple[Constants, ...] = (
         {"BROKER": 0, "SEND": 1, "PULL": 2, "REPUT": 3, "FLUSH": 4, "HA": 5, "SCHEDULE": 6},
     ),
     Constants("WorkerCommand", "what the broker process wants of a worker", {"RUN": 0, "DRAIN": 1, "STOP": 2}),
-    Constants("WorkerState", "where a worker is in its life", {"STARTING": 0, "RUNNING": 1, "DRAINED": 2, "STOPPED": 3}),
+    Constants(
+        "WorkerState", "where a worker is in its life", {"STARTING": 0, "RUNNING": 1, "DRAINED": 2, "STOPPED": 3}
+    ),
     Constants(
         "LinkKind",
         "what travels between a worker and the broker process",
-        {"CONNECTED": 1, "REQUEST": 2, "CLOSED": 3, "RESOLVE": 4, "OFFSET_MOVED": 5,
-         "FRAME": 10, "CLOSE": 11, "BINDING": 12, "INJECT": 13, "DROP_QUEUES": 14},
+        {
+            "CONNECTED": 1,
+            "REQUEST": 2,
+            "CLOSED": 3,
+            "RESOLVE": 4,
+            "OFFSET_MOVED": 5,
+            "FRAME": 10,
+            "CLOSE": 11,
+            "BINDING": 12,
+            "INJECT": 13,
+            "DROP_QUEUES": 14,
+        },
     ),
     Constants(
         "GetStatus",
         "result of reading a queue; the name is the remark of the pull's reply",
-        {"FOUND": 0, "NO_MATCHED_MESSAGE": 1, "MESSAGE_WAS_REMOVING": 2, "OFFSET_FOUND_NULL": 3,
-         "OFFSET_OVERFLOW_BADLY": 4, "OFFSET_OVERFLOW_ONE": 5, "OFFSET_TOO_SMALL": 6,
-         "NO_MATCHED_LOGIC_QUEUE": 7, "NO_MESSAGE_IN_QUEUE": 8},
+        {
+            "FOUND": 0,
+            "NO_MATCHED_MESSAGE": 1,
+            "MESSAGE_WAS_REMOVING": 2,
+            "OFFSET_FOUND_NULL": 3,
+            "OFFSET_OVERFLOW_BADLY": 4,
+            "OFFSET_OVERFLOW_ONE": 5,
+            "OFFSET_TOO_SMALL": 6,
+            "NO_MATCHED_LOGIC_QUEUE": 7,
+            "NO_MESSAGE_IN_QUEUE": 8,
+        },
     ),
     Constants(
         "PutStatus",
         "result of an append",
-        {"PUT_OK": 0, "FLUSH_DISK_TIMEOUT": 1, "FLUSH_SLAVE_TIMEOUT": 2, "SLAVE_NOT_AVAILABLE": 3,
-         "SERVICE_NOT_AVAILABLE": 4, "CREATE_MAPEDFILE_FAILED": 5, "MESSAGE_ILLEGAL": 6,
-         "PROPERTIES_SIZE_EXCEEDED": 7, "OS_PAGECACHE_BUSY": 8, "UNKNOWN_ERROR": 9},
+        {
+            "PUT_OK": 0,
+            "FLUSH_DISK_TIMEOUT": 1,
+            "FLUSH_SLAVE_TIMEOUT": 2,
+            "SLAVE_NOT_AVAILABLE": 3,
+            "SERVICE_NOT_AVAILABLE": 4,
+            "CREATE_MAPEDFILE_FAILED": 5,
+            "MESSAGE_ILLEGAL": 6,
+            "PROPERTIES_SIZE_EXCEEDED": 7,
+            "OS_PAGECACHE_BUSY": 8,
+            "UNKNOWN_ERROR": 9,
+        },
     ),
     Constants("RingKind", "kind of a ring entry", {"PULL_REQUEST": 1, "PULL_REPLY": 2, "ARRIVAL": 3, "RESCAN": 4}),
 )

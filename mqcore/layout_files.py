@@ -88,7 +88,14 @@ def markdown() -> str:
     lines += [f"| {r.name} | {offsets[r.name]} | {r.count} | {r.row_size} |" for r in layout.REGIONS]
     lines += ["", "## Constants", ""]
     for entry in layout.CONSTANTS:
-        lines += [f"### {entry.name}", "", f"{entry.doc[0].upper()}{entry.doc[1:]}.", "", "| name | value |", "|---|---:|"]
+        lines += [
+            f"### {entry.name}",
+            "",
+            f"{entry.doc[0].upper()}{entry.doc[1:]}.",
+            "",
+            "| name | value |",
+            "|---|---:|",
+        ]
         lines += [f"| {key} | {value} |" for key, value in entry.values.items()]
         lines.append("")
     return "\n".join(lines)

@@ -62,10 +62,10 @@ def child_processes() -> dict[int, str]:
 def listening_sockets() -> dict[int, str]:
     """This process's listening sockets: descriptor to address."""
     found = {}
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
+    for link in list(Path("/proc/self/fd").iterdir()):
+        descriptor = int(link.name)
         try:
-            if not os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
+            if not str(link.readlink()).startswith("socket:"):
                 continue
             with socket.socket(fileno=os.dup(descriptor)) as copy:
                 if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):

@@ -1,8 +1,8 @@
 """The flush worker: what is written becomes durable, and the next files are there before they are needed.
 
-Three threads, since none may wait for another's disk: the commit log (group commit, or RocketMQ's timed rules), the files
-ahead (reserve and warm), and the housekeeping (consume queues, checkpoint, disk space, retention). The flushed watermark
-moves only after a sync that succeeded. A sync that failed is final: the store turns read-only and says why.
+Three threads, since none may wait for another's disk: the commit log (group commit, or RocketMQ's timed rules), the
+files ahead (reserve and warm), and the housekeeping (consume queues, checkpoint, disk space, retention). The flushed
+watermark moves only after a sync that succeeded. A sync that failed is final: the store turns read-only and says why.
 """
 
 from __future__ import annotations
@@ -40,7 +40,9 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
     for thread in threads:
         thread.start()
     segment.set_worker_word(handover.row, "state", STATE["RUNNING"])
-    follow = flusher.follow_groups if settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH else flusher.follow_time
+    follow = (
+        flusher.follow_groups if settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH else flusher.follow_time
+    )
     while segment.worker_word(handover.row, "command") != COMMAND["STOP"]:
         follow()
         if not all(thread.is_alive() for thread in threads):

@@ -42,7 +42,13 @@ class Handover:
     def descriptors(self) -> list[int]:
         """The descriptors that the child inherits."""
         peers = [*self.senders, *self.pullers, self.reput, self.flush, self.broker]
-        found = {self.shared_fd, self.wake, self.link, *(peer.wake for peer in peers), *(fd for fd, _ in self.listeners)}
+        found = {
+            self.shared_fd,
+            self.wake,
+            self.link,
+            *(peer.wake for peer in peers),
+            *(fd for fd, _ in self.listeners),
+        }
         return sorted(fd for fd in found if fd >= 0)
 
     def loaded_settings(self) -> Settings:

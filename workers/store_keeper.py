@@ -1,4 +1,4 @@
-"""Housekeeping of the store: consume queues and checkpoint onto the disk, disk space watched, what has expired deleted."""
+"""Housekeeping of the store: consume queues and checkpoint onto the disk, disk space, what has expired deleted."""
 
 from __future__ import annotations
 

@@ -37,8 +37,8 @@ cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *b
 # After a row of appends with keeps_lock, before anything that may wait: give the put lock back.
 cdef void append_rest(Appender *appender) noexcept nogil
 
-# For whoever holds the put lock without a way to append: complete a message whose end a dead owner had published. What it
-# had not published stays declared, and the next append wipes it.
+# For whoever holds the put lock without a way to append: complete a message whose end a dead owner had published. What
+# it had not published stays declared, and the next append wipes it.
 cdef void finish_intent(Shared *shared) noexcept nogil
 
 # How many members a batch body has, or -1 if it is malformed.

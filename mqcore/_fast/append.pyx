@@ -18,13 +18,15 @@ from mqcore._fast.big_endian cimport store_i32
 from mqcore._fast.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic
 from mqcore._fast.crc32 cimport crc32
 from mqcore._fast.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_RECORD_MAGIC_AT,
-                                  BLANK_RECORD_TOTAL_SIZE_AT, FILE_END_MIN_BLANK_SIZE, PUT_STATUS_CREATE_MAPEDFILE_FAILED,
+                                  BLANK_RECORD_TOTAL_SIZE_AT, FILE_END_MIN_BLANK_SIZE,
+                                  PUT_STATUS_CREATE_MAPEDFILE_FAILED,
                                   PUT_STATUS_MESSAGE_ILLEGAL, PUT_STATUS_OS_PAGECACHE_BUSY, PUT_STATUS_PUT_OK,
                                   PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR,
                                   STORE_FLAG_CONSUME_QUEUE_ERROR, STORE_FLAG_DISK_FULL, STORE_FLAG_INDEX_ERROR,
                                   STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_NOT_WRITABLE, STORE_FLAG_SHUTTING_DOWN,
                                   STORE_FLAG_SYNC_FAILED, STORE_FLAG_WORKER_MISSING, StoreBoard)
-from mqcore._fast.mapped_file cimport FileSet, MappedFile, file_at, file_made_at, files_close, files_open, files_rest, files_trim
+from mqcore._fast.mapped_file cimport (FileSet, MappedFile, file_at, file_made_at, files_close, files_open, files_rest,
+                                       files_trim)
 from mqcore._fast.record cimport (BODY_CRC_MASK, DECODE_OK, SYS_TRANSACTION_MASK, SYS_TRANSACTION_PREPARED,
                                   SYS_TRANSACTION_ROLLBACK, BatchMember, RecordFields, encode_record,
                                   next_batch_member, record_size)
@@ -210,7 +212,9 @@ cdef int32_t count_batch(const uint8_t *body, int32_t body_size) noexcept nogil:
     return count
 
 
-cdef int64_t batch_size(Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size) noexcept nogil:
+cdef int64_t batch_size(
+    Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size
+) noexcept nogil:
     # The bytes of all members as records, or -1 if one of them breaks a limit.
     cdef BatchMember member
     cdef int32_t at = 0
@@ -328,7 +332,8 @@ cdef class CommitLogWriter:
         cdef int64_t *starts = NULL
         cdef int32_t count
         cdef int status
-        cdef int32_t topic_row = make_topic(&self.segment.shared, <const uint8_t *><const char *>topic, <int32_t>len(topic))
+        cdef const uint8_t *name = <const uint8_t *><const char *>topic
+        cdef int32_t topic_row = make_topic(&self.segment.shared, name, <int32_t>len(topic))
         cdef int32_t queue_row = ROW_NONE
         if topic_row != ROW_NONE:
             queue_row = make_queue(&self.segment.shared, topic_row, queue_id)

@@ -2,7 +2,7 @@
 #
 # A row is found through an open-addressing index of row numbers (stored plus one; 0 = free). Rows are made by anyone
 # under the board lock and are never moved or taken away, so that readers need no lock. A row is whole before it counts,
-# and counts before its number is published in the index; whoever inherits the lock from a dead owner does that last step.
+# and counts before its number is published in the index; who inherits the lock from a dead owner does that last step.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore._fast.layout cimport GroupRow, OffsetRow, QueueRow, StoreBoard, TopicRow, WorkerRow

@@ -14,7 +14,8 @@ from mqcore._fast.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TIMED_OUT, 
                                    lock_release, lock_take, observe, observe_i32, or_full, peek, publish, publish_i32,
                                    put_relaxed)
 from mqcore._fast.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPACITY, QUEUE_CAPACITY, REGION_BOARD_AT,
-                                  REGION_END_AT, REGION_GROUP_INDEX_AT, REGION_GROUPS_AT, REGION_OFFSET_INDEX_AT, REGION_OFFSETS_AT,
+                                  REGION_END_AT, REGION_GROUP_INDEX_AT, REGION_GROUPS_AT, REGION_OFFSET_INDEX_AT,
+                                  REGION_OFFSETS_AT,
                                   REGION_QUEUE_INDEX_AT, REGION_QUEUES_AT, REGION_TOPIC_INDEX_AT, REGION_TOPICS_AT,
                                   REGION_WORKERS_AT, SHARED_MAGIC, STORE_FLAG_SYNC_FAILED, TOPIC_CAPACITY,
                                   TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_PERM_SHIFT,
@@ -238,7 +239,7 @@ cdef bytes row_name(const uint8_t *name, int32_t size):
 
 
 cdef class SharedSegment:
-    """The mapped segment. Made by the broker process (``create``), mapped by workers from the descriptor they are handed.
+    """The mapped segment. Made by the broker process (``create``), mapped by workers from a descriptor.
 
     Reads of single words are atomic; what is told together (a queue's bounds) is not taken at one instant.
     """
@@ -412,7 +413,7 @@ cdef class SharedSegment:
         publish(<int64_t *>(<uint8_t *>&self.shared.queues[row] + at), value)
 
     def unflushed_queues(self, int64_t least_pages):
-        """Rows of queues with at least so many unflushed pages of consume queue; with 0 those with any unflushed unit."""
+        """Rows of queues with at least so many unflushed pages of consume queue; with 0 any unflushed unit will do."""
         cdef int32_t row
         cdef int64_t end, flushed
         rows = []
@@ -450,7 +451,8 @@ cdef class SharedSegment:
         """(group, topic, queue id) of a row."""
         cdef OffsetRow *at = &self.shared.offsets[row]
         topic, queue_id = self.queue_key(at.queue_row)
-        return row_name(self.shared.groups[at.group_row].name, self.shared.groups[at.group_row].name_size), topic, queue_id
+        group = row_name(self.shared.groups[at.group_row].name, self.shared.groups[at.group_row].name_size)
+        return group, topic, queue_id
 
     def committed(self, int row):
         """The committed offset of a row, -1 = none."""

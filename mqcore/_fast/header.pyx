@@ -26,6 +26,10 @@ cdef extern from *:
     const int64_t INT64_MIN
 
 
+cdef enum:
+    MEMBER_SIZE_MAX = 1024          # of an escaped text outside extFields; longer ones are for the Python reader
+
+
 cdef struct Cursor:
     const uint8_t *at
     const uint8_t *end
@@ -150,6 +154,7 @@ cdef int32_t language_code(const TextView *name) noexcept nogil:
 cdef bint scan_json(const uint8_t *header, int32_t size, CommandView *view) noexcept nogil:
     cdef Cursor cursor
     cdef TextView name, value
+    cdef uint8_t scratch[MEMBER_SIZE_MAX]
     cdef bint ok
     cdef bint has_opaque = False
     cursor.at = header
@@ -164,6 +169,9 @@ cdef bint scan_json(const uint8_t *header, int32_t size, CommandView *view) noex
                 return False
         else:
             if not scan_scalar(&cursor, &value):
+                return False
+            # A member that nobody here looks at must be well-formed all the same.
+            if value.is_escaped and text_unescape(&value, scratch, MEMBER_SIZE_MAX) < 0:
                 return False
             ok = True
             if is_name(&name, b"code", 4):

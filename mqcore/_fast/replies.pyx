@@ -186,7 +186,8 @@ def encode(int serialize_type, int code, int opaque, remark, ext_fields, int64_t
         reply.remark_size = <int32_t>len(remark)
     if ext_fields is not None:
         if len(ext_fields) > REPLY_FIELDS_MAX or any(len(name) > REPLY_NAME_MAX for name, _ in ext_fields):
-            raise ValueError(f"reply: wanted at most {REPLY_FIELDS_MAX} fields, names of at most {REPLY_NAME_MAX} bytes")
+            raise ValueError(f"reply: wanted at most {REPLY_FIELDS_MAX} fields, "
+                             f"names of at most {REPLY_NAME_MAX} bytes")
         reply.has_ext_fields = True
         for name, value in ext_fields:
             reply_field(&reply, <const char *><bytes>name, <const uint8_t *><const char *><bytes>value,

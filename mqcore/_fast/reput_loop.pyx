@@ -97,7 +97,9 @@ cdef class ReputLoop(Dispatcher):
         cdef int32_t queue_row
         cdef QueueRow *queue
         self.last_topic_row = make_topic(self.shared, topic, topic_size)
-        queue_row = make_queue(self.shared, self.last_topic_row, queue_id) if self.last_topic_row != ROW_NONE else ROW_NONE
+        queue_row = ROW_NONE
+        if self.last_topic_row != ROW_NONE:
+            queue_row = make_queue(self.shared, self.last_topic_row, queue_id)
         if queue_row == ROW_NONE:
             return
         queue = &self.shared.queues[queue_row]

@@ -21,7 +21,8 @@ from mqcore._fast.buffers cimport buffer_free, buffer_put, buffer_room, buffer_s
 from mqcore._fast.connections cimport (close_connection, doom, drop_partial, find_connection, link_request, link_write,
                                        make_room, mark_dirty, open_connection, write_dirty)
 from mqcore._fast.header cimport COMMAND_BAD, COMMAND_OK, CommandStatus, CommandView, scan_command
-from mqcore._fast.layout cimport (LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, WORKER_COMMAND_DRAIN, WORKER_COMMAND_STOP,
+from mqcore._fast.layout cimport (LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, WORKER_COMMAND_DRAIN,
+                                  WORKER_COMMAND_STOP,
                                   WORKER_STATE_DRAINED, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, LinkHead)
 from mqcore._fast.mapped_file cimport FileSet, files_close, files_open, files_rest, files_trim
 from mqcore._fast.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
@@ -140,8 +141,8 @@ cdef void read_rest(SendState *state, Connection *connection, ssize_t got) noexc
 
 
 cdef void read_connection(SendState *state, Connection *connection) noexcept nogil:
-    # One read. What completes a frame under way goes behind its start, what follows into the common buffer; memory grows
-    # with what has arrived, never with what a length promises.
+    # One read. What completes a frame under way goes behind its start, what follows into the common buffer; memory
+    # grows with what has arrived, never with what a length promises.
     cdef int64_t have = buffer_size(&connection.partial)
     cdef int64_t need, room, before
     cdef ssize_t got
@@ -195,8 +196,8 @@ cdef void arm_listeners(SendState *state, bint wanted) noexcept nogil:
 
 
 cdef void accept_some(SendState *state, int index) noexcept nogil:
-    cdef int turn, fd
-    for turn in range(ACCEPTS_PER_TURN):
+    cdef int _turn, fd
+    for _turn in range(ACCEPTS_PER_TURN):
         fd = accept4(state.listeners[index], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
         if fd >= 0:
             if open_connection(state, fd, state.listener_is_vip[index]) == NULL:
@@ -211,9 +212,11 @@ cdef void accept_some(SendState *state, int index) noexcept nogil:
             return
 
 
-cdef void handle_injected(SendState *state, Connection *connection, const uint8_t *payload, int32_t size) noexcept nogil:
-    # A pull that the broker process has put into plain words: handle it as if the client had sent it so. What is not plain
-    # even now must not go back, or the two would hand it to and fro for ever.
+cdef void handle_injected(
+    SendState *state, Connection *connection, const uint8_t *payload, int32_t size
+) noexcept nogil:
+    # A pull that the broker process has put into plain words: handle it as if the client had sent it so. What is not
+    # plain even now must not go back, or the two would hand it to and fro for ever.
     cdef CommandView command
     if scan_command(payload, size, &command) == COMMAND_OK and handle_pull(state, connection, &command) != PULL_UNUSUAL:
         return

@@ -1,11 +1,11 @@
 """The way of a message from its frame into the commit log, and of its answer back.
 
-Everything that is rare (an unknown topic, a retry topic, a delay, a refusal that wants words) is SEND_UNUSUAL: the frame
-goes to the broker process as it came, and mqcore.broker.processors.send does the same with more thought.
+Everything that is rare (an unknown topic, a retry topic, a delay, a refusal that wants words) is SEND_UNUSUAL: the
+frame goes to the broker process as it came, and mqcore.broker.processors.send does the same with more thought.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
-from libc.stdlib cimport calloc, free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
 from mqcore._fast.append cimport Appended, append_batch, append_record
@@ -38,7 +38,8 @@ cdef enum:
     NAME_END = 1                    # between a name and its value
 
 cdef const char *PAGE_CACHE_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
-cdef const char *SYNC_FAILED = "the store is read-only: a sync of the commit log failed, so this message may not be durable"
+cdef const char *SYNC_FAILED = (
+    "the store is read-only: a sync of the commit log failed, so this message may not be durable")
 
 
 cdef struct SendHeader:
@@ -320,7 +321,8 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     if header.queue_id < 0:
         fields.queue_id = <int32_t>(next_random(state) % <uint32_t>write_queues)
     queue_row = find_queue(state.shared, topic_row, fields.queue_id)
-    properties_size = stored_properties(state, &header.properties, header.is_batch, properties, PROPERTIES_SIZE_MAX, &waits)
+    properties_size = stored_properties(state, &header.properties, header.is_batch, properties, PROPERTIES_SIZE_MAX,
+                                        &waits)
     if queue_row == ROW_NONE or properties_size < 0 or command.body_size == 0:
         return SEND_UNUSUAL
     fields.flag = header.flag

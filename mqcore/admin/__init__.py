@@ -1,5 +1,5 @@
-"""Administration: typed calls, and the command line ``mqcore``."""
+"""The command line ``mqcore``. The typed calls under it are in mqcore.client.admin; ``Admin`` is their asyncio face."""
 
-from mqcore.admin.api import Admin
+from mqcore.client.admin import Admin
 
 __all__ = ["Admin"]

@@ -7,7 +7,12 @@ import sys
 
 import click
 
+from mqcore.admin.cluster_commands import broker, cluster, namesrv, producer
 from mqcore.admin.consume_command import consume
+from mqcore.admin.dlq_commands import dlq
+from mqcore.admin.group_commands import group
+from mqcore.admin.message_commands import message
+from mqcore.admin.offset_commands import lag, offset
 from mqcore.admin.running import Common
 from mqcore.admin.send_command import send
 from mqcore.admin.topic_commands import topic
@@ -30,11 +35,15 @@ DEFAULT_NAME_SERVER = "127.0.0.1:9876"
 @click.version_option(__version__, prog_name="mqcore")
 @click.pass_context
 def cli(context: click.Context, namesrv: str, verbose: bool) -> None:
-    """Send, consume and look after topics of a RocketMQ cluster."""
+    """Send, consume, and look after a RocketMQ cluster.
+
+    Data goes to standard output, talk to standard error. Exit codes: 0 all well, 1 error, 2 wrong usage, 3 not found,
+    4 done in part.
+    """
     level = logging.INFO if verbose else logging.ERROR
     logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")
     context.obj = Common(namesrv)
 
 
-for command in (send, consume, topic):
+for command in (send, consume, topic, group, offset, lag, message, dlq, cluster, broker, namesrv, producer):
     cli.add_command(command)

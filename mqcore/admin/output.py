@@ -6,8 +6,10 @@ On a terminal tables are drawn by rich, which heeds NO_COLOR; in a pipe they are
 from __future__ import annotations
 
 import base64
+import re
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import click
@@ -17,7 +19,10 @@ from rich.table import Table
 
 from mqcore.client.messages import ReceivedMessage, SendReceipt
 
-OUTPUTS = ("table", "json")
+OUTPUTS = ("table", "json", "yaml")
+
+Record = Mapping[str, Any]
+"""One row of data. Its keys are those of the JSON and YAML output; they do not change."""
 
 
 def talk(text: str) -> None:
@@ -28,6 +33,84 @@ def talk(text: str) -> None:
 def print_json(value: Any) -> None:
     """Print one JSON value on one line."""
     write(orjson.dumps(value) + b"\n")
+
+
+def show(value: Any, output: str, table: Callable[[], None]) -> None:
+    """Print *value* as JSON or YAML, or let *table* print it for people."""
+    if output == "json":
+        print_json(value)
+    elif output == "yaml":
+        write(yaml_text(value).encode())
+    else:
+        table()
+
+
+def show_records(records: Sequence[Record], output: str, columns: Mapping[str, str]) -> None:
+    """Print *records*; as a table only *columns* of them: key -> heading."""
+
+    def table() -> None:
+        print_table(list(columns.values()), [[cell(record[key]) for key in columns] for record in records])
+
+    show([dict(record) for record in records], output, table)
+
+
+def show_pairs(values: Mapping[str, Any], output: str, headings: tuple[str, str] = ("NAME", "VALUE")) -> None:
+    """Print names and values."""
+    show(dict(values), output, lambda: print_table(headings, [(name, cell(value)) for name, value in values.items()]))
+
+
+def cell(value: Any) -> str:
+    """Return how a value looks in a table."""
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple):
+        return " ".join(map(cell, value)) or "-"
+    if isinstance(value, Mapping):
+        return " ".join(f"{name}={cell(found)}" for name, found in value.items()) or "-"
+    return str(value)
+
+
+def time_text(time_ms: int) -> str | None:
+    """Return ms since 1970 as ISO 8601 in UTC; None for 0, which stands for unknown."""
+    if time_ms <= 0:
+        return None
+    return datetime.fromtimestamp(time_ms / 1000, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def yaml_text(value: Any, indent: str = "") -> str:
+    """Return *value* (dicts, lists, texts, numbers, booleans, None) as YAML; a text is written as in JSON."""
+    if isinstance(value, Mapping) and value:
+        return "".join(
+            f"{indent}{yaml_scalar(str(name))}:{_yaml_below(found, indent)}" for name, found in value.items()
+        )
+    if isinstance(value, list | tuple) and value:
+        return "".join(f"{indent}-{_yaml_item(found, indent)}" for found in value)
+    return f"{indent}{yaml_scalar(value)}\n"
+
+
+def _yaml_below(value: Any, indent: str) -> str:
+    if isinstance(value, Mapping | list | tuple) and value:
+        return "\n" + yaml_text(value, indent + "  ")
+    return f" {yaml_scalar(value)}\n"
+
+
+def _yaml_item(value: Any, indent: str) -> str:
+    if isinstance(value, Mapping | list | tuple) and value:
+        return " " + yaml_text(value, indent + "  ").lstrip(" ")
+    return f" {yaml_scalar(value)}\n"
+
+
+YAML_PLAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_./%-]*")
+YAML_WORDS = frozenset({"true", "false", "null", "yes", "no", "on", "off", "y", "n"})
+
+
+def yaml_scalar(value: Any) -> str:
+    """Return one value as YAML and JSON both read it; texts that nobody could take for something else stand plain."""
+    if isinstance(value, str) and YAML_PLAIN.fullmatch(value) and value.lower() not in YAML_WORDS:
+        return value
+    return orjson.dumps(value).decode()
 
 
 def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> None:

@@ -9,9 +9,11 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn, TypeVar
 
 from mqcore.admin.output import talk
+from mqcore.client.admin import Admin
+from mqcore.client.admin.base import Outcomes
 from mqcore.client.asynchronous import Client
 from mqcore.client.errors import NoRouteError, NotFoundError
 from mqcore.codes import ResponseCode
@@ -21,6 +23,19 @@ EXIT_ERROR = 1
 EXIT_USAGE = 2
 EXIT_NOT_FOUND = 3
 EXIT_PARTIAL = 4
+
+
+NOT_FOUND_CODES = frozenset(
+    {
+        ResponseCode.TOPIC_NOT_EXIST,
+        ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
+        ResponseCode.QUERY_NOT_FOUND,
+        ResponseCode.NO_MESSAGE,
+        ResponseCode.CONSUMER_NOT_ONLINE,
+    }
+)
+
+T = TypeVar("T")
 
 
 class PartialError(ClientError):
@@ -45,15 +60,41 @@ def exit_code(error: MQError) -> int:
         return EXIT_USAGE
     if isinstance(error, NoRouteError | NotFoundError):
         return EXIT_NOT_FOUND
-    if isinstance(error, BrokerError) and error.code == ResponseCode.TOPIC_NOT_EXIST:
+    if isinstance(error, BrokerError) and error.code in NOT_FOUND_CODES:
         return EXIT_NOT_FOUND
     return EXIT_ERROR
 
 
-def run(work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a command's coroutine; an error of ours becomes one line and an exit code, without a traceback."""
     try:
-        asyncio.run(work())
+        return asyncio.run(work())
     except MQError as error:
-        talk(f"mqcore: {error}")
-        sys.exit(exit_code(error))
+        fail(error)
+
+
+def fail(error: MQError) -> NoReturn:
+    """Say what went wrong, and exit."""
+    talk(f"mqcore: {error}")
+    sys.exit(exit_code(error))
+
+
+def run_admin(common: Common, work: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:
+    """Run *work* with an administrator's calls, over connections of their own, and return what it found."""
+
+    async def with_client() -> T:
+        async with common.client() as mq:
+            return await work(mq.admin)
+
+    return run(with_client)
+
+
+def check_outcomes(outcomes: Outcomes, what: str) -> None:
+    """Exit with an error if a change failed everywhere, and as partial if it failed in some places."""
+    failed = {address: error for address, error in outcomes.items() if error is not None}
+    if failed and len(failed) < len(outcomes):
+        fail(
+            PartialError(f"{what} only in part; not at {', '.join(f'{at} ({error})' for at, error in failed.items())}")
+        )
+    for error in failed.values():
+        fail(error)

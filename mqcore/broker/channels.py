@@ -62,7 +62,8 @@ class WorkerChannel:
                 return await call
         except TimeoutError as error:
             raise RemotingTimeoutError(
-                f"wait response on the channel <{self.remote_ip}:{self.remote_port}> timeout, {timeout_s * 1000:.0f}(ms)"
+                f"wait response on the channel <{self.remote_ip}:{self.remote_port}> timeout, "
+                f"{timeout_s * 1000:.0f}(ms)"
             ) from error
         finally:
             del self._calls[opaque]

@@ -78,6 +78,8 @@ class ScheduleMessageService:
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         self._filled = {level: asyncio.Event() for level in self.levels}
+        self._skips: list[tuple[int, int]] = []
+        self._skipped = {level: asyncio.Event() for level in self.levels}
 
     @property
     def levels(self) -> range:
@@ -140,6 +142,16 @@ class ScheduleMessageService:
             self._filled[message.queue_id + 1].set()
         return result
 
+    def skip(self, at_ms: int, duration_ms: int) -> None:
+        """Let every message that was stored up to *at_ms* be due *duration_ms* earlier: tests do not wait for hours.
+
+        What is stored later waits its full time, as it would if all clocks had been put forward at *at_ms*.
+        """
+        self._skips.append((at_ms, duration_ms))
+        for level in self.levels:
+            self._skipped[level].set()
+            self._filled[level].set()
+
     def start(self) -> None:
         """Start one task a level."""
         self._tasks = [asyncio.create_task(self._run(level), name=f"schedule-level-{level}") for level in self.levels]
@@ -163,7 +175,7 @@ class ScheduleMessageService:
             if pause is None:
                 await self._idle(level)
             else:
-                await asyncio.sleep(pause)
+                await self._pause(level, pause)
 
     async def _idle(self, level: int) -> None:
         """Wait for a put into the level's queue, and then for the dispatcher to come to it; not for ever."""
@@ -176,6 +188,16 @@ class ScheduleMessageService:
             return
         await asyncio.sleep(RETRY_S)
         filled.clear()
+
+    async def _pause(self, level: int, pause_s: float) -> None:
+        """Let *pause_s* pass, or less when time is skipped meanwhile."""
+        skipped = self._skipped[level]
+        try:
+            async with asyncio.timeout(pause_s):
+                await skipped.wait()
+        except TimeoutError:
+            return
+        skipped.clear()
 
     async def deliver_due(self, level: int) -> float | None:
         """Deliver what is due and return after how many seconds to come again; None when nothing waits."""
@@ -208,10 +230,11 @@ class ScheduleMessageService:
 
     def _wait_ms(self, level: int, unit: QueueUnit) -> int:
         """Return for how long the message is not due. A time beyond the level's delay is now: the clock moved."""
-        now = self._clock()
-        if unit.tags_code > now + self._levels_ms[level - 1]:
+        now, delay_ms = self._clock(), self._levels_ms[level - 1]
+        if unit.tags_code > now + delay_ms:
             return 0
-        return unit.tags_code - now
+        stored_at = unit.tags_code - delay_ms
+        return unit.tags_code - now - sum(skipped_ms for at_ms, skipped_ms in self._skips if at_ms >= stored_at)
 
     async def _deliver(self, level: int, unit: QueueUnit) -> bool:
         """Put one message into its real queue; True if the level may go on to the next."""

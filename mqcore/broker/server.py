@@ -94,7 +94,7 @@ class BrokerServer:
     # Starting ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Take the store, recover it, start the workers and register. On failure everything is undone, and it raises."""
+        """Take the store, recover it, start the workers, register. On failure everything is undone, and it raises."""
         try:
             await self._start()
         except BaseException:

@@ -1,7 +1,8 @@
 """Starts the worker processes, notices at once when one dies, and brings it back.
 
 A worker finds its memory, its sockets and its peers by what it is handed; all of it is open here, so that its successor
-gets the same. A worker that cannot live is started again with growing pauses, and the store's flags say what is missing.
+gets the same. A worker that cannot live is started again with growing pauses, and the store's flags say what is
+missing.
 """
 
 from __future__ import annotations

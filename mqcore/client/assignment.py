@@ -9,12 +9,13 @@ import asyncio
 import logging
 from collections.abc import Callable
 
+from mqcore.client.cause_log import CauseLog
 from mqcore.client.consuming import ConsumeService
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.process_queue import ProcessQueue
 from mqcore.client.pulling import PullLoop
 from mqcore.client.queue_locks import QueueLocks
-from mqcore.client.rebalance import allocate, strategy_named
+from mqcore.client.rebalance import allocate, strategy_of
 from mqcore.client.settings import ConsumeFromWhere
 from mqcore.client.tasks import cancel_and_wait
 from mqcore.errors import MQError
@@ -22,6 +23,7 @@ from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import is_retry_topic
 
 logger = logging.getLogger(__name__)
+log = CauseLog(logger)
 
 CONSUME_LOCK_WAIT_S = 1.0
 ROUTE_RETRY_S = 2.0
@@ -37,7 +39,7 @@ class Assignment:
         self._membership = membership
         self._service = service
         self._locks = locks
-        self._strategy = strategy_named(membership.settings.strategy)
+        self._strategy = strategy_of(membership.settings.strategy)
         self._pulls: dict[MessageQueue, asyncio.Task[None]] = {}
         self._rebalancing = asyncio.Lock()
         self._closed = False
@@ -53,10 +55,10 @@ class Assignment:
                 try:
                     await self._rebalance_topic(topic)
                 except MQError as error:
-                    logger.warning("rebalance failed group=%s topic=%s: %s", self._membership.group, topic, error)
+                    log.warning("rebalance failed", group=self._membership.group, topic=topic, error=error)
             for queue, held in list(self._membership.held.items()):
                 if queue.topic not in self._membership.subscriptions:
-                    self._drop(held)
+                    await self._give_up(held)
 
     async def forget(self, held: HeldQueue) -> None:
         """Let go of a queue without a word to anybody; the rebalance that follows takes it anew."""
@@ -90,7 +92,7 @@ class Assignment:
         queues = await membership.hub.routes.subscribe_queues(topic)
         if not queues:
             if not is_retry_topic(topic):
-                logger.warning("no route, queues stay as they are group=%s topic=%s", membership.group, topic)
+                log.warning("no route, queues stay as they are", group=membership.group, topic=topic)
             self._look_again_for_routes()
             return
         self._route_delay_s = ROUTE_RETRY_S
@@ -100,8 +102,14 @@ class Assignment:
             members = await membership.hub.consumer_ids(topic, membership.group)
             if members is None:
                 return
-            wanted = allocate(self._strategy, membership.hub.client_id, queues, members)
-        await self._apply(topic, wanted)
+            try:
+                wanted = allocate(self._strategy, membership.hub.client_id, queues, members)
+            except Exception as error:  # a strategy may be the application's own
+                log.warning(
+                    "strategy failed, queues stay as they are", exc_info=error, group=membership.group, topic=topic
+                )
+                return
+        await self._apply(topic, [queue for queue in wanted if queue.topic == topic])
 
     def _look_again_for_routes(self) -> None:
         if self._route_delay_s < self._membership.settings.rebalance_interval_s:
@@ -123,6 +131,8 @@ class Assignment:
             elif held.pull_expired():
                 logger.error("no pull for too long, taking the queue anew group=%s queue=%s", membership.group, queue)
                 await self._give_up(held)
+            elif held.dropped and held.try_unlock_times:
+                await self._give_up(held)  # it was in work when it was to be given up; once it rests it is taken anew
         fresh = await asyncio.gather(*(self._prepare(queue) for queue in wanted if queue not in membership.held))
         for taken in fresh:
             if taken is not None:
@@ -141,9 +151,7 @@ class Assignment:
         try:
             start = await self.start_offset(queue)
         except MQError as error:
-            logger.warning(
-                "start offset unknown, queue not taken group=%s queue=%s: %s", membership.group, queue, error
-            )
+            log.warning("start offset unknown, queue not taken", group=membership.group, queue=queue, error=error)
             return None
         logger.info("queue taken group=%s queue=%s offset=%d", membership.group, queue, start)
         return held, start
@@ -165,7 +173,7 @@ class Assignment:
                     await held.consume_lock.acquire()
             except TimeoutError:
                 held.try_unlock_times += 1
-                logger.warning("queue is still in work group=%s queue=%s", membership.group, held.queue)
+                log.warning("queue is still in work", group=membership.group, queue=held.queue)
                 return
             held.consume_lock.release()
             await self._locks.unlock([held.queue])
@@ -174,7 +182,20 @@ class Assignment:
 
     def _start_pulling(self, held: HeldQueue, start: int) -> None:
         loop = PullLoop(self._membership, self._service, held, start, reset=self.forget)
-        self._pulls[held.queue] = asyncio.create_task(loop.run(), name=f"mqcore pulling {held.queue}")
+        task = asyncio.create_task(loop.run(), name=f"mqcore pulling {held.queue}")
+        self._pulls[held.queue] = task
+        task.add_done_callback(lambda _: self._on_pulling_ended(held))
+
+    def _on_pulling_ended(self, held: HeldQueue) -> None:
+        """Take a queue anew whose pull loop has ended although nobody gave the queue up: it must not just stand there.
+
+        A loop ends only when its queue is dropped, or by a cancellation; so this is a second line of defence.
+        """
+        if self._closed or held.dropped or self._membership.held.get(held.queue) is not held:
+            return
+        logger.error("pulling has ended, taking the queue anew group=%s queue=%s", self._membership.group, held.queue)
+        self._drop(held)
+        self.rebalance_soon()
 
     def _drop(self, held: HeldQueue) -> None:
         held.dropped = True

@@ -2,56 +2,77 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
+from mqcore.client.admin.api import Admin
+from mqcore.client.configuration import configure
 from mqcore.client.consumer import Consumer
-from mqcore.client.consuming import BatchHandler, Handler, as_batch_handler, check_async
-from mqcore.client.errors import NoNameServerError
+from mqcore.client.consuming import BatchHandler, EachMessage, Handler, check_async
+from mqcore.client.handlers import Declared, H, start_declared, wait_declared
 from mqcore.client.instance import ClientInstance
-from mqcore.client.name_servers import parse_addresses
+from mqcore.client.lite_pull_assignment import QueuesCallback
+from mqcore.client.options import ClientOptions, ConsumerOptions, ProducerOptions, PullConsumerOptions
 from mqcore.client.producer import Producer
 from mqcore.client.pull_api import PullApi
-from mqcore.client.settings import (
-    ClientSettings,
-    ConsumerSettings,
-    ProducerSettings,
-    changed,
-    name_servers_from_environment,
-)
+from mqcore.client.pull_consumer import PullConsumer
+from mqcore.client.pull_consumer_settings import PullConsumerSettings
+from mqcore.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from mqcore.client.subscription import Topics, topics_with_expressions
+from mqcore.client.transactions import Check, TransactionProducer, check_callable
 from mqcore.client.validators import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, check_group
 from mqcore.errors import ConfigError
-
-NO_NAME_SERVER = "no name server address: give one as host:port, or set NAMESRV_ADDR"
 
 
 class Client(PullApi):
     """A client of the brokers behind some name servers. Used inside ``async with``, from one event loop.
 
-    *name_servers* is ``host:port`` or several of them, separated by ``;``; without it the environment says. Other
-    keyword arguments are the fields of ClientSettings.
+    *name_servers* is ``host:port`` or several of them, separated by ``;``, or a URL. What is not given here comes from
+    the environment, the URL and the TOML file *config_file*, in this order; see configuration.py. Other keyword
+    arguments are the fields of ClientSettings.
     """
 
     def __init__(
-        self, name_servers: str | Sequence[str] | None = None, settings: ClientSettings | None = None, **changes: object
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        settings: ClientSettings | None = None,
+        *,
+        config_file: Path | str | None = None,
+        **changes: Unpack[ClientOptions],
     ) -> None:
-        given = name_servers_from_environment() if name_servers is None else name_servers
-        if not given:
-            raise NoNameServerError(NO_NAME_SERVER)
-        addresses = parse_addresses(given if isinstance(given, str) else ";".join(given))
-        self.instance = ClientInstance(addresses, changed(settings or ClientSettings(), changes))
+        self.configuration = configure(name_servers, config_file)
+        wanted = self.configuration.settings(ClientSettings(), settings, changes)
+        self.instance = ClientInstance(self.configuration.name_servers, wanted)
         super().__init__(self.instance)
+        self._declared: Declared[Consumer] = Declared(self.consumer)
 
     @property
     def client_id(self) -> str:
         """The name by which brokers and other members of a group know this client."""
         return self.instance.client_id
 
+    @property
+    def admin(self) -> Admin:
+        """Administration of the cluster, over the connections of this client."""
+        return Admin(self)
+
     async def start(self) -> None:
-        """Begin the background work. Nothing is connected before it is needed."""
+        """Begin the background work, and the consumers of handlers that were declared by ``on``.
+
+        Nothing is connected before it is needed.
+        """
         await self.instance.start()
+        await start_declared(self._declared)
+
+    async def run(self) -> None:
+        """Start the handlers declared by ``on`` and return when the client is closed; cancelled, close it first."""
+        try:
+            await self.start()
+            await wait_declared(self._declared)
+        finally:
+            await self.close()
 
     async def close(self) -> None:
         """Close consumers and producers that are still open, then the connections."""
@@ -66,10 +87,24 @@ class Client(PullApi):
     ) -> None:
         await self.close()
 
-    def producer(self, group: str, settings: ProducerSettings | None = None, **changes: object) -> Producer:
+    def producer(
+        self, group: str, settings: ProducerSettings | None = None, **changes: Unpack[ProducerOptions]
+    ) -> Producer:
         """Return a producer, to be used inside ``async with``. Keyword arguments are the fields of ProducerSettings."""
         check_group(group, DEFAULT_PRODUCER_GROUP)
-        return Producer(self.instance, group, changed(settings or ProducerSettings(), changes))
+        return Producer(self.instance, group, self.configuration.settings(ProducerSettings(), settings, changes))
+
+    def transaction_producer(
+        self, group: str, check: Check, settings: ProducerSettings | None = None, **changes: Unpack[ProducerOptions]
+    ) -> TransactionProducer:
+        """Return a producer that can also send in transactions, to be used inside ``async with``.
+
+        *check* is asked by brokers, sooner or later, what became of a transaction of *group*; see TransactionProducer.
+        """
+        check_group(group, DEFAULT_PRODUCER_GROUP)
+        check_callable("check", check)
+        wanted = self.configuration.settings(ProducerSettings(), settings, changes)
+        return TransactionProducer(self.instance, group, wanted, check)
 
     def consumer(
         self,
@@ -79,7 +114,7 @@ class Client(PullApi):
         handler: Handler | None = None,
         batch_handler: BatchHandler | None = None,
         settings: ConsumerSettings | None = None,
-        **changes: object,
+        **changes: Unpack[ConsumerOptions],
     ) -> Consumer:
         """Return a consumer, to be used inside ``async with``. Keyword arguments are the fields of ConsumerSettings.
 
@@ -93,6 +128,44 @@ class Client(PullApi):
             if given is not None:
                 check_async(given)
         if handler is not None:
-            batch_handler = as_batch_handler(handler)
-        wanted = changed(settings or ConsumerSettings(), changes)
+            batch_handler = EachMessage(handler)
+        wanted = self.configuration.settings(ConsumerSettings(), settings, changes)
         return Consumer(self.instance, group, topics_with_expressions(topics), wanted, batch_handler)
+
+    def on(
+        self,
+        topics: Topics,
+        *,
+        group: str,
+        batch: int | None = None,
+        settings: ConsumerSettings | None = None,
+        **changes: Unpack[ConsumerOptions],
+    ) -> Callable[[H], H]:
+        """Return a decorator that makes a function the handler of *topics* for *group*; see ``consumer``.
+
+        With *batch* it is called with up to so many messages, and may return a Done. The consumer starts with the
+        client, or with the next ``start`` or ``run``.
+        """
+        return self._declared.on(topics, group=group, batch=batch, settings=settings, **changes)
+
+    def pull_consumer(
+        self,
+        group: str,
+        topics: Topics = (),
+        *,
+        on_assigned: QueuesCallback | None = None,
+        on_revoked: QueuesCallback | None = None,
+        settings: PullConsumerSettings | None = None,
+        **changes: Unpack[PullConsumerOptions],
+    ) -> PullConsumer:
+        """Return a consumer that is polled, to be used inside ``async with``: what Java calls lite pull.
+
+        *topics* are shared with the group; without any, ``subscribe`` or ``assign`` follow. *on_assigned* and
+        *on_revoked* hear of queues that come, before they are pulled, and that go, before they are given up: they may
+        seek, pause and commit, but not subscribe, assign or close. Other keyword arguments are the fields of
+        PullConsumerSettings.
+        """
+        check_group(group, DEFAULT_CONSUMER_GROUP)
+        wanted = self.configuration.settings(PullConsumerSettings(), settings, changes)
+        subscriptions = topics_with_expressions(topics)
+        return PullConsumer(self.instance, group, subscriptions, wanted, on_assigned, on_revoked)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from mqcore.codes import LanguageCode, PullSysFlag, RequestCode, ResponseCode
-from mqcore.errors import BrokerError
+from mqcore.errors import BrokerError, RemotingConnectError, RemotingError
 from mqcore.protocol.bodies import (
     CheckClientRequestBody,
     ConsumerList,
@@ -49,7 +49,8 @@ PULL_CODES = frozenset(
 class PullRequest:
     """One pull. *commit_offset* None commits nothing; *hold_s* 0 lets the broker answer at once.
 
-    *subscription* None relies on what the broker knows from heart-beats; else its expression travels along.
+    *subscription* None relies on what the broker knows from heart-beats; else its expression travels along. *lite*
+    marks the pull of a consumer that polls.
     """
 
     group: str
@@ -61,6 +62,7 @@ class PullRequest:
     subscription: str | None = None
     commit_offset: int | None = None
     hold_s: float = 0.0
+    lite: bool = False
 
     @property
     def sys_flag(self) -> int:
@@ -71,6 +73,8 @@ class PullRequest:
             flag |= PullSysFlag.SUSPEND
         if self.subscription is not None:
             flag |= PullSysFlag.SUBSCRIPTION
+        if self.lite:
+            flag |= PullSysFlag.LITE_PULL
         return int(flag)
 
 
@@ -122,9 +126,14 @@ class BrokerApi:
         """Send one request and return its answer; BrokerError when its code is not among *accepted*."""
         timeout_s = self._admin_timeout_s if timeout_s is None else timeout_s
         command = request(code, values, body)
-        answer = await self._remoting.invoke(address, command, timeout_s, close_on_timeout=close_on_timeout)
+        try:
+            answer = await self._remoting.invoke(address, command, timeout_s, close_on_timeout=close_on_timeout)
+        except RemotingError as error:
+            # Callers that wait for one connection share its error, so that has no topic.
+            error.at(broker=address, topic="" if isinstance(error, RemotingConnectError) else _topic_of(values))
+            raise
         if answer.code not in accepted:
-            raise BrokerError(answer.code, answer.remark or "", address)
+            raise BrokerError(answer.code, answer.remark or "", address).at(topic=_topic_of(values))
         return answer
 
     # Sending.
@@ -273,6 +282,10 @@ def request(code: RequestCode, values: Mapping[str, Any] | None = None, body: by
     """Build a request of ours; without *values* it has no ext fields."""
     ext_fields = None if values is None else encode_request(code, **values)
     return RemotingCommand(code, ext_fields=ext_fields, body=body, language=LanguageCode.PYTHON)
+
+
+def _topic_of(values: Mapping[str, Any] | None) -> str:
+    return str((values or {}).get("topic") or "")
 
 
 def _queue_values(queue: MessageQueue) -> dict[str, Any]:

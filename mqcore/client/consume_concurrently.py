@@ -8,15 +8,17 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Sequence
 
-from mqcore.client.consuming import BatchHandler, Outcome, TaskGroup, run_handler, send_back
+from mqcore.client.cause_log import CauseLog
+from mqcore.client.consume_retry import send_back
+from mqcore.client.consume_workers import Workers
+from mqcore.client.consuming import BatchHandler, Outcome, batch_size_of, run_handler
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import ReceivedMessage, Settler
 from mqcore.client.tasks import Periodic
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 RESUBMIT_DELAY_S = 5.0
 EXPIRED_CHECKS_MAX = 16
@@ -57,8 +59,11 @@ class Finisher:
         kept: list[ReceivedMessage] = []
         for message in messages:
             if self._membership.is_broadcasting:
-                logger.warning(
-                    "failed message dropped, broadcasting has no retry group=%s %r", self._membership.group, message
+                log.warning(
+                    "failed message dropped, broadcasting has no retry",
+                    group=self._membership.group,
+                    queue=held.queue,
+                    message=message,
                 )
             elif not await send_back(self._membership, message, delay_level):
                 message.ext.reconsume_times += 1
@@ -74,7 +79,7 @@ class Finisher:
                 message = held.first_message
                 if message is None or not 0 < message.consume_started_s < oldest_s:
                     break
-                logger.warning("message is stuck, sending it back group=%s %r", self._membership.group, message)
+                log.warning("message is stuck, sending it back", group=self._membership.group, message=message)
                 if not await send_back(self._membership, message, EXPIRED_DELAY_LEVEL):
                     break
                 if held.first_message is message:
@@ -88,8 +93,9 @@ class ConcurrentService:
         self._membership = membership
         self._handler = handler
         self._finisher = Finisher(membership)
-        self._ready: deque[Batch] = deque()
-        self._workers = TaskGroup()
+        self._workers: Workers[Batch] = Workers(
+            f"consuming {membership.group}", self._consume, membership.settings.concurrency
+        )
         self._closing = False
         self.settler: Settler | None = None
 
@@ -97,40 +103,34 @@ class ConcurrentService:
         self._finisher.start()
 
     def submit(self, held: HeldQueue, messages: Sequence[ReceivedMessage], dispatch: bool) -> None:
-        size = self._membership.settings.batch_size
-        self._ready.extend((held, messages[at : at + size]) for at in range(0, len(messages), size))
-        self._fill_workers()
+        size = batch_size_of(self._handler, self._membership.settings)
+        self._workers.put((held, messages[at : at + size]) for at in range(0, len(messages), size))
+
+    def set_concurrency(self, concurrency: int) -> None:
+        self._workers.set_limit(concurrency)
 
     async def consume_directly(self, message: ReceivedMessage) -> Outcome:
         return await run_handler(self._membership, self._handler, [message])
 
     async def close(self, timeout_s: float) -> None:
         self._closing = True
-        self._ready.clear()
         await self._workers.close(timeout_s)
         await self._finisher.stop()
 
-    def _fill_workers(self) -> None:
-        wanted = min(self._membership.settings.concurrency - len(self._workers), len(self._ready))
-        for _ in range(wanted):
-            self._workers.spawn(self._work, f"consuming {self._membership.group}")
-
-    async def _work(self) -> None:
-        while self._ready and not self._closing:
-            held, messages = self._ready.popleft()
-            if not held.dropped:
-                await self._consume(held, messages)
-
-    async def _consume(self, held: HeldQueue, messages: Sequence[ReceivedMessage]) -> None:
+    async def _consume(self, batch: Batch) -> None:
+        held, messages = batch
+        if held.dropped:
+            return
         held.hand_out(len(messages))
         try:
             outcome = await run_handler(self._membership, self._handler, messages)
             if held.dropped:
                 return  # another member consumes them again, whatever became of them here
-            if outcome.ok:
-                self._finisher.done(held, messages)
+            if outcome.done:
+                self._finisher.done(held, messages[: outcome.done])
+            if outcome.done == len(messages):
                 return
-            kept = await self._finisher.failed(held, messages, outcome.delay_level)
+            kept = await self._finisher.failed(held, messages[outcome.done :], outcome.delay_level)
         finally:
             held.hand_back(len(messages))
         if kept:

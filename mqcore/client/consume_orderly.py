@@ -10,22 +10,32 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
-from mqcore.client.consuming import BatchHandler, Outcome, TaskGroup, run_handler, send_to_retry_topic
-from mqcore.client.errors import Reject
+from mqcore.client.backoff import LEVELS_S
+from mqcore.client.cause_log import CauseLog
+from mqcore.client.consume_retry import send_to_retry_topic
+from mqcore.client.consume_workers import TaskGroup, Workers
+from mqcore.client.consuming import Abandoned, BatchHandler, Outcome, batch_size_of, run_handler
 from mqcore.client.membership import HeldQueue, Membership
-from mqcore.client.messages import ReceivedMessage, Settler
+from mqcore.client.messages import DEAD_LETTER, ReceivedMessage, Settler
 from mqcore.client.queue_locks import QueueLocks
 from mqcore.client.streams import Handoff, no_handler
 from mqcore.errors import MQError
 
 logger = logging.getLogger(__name__)
+log = CauseLog(logger)
 
 LOCK_RETRY_DELAY_S = 0.1
 LOCK_REFUSED_DELAY_S = 3.0
+SUSPEND_MAX_S = 30.0
+"""No queue rests longer: its broker lock counts for so long."""
 
 
 class OrderlyService:
-    """Drains each queue in a task of its own; at most *concurrency* handlers run at once, over all queues."""
+    """Consumes one batch of each queue in turn; at most *concurrency* handlers run at once, over all queues.
+
+    A queue stands in the workers' line at most once: it is put there when messages come and nobody consumes it (what
+    ``put`` returns), and again after each batch, until ``take`` finds nothing and so ends the consuming.
+    """
 
     def __init__(
         self, membership: Membership, handler: BatchHandler, locks: QueueLocks, handoff: Handoff | None = None
@@ -33,8 +43,10 @@ class OrderlyService:
         self._membership = membership
         self._handler = handler
         self._locks = locks
-        self._slots = asyncio.Semaphore(membership.settings.concurrency)
-        self._drains = TaskGroup()
+        self._workers: Workers[HeldQueue] = Workers(
+            f"consuming {membership.group}", self._turn, membership.settings.concurrency
+        )
+        self._locking = TaskGroup()
         self._closing = False
         self._handoff = handoff
         self.settler: Settler | None = handoff
@@ -43,8 +55,11 @@ class OrderlyService:
         """Nothing runs before there are messages."""
 
     def submit(self, held: HeldQueue, messages: Sequence[ReceivedMessage], dispatch: bool) -> None:
-        if dispatch and not self._closing:
-            self._drains.spawn(lambda: self._drain(held), f"consuming {held.queue}")
+        if dispatch:
+            self._workers.put([held])
+
+    def set_concurrency(self, concurrency: int) -> None:
+        self._workers.set_limit(concurrency)
 
     async def consume_directly(self, message: ReceivedMessage) -> Outcome:
         if self._handoff is not None:
@@ -55,63 +70,97 @@ class OrderlyService:
         self._closing = True
         if self._handoff is not None:
             self._handoff.close()
-        await self._drains.close(timeout_s)
+        await self._workers.close(timeout_s)
+        await self._locking.close(0)
 
-    async def _drain(self, held: HeldQueue) -> None:
-        """Consume *held* until it is empty. ``take`` has then ended the consuming, and the next put begins anew."""
-        while not held.dropped and not self._closing:
-            if not self._may_consume(held):
-                await self._lock_again(held)
-                continue
-            async with self._slots:
-                messages = held.take(self._membership.settings.batch_size)
-                if not messages:
-                    return
-                pause_s = await self._consume(held, messages)
-            if pause_s:
-                await asyncio.sleep(pause_s)
+    async def _turn(self, held: HeldQueue) -> None:
+        """Consume one batch of *held* and see to it that the next one has its turn."""
+        if held.dropped:
+            return
+        if not self._may_consume(held):
+            self._locking.spawn(lambda: self._lock_again(held), f"locking {held.queue}")
+            return
+        try:
+            pause_s = await self._consume_some(held)
+        except Abandoned:
+            pause_s = self._membership.settings.suspend_queue_s
+        except Exception:
+            # The queue must not be left without anybody who consumes it.
+            logger.exception("consuming failed group=%s queue=%s", self._membership.group, held.queue)
+            held.put_back_all()
+            pause_s = self._membership.settings.suspend_queue_s
+        if pause_s is not None:
+            self._turn_later(held, pause_s)
+
+    def _turn_later(self, held: HeldQueue, pause_s: float) -> None:
+        if pause_s > 0:
+            asyncio.get_running_loop().call_later(pause_s, self._turn_again, held)
+        else:
+            self._turn_again(held)
+
+    def _turn_again(self, held: HeldQueue) -> None:
+        if not held.dropped and not self._closing:
+            self._workers.put([held])
 
     def _may_consume(self, held: HeldQueue) -> bool:
         return not self._membership.needs_broker_locks or (held.locked and not held.lock_expired())
 
     async def _lock_again(self, held: HeldQueue) -> None:
         await asyncio.sleep(LOCK_RETRY_DELAY_S)
-        if not held.dropped and not self._may_consume(held) and not await self._locks.lock(held):
-            await asyncio.sleep(LOCK_REFUSED_DELAY_S)
+        is_mine = held.dropped or self._may_consume(held) or await self._locks.lock(held)
+        self._turn_later(held, 0.0 if is_mine else LOCK_REFUSED_DELAY_S)
 
-    async def _consume(self, held: HeldQueue, messages: list[ReceivedMessage]) -> float:
-        """Consume one batch and return how long the queue is to rest, seconds."""
+    async def _consume_some(self, held: HeldQueue) -> float | None:
+        """Consume one batch; return how long the queue is to rest, seconds, or None when there is nothing left."""
         async with held.consume_lock:  # who gives the queue up waits for this
             if held.dropped:
-                return 0.0
+                return None
+            messages = held.take(batch_size_of(self._handler, self._membership.settings))
+            if not messages:
+                return None
             held.hand_out(len(messages))
             try:
                 outcome = await run_handler(self._membership, self._handler, messages)
-            except asyncio.CancelledError:
+            except (asyncio.CancelledError, Abandoned):
                 held.put_back(messages)
                 raise
             finally:
                 held.hand_back(len(messages))
-        if outcome.ok or await self._all_are_dead_letters(messages, rejected=isinstance(outcome.error, Reject)):
-            self._membership.commit(held, held.commit())
+        again = await self._messages_to_try_again(messages[outcome.done :], outcome)
+        held.put_back(again)
+        offset = held.commit()
+        if not again:
+            self._membership.commit(held, offset)
             return 0.0
-        held.put_back(messages)
-        return self._membership.settings.suspend_queue_s
+        self._membership.commit(held, held.first_offset)
+        return self._pause_s(outcome, again[0])
 
-    async def _all_are_dead_letters(self, messages: list[ReceivedMessage], *, rejected: bool) -> bool:
-        """Send on what may not be tried again; return whether nothing is left to be tried."""
+    def _pause_s(self, outcome: Outcome, message: ReceivedMessage) -> float:
+        settings = self._membership.settings
+        pause_s = settings.suspend_queue_s
+        if outcome.delay_level > 0:
+            pause_s = LEVELS_S[min(outcome.delay_level, len(LEVELS_S)) - 1]
+        elif settings.retry is not None:
+            pause_s = settings.retry.delay_s(max(1, message.reconsume_times))
+        return min(pause_s, SUSPEND_MAX_S)
+
+    async def _messages_to_try_again(
+        self, messages: Sequence[ReceivedMessage], outcome: Outcome
+    ) -> list[ReceivedMessage]:
+        """Send on what may not be tried again, and return the others, which have one failure more."""
         times_max = self._membership.settings.max_reconsume_times_effective
-        over = True
+        is_rejected = outcome.delay_level == DEAD_LETTER
+        again: list[ReceivedMessage] = []
         for message in messages:
             times = message.reconsume_times
-            if not (rejected or times >= times_max):
-                message.ext.reconsume_times += 1
-                over = False
-                continue
-            try:
-                await send_to_retry_topic(self._membership, message, max(times, times_max) if rejected else times)
-            except MQError as error:
-                logger.warning("dead letter not sent group=%s %r: %s", self._membership.group, message, error)
-                message.ext.reconsume_times += 1
-                over = False
-        return over
+            if is_rejected or times >= times_max:
+                try:
+                    await send_to_retry_topic(
+                        self._membership, message, max(times, times_max) if is_rejected else times
+                    )
+                    continue
+                except MQError as error:
+                    log.warning("dead letter not sent", group=self._membership.group, message=message, error=error)
+            message.ext.reconsume_times += 1
+            again.append(message)
+        return again

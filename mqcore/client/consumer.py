@@ -15,9 +15,13 @@ from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
 from mqcore.client.assignment import Assignment
+from mqcore.client.batches import BatchStream
+from mqcore.client.cause_log import CauseLog
 from mqcore.client.consume_concurrently import ConcurrentService
+from mqcore.client.consume_hooks import ConsumerHook
 from mqcore.client.consume_orderly import OrderlyService
-from mqcore.client.consuming import BatchHandler, ConsumeService, as_batch_handler
+from mqcore.client.consume_trace import ConsumeTraceHook
+from mqcore.client.consuming import BatchHandler, ConsumeService, EachMessage
 from mqcore.client.errors import ClientClosedError, ClientStateError
 from mqcore.client.identity import client_id
 from mqcore.client.membership import Membership
@@ -25,10 +29,11 @@ from mqcore.client.messages import ReceivedMessage
 from mqcore.client.offsets import FileOffsets, MemoryOffsets, OffsetStore, RemoteOffsets
 from mqcore.client.queue_locks import QueueLocks
 from mqcore.client.remote_control import RemoteControl
-from mqcore.client.settings import ConsumerSettings
+from mqcore.client.settings import ConsumerSettings, changed_while_running
 from mqcore.client.streams import Handoff, Source, StreamService
 from mqcore.client.subscription import Expression, subscription_data
 from mqcore.client.tasks import Periodic
+from mqcore.client.trace import TraceDispatcher, TraceSide
 from mqcore.client.validators import check_topic
 from mqcore.errors import ClientError, MQError
 from mqcore.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
@@ -38,9 +43,13 @@ from mqcore.protocol.message import MessageQueue
 if TYPE_CHECKING:
     from mqcore.client.instance import ClientInstance
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 RECEIVE_MAX = 32
+BATCH_FILL_S = 0.2
+
+GOODBYE_S = 5.0
+"""How long closing may take beyond its timeout, to commit offsets, give back locks and tell the brokers."""
 
 
 class Consumer:
@@ -78,6 +87,11 @@ class Consumer:
         )
         self._assignment.rebalance_soon = self._rebalance.wake
         self._streams: WeakKeyDictionary[asyncio.Task[Any], MessageStream] = WeakKeyDictionary()
+        self._batches: WeakKeyDictionary[asyncio.Task[Any], BatchStream] = WeakKeyDictionary()
+        self._tracer: TraceDispatcher | None = None
+        if settings.trace:
+            self._tracer = TraceDispatcher(hub, group, TraceSide.CONSUME, settings.trace_topic)
+            self.add_hook(ConsumeTraceHook(hub, self._tracer))
         self._is_open = False
         self._is_closing = False
         self._ended = asyncio.Event()
@@ -98,6 +112,8 @@ class Consumer:
         self._is_open = True
         try:
             await self._membership.offsets.load()
+            if self._tracer is not None:
+                await self._tracer.start()
             await self._find_routes()
             await self._check_expressions()
             await self._hub.heartbeat()
@@ -113,7 +129,8 @@ class Consumer:
     async def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
         """Stop pulling, wait for messages in hand at most *timeout_s* (or not at all), commit offsets, leave the group.
 
-        A second caller waits until the first has done it.
+        It returns after *timeout_s*, GOODBYE_S and the timeout of one call at the latest, even if no broker answers. A
+        second caller waits until the first has done it.
         """
         if not self._is_open:
             if self._is_closing:
@@ -127,19 +144,34 @@ class Consumer:
             self._ended.set()
 
     async def _leave(self, timeout_s: float, *, drain: bool) -> None:
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
         await self._assignment.stop(timeout_s)
         await self._rebalance.stop()
-        await self._service.close(timeout_s if drain else 0.0)
+        await self._service.close(max(0.0, deadline_s - loop.time()) if drain else 0.0)
+        try:
+            async with asyncio.timeout(GOODBYE_S):
+                await self._say_goodbye()
+        except TimeoutError:
+            log.warning("left without all goodbyes, brokers do not answer", group=self.group)
+        self._assignment.drop_all()
+        await self._hub.remove_consumer(self)
+
+    async def _say_goodbye(self) -> None:
         await self._locks.stop()
         await self._membership.offsets.persist(list(self._membership.held))
         if self._membership.needs_broker_locks:
             await self._locks.unlock_all()
-        self._assignment.drop_all()
-        await self._hub.remove_consumer(self)
+        if self._tracer is not None:
+            await self._tracer.close()
 
     async def wait_closed(self) -> None:
         """Return when the consumer has been closed: what a program with a handler waits for."""
         await self._ended.wait()
+
+    def after_fork(self, parent_pid: int) -> None:
+        """In a forked child: be closed, as the connections and the queues are the parent's."""
+        self._is_open = False
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -148,7 +180,8 @@ class Consumer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        for stream in list(self._streams.values()):
+        streams: list[MessageStream | BatchStream] = [*self._streams.values(), *self._batches.values()]
+        for stream in streams:
             if kind is None:
                 stream.done_with_last()
             else:
@@ -161,7 +194,8 @@ class Consumer:
         """Iterate. A task that breaks out of its loop and begins another one goes on with the same iteration."""
         source = self._source_or_raise()
         task = asyncio.current_task()
-        assert task is not None  # ``async for`` runs in a task
+        if task is None:
+            raise ClientStateError("messages are iterated over in a task")
         return self._streams.setdefault(task, MessageStream(source))
 
     async def receive(self, max_messages: int = RECEIVE_MAX, timeout_s: float | None = None) -> list[ReceivedMessage]:
@@ -170,6 +204,24 @@ class Consumer:
         Each must be settled by ``ack``, ``nack`` or ``reject``; what is not comes again after the consume timeout.
         """
         return await self._source_or_raise().receive(max_messages, timeout_s)
+
+    async def receive_batch(self, max_messages: int, fill_s: float) -> list[ReceivedMessage]:
+        """As ``receive`` without a timeout, but wait *fill_s* for more when there are some."""
+        return await self._source_or_raise().receive(max_messages, None, fill_s)
+
+    def batches(self, max_messages: int, timeout_s: float = BATCH_FILL_S) -> BatchStream:
+        """Iterate over batches of up to *max_messages*; a batch is full when *timeout_s* passed since its first one.
+
+        Asking for the next batch says that what is unsettled of the one before is done, also when a task has left its
+        loop and begins another one.
+        """
+        source = self._source_or_raise()
+        task = asyncio.current_task()
+        if task is None:
+            raise ClientStateError("batches are iterated over in a task")
+        stream = BatchStream(source, max_messages, timeout_s, self.persist_offsets, self._batches.get(task))
+        self._batches[task] = stream
+        return stream
 
     def abandon(self, message: ReceivedMessage) -> None:
         """Say that nobody will settle *message*: closing does not wait for it, and it comes again."""
@@ -190,6 +242,50 @@ class Consumer:
     def resume(self) -> None:
         self._membership.paused = False
         self.rebalance_soon()
+
+    async def subscribe(self, topic: str, expression: Expression = SUB_ALL) -> None:
+        """Consume *topic* too from now on, or with another *expression*. All members of the group should do so.
+
+        Raises BrokerError when a broker refuses the expression.
+        """
+        self._membership.subscriptions[check_topic(topic)] = subscription_data(topic, expression)
+        if self._is_open:
+            await self._find_routes()
+            await self._check_expressions()
+            await self._hub.heartbeat()
+            self._rebalance.wake()
+
+    async def unsubscribe(self, topic: str) -> None:
+        """Consume *topic* no more: its queues are given up at once."""
+        if self._membership.subscriptions.pop(topic, None) is not None and self._is_open:
+            await self._hub.heartbeat()
+            await self._assignment.rebalance()
+
+    @property
+    def settings(self) -> ConsumerSettings:
+        """The settings in force."""
+        return self._membership.settings
+
+    def change(self, **changes: object) -> None:
+        """Change settings while the consumer runs: concurrency, batch sizes, thresholds and the like.
+
+        Raises ConfigError for one that other members or work under way rely on, TypeError for an unknown one.
+        """
+        self._membership.settings = changed_while_running(self._membership.settings, changes)
+        self._service.set_concurrency(self._membership.settings.concurrency)
+
+    @property
+    def concurrency(self) -> int:
+        """How many handlers may run at once; can be set while the consumer runs."""
+        return self._membership.settings.concurrency
+
+    @concurrency.setter
+    def concurrency(self, value: int) -> None:
+        self.change(concurrency=value)
+
+    def add_hook(self, hook: ConsumerHook) -> None:
+        """Let *hook* look at what is pulled and at each call of the handler; see consume_hooks.py."""
+        self._membership.hooks.add(hook)
 
     def rebalance_soon(self) -> None:
         self._rebalance.wake()
@@ -220,7 +316,7 @@ class Consumer:
             return ConcurrentService(self._membership, handler)
         if orderly:
             handoff = self._source = Handoff()
-            return OrderlyService(self._membership, as_batch_handler(handoff.handle), self._locks, handoff)
+            return OrderlyService(self._membership, EachMessage(handoff.handle), self._locks, handoff)
         stream = self._source = StreamService(self._membership)
         return stream
 
@@ -244,7 +340,7 @@ class Consumer:
             try:
                 await self._hub.routes.refresh(topic)
             except MQError as error:
-                logger.warning("route not found yet topic=%s: %s", topic, error)
+                log.warning("route not found yet", topic=topic, error=error)
 
     async def _check_expressions(self) -> None:
         for topic, subscription in self._membership.subscriptions.items():

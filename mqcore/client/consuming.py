@@ -1,7 +1,4 @@
-"""Handing messages to the application, and sending those that failed back to the broker.
-
-The two ways of consuming, concurrent and orderly, share what is here.
-"""
+"""Handing messages to the application: what the ways of consuming share."""
 
 from __future__ import annotations
 
@@ -13,22 +10,39 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+from mqcore.client.cause_log import CauseLog
+from mqcore.client.consume_hooks import ConsumeContext
 from mqcore.client.errors import Reject, Retry
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import DEAD_LETTER, ReceivedMessage, Settler
-from mqcore.client.producer_core import Outgoing
-from mqcore.client.tasks import cancel_and_wait
-from mqcore.errors import MQError
-from mqcore.protocol import properties as names
+from mqcore.client.settings import ConsumerSettings
+from mqcore.client.trace import ConsumeCode
+from mqcore.errors import ConfigError
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
-SEND_BACK_TIMEOUT_S = 5.0
-FIRST_RETRY_LEVEL = 3
-"""A message that failed n times waits at delay level 3 + n."""
 
-Handler = Callable[[ReceivedMessage], Awaitable[None]]
-BatchHandler = Callable[[Sequence[ReceivedMessage]], Awaitable[None]]
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Returned by a batch handler: the first *count* messages are done, the others failed and come again.
+
+    *delay_level* says when, as Retry's does; -1 makes them dead letters. Without a Done, returning means all are done.
+    """
+
+    count: int
+    delay_level: int = 0
+
+    def __post_init__(self) -> None:
+        if self.count < 0:
+            raise ConfigError(f"Done: got {self.count}, wanted how many messages are done, from the first on")
+
+
+class Abandoned(Exception):
+    """Nobody will say what became of the message: it was neither done nor a failure, and comes again."""
+
+
+Handler = Callable[[ReceivedMessage], Awaitable[object]]
+BatchHandler = Callable[[Sequence[ReceivedMessage]], Awaitable[object]]
 
 
 class ConsumeService(Protocol):
@@ -41,6 +55,9 @@ class ConsumeService(Protocol):
     def submit(self, held: HeldQueue, messages: Sequence[ReceivedMessage], dispatch: bool) -> None:
         """Take *messages*, which now lie in *held*; *dispatch* is what ``put`` returned."""
 
+    def set_concurrency(self, concurrency: int) -> None:
+        """Let so many handlers run at once from now on."""
+
     async def consume_directly(self, message: ReceivedMessage) -> Outcome:
         """Let the application consume *message* now, whatever its offset."""
 
@@ -50,24 +67,30 @@ class ConsumeService(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What a handler made of its messages. *error* is None when all is well; *delay_level* is for those that failed."""
+    """What a handler made of its messages: the first *done* are done.
 
+    *error* is what it raised; *delay_level* is for the messages that are not done.
+    """
+
+    done: int
     error: BaseException | None = None
     delay_level: int = 0
 
-    @property
-    def ok(self) -> bool:
-        return self.error is None
 
+class EachMessage:
+    """A batch handler that calls a handler for one message; it is never given more than one at a time."""
 
-def as_batch_handler(handler: Handler) -> BatchHandler:
-    """Call *handler* for each message of a batch."""
+    def __init__(self, handler: Handler) -> None:
+        self._handler = handler
 
-    async def handle_all(messages: Sequence[ReceivedMessage]) -> None:
+    async def __call__(self, messages: Sequence[ReceivedMessage]) -> None:
         for message in messages:
-            await handler(message)
+            await self._handler(message)
 
-    return handle_all
+
+def batch_size_of(handler: BatchHandler, settings: ConsumerSettings) -> int:
+    """Return how many messages *handler* gets at once."""
+    return 1 if isinstance(handler, EachMessage) else settings.batch_size
 
 
 def check_async(handler: Callable[..., object]) -> None:
@@ -77,91 +100,63 @@ def check_async(handler: Callable[..., object]) -> None:
 
 
 async def run_handler(membership: Membership, handler: BatchHandler, messages: Sequence[ReceivedMessage]) -> Outcome:
-    """Call *handler*; every Exception is an outcome, because one bad message must not stop the consumer."""
+    """Call *handler* between the hooks; every Exception is an outcome: one bad message must not stop the consumer.
+
+    Only Abandoned is raised, which iteration over an orderly consumer knows.
+    """
     started_s = time.time()
     for message in messages:
         message.consume_started_s = started_s
+    hooks, context = membership.hooks, None
+    if hooks.any_around:
+        context = ConsumeContext(group=membership.group, queue=messages[0].queue, messages=messages)
+        await hooks.before_consume(context)
     begin = time.perf_counter()
-    try:
-        await handler(messages)
-        outcome = Outcome()
-    except Reject as error:
-        outcome = Outcome(error, DEAD_LETTER)
-    except Retry as error:
-        outcome = Outcome(error, error.delay_level)
-    except Exception as error:
-        logger.warning("handler failed group=%s message=%r", membership.group, messages[0], exc_info=True)
-        outcome = Outcome(error)
-    count = len(messages)
-    ok, failed = (count, 0) if outcome.ok else (0, count)
-    membership.statistics[messages[0].topic].add_consumed(ok, failed, (time.perf_counter() - begin) * 1000)
+    outcome = await _call(membership, handler, messages)
+    cost_ms = (time.perf_counter() - begin) * 1000
+    if context is not None:
+        describe_outcome(context, outcome, cost_ms, membership.settings.consume_timeout_s)
+        await hooks.after_consume(context)
+    membership.statistics[messages[0].topic].add_consumed(outcome.done, len(messages) - outcome.done, cost_ms)
     return outcome
 
 
-async def send_back(membership: Membership, message: ReceivedMessage, delay_level: int) -> bool:
-    """Give a failed message back to its broker, which delivers it again later or moves it to the dead letter queue.
+def describe_outcome(context: ConsumeContext, outcome: Outcome, cost_ms: float, timeout_s: float) -> None:
+    """Fill in what the hooks that are called afterwards want to know."""
+    context.cost_ms = cost_ms
+    context.error = outcome.error
+    if outcome.error is not None and not isinstance(outcome.error, Retry | Reject):
+        context.code = ConsumeCode.EXCEPTION
+    elif cost_ms >= timeout_s * 1000:
+        context.code = ConsumeCode.TIME_OUT
+    elif outcome.error is not None or outcome.done < len(context.messages):
+        context.code = ConsumeCode.FAILED
+    else:
+        context.code = ConsumeCode.SUCCESS
 
-    When the broker cannot, the message is sent to the retry topic as a new one. Returns whether either worked.
-    Source: RocketMQ DefaultMQPushConsumerImpl.java, sendMessageBack.
-    """
-    hub, group = membership.hub, membership.group
-    times_max = membership.settings.max_reconsume_times_effective
+
+async def _call(membership: Membership, handler: BatchHandler, messages: Sequence[ReceivedMessage]) -> Outcome:
     try:
-        address = await hub.master_address(message.queue)
-        await hub.api.send_back(address, group, message.ext, delay_level, times_max, SEND_BACK_TIMEOUT_S)
-        return True
-    except MQError as error:
-        logger.warning("send back failed, sending anew group=%s message=%r: %s", group, message, error)
-    times = times_max if delay_level == DEAD_LETTER else message.reconsume_times + 1
-    try:
-        await send_to_retry_topic(membership, message, times)
-        return True
-    except MQError as error:
-        logger.warning("send to retry topic failed group=%s message=%r: %s", group, message, error)
-        return False
+        result = await handler(messages)
+    except Abandoned:
+        raise
+    except Reject as error:
+        return Outcome(0, error, DEAD_LETTER)
+    except Retry as error:
+        return Outcome(0, error, error.delay_level)
+    except asyncio.CancelledError as error:
+        task = asyncio.current_task()
+        if task is None or task.cancelling():
+            raise  # the consumer is closing
+        # Something that the handler waited for was cancelled: that is the handler's failure, and not the end of us.
+        return _failed(membership, messages, error)
+    except Exception as error:
+        return _failed(membership, messages, error)
+    if isinstance(result, Done):
+        return Outcome(min(result.count, len(messages)), None, result.delay_level)
+    return Outcome(len(messages))
 
 
-async def send_to_retry_topic(membership: Membership, message: ReceivedMessage, times: int) -> None:
-    """Send a copy of *message*, failed *times* times, to the retry topic; at the limit it becomes a dead letter."""
-    ext = message.ext
-    properties = dict(ext.properties)
-    properties.pop(names.PROPERTY_TRANSACTION_PREPARED, None)
-    properties.setdefault(names.PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
-    properties[names.PROPERTY_RETRY_TOPIC] = message.topic
-    properties[names.PROPERTY_RECONSUME_TIME] = str(times)
-    properties[names.PROPERTY_MAX_RECONSUME_TIMES] = str(membership.settings.max_reconsume_times_effective)
-    properties[names.PROPERTY_DELAY_TIME_LEVEL] = str(FIRST_RETRY_LEVEL + ext.reconsume_times)
-    await membership.hub.inner_producer.send(Outgoing(membership.retry_topic, ext.body, properties, ext.flag))
-
-
-class TaskGroup:
-    """The tasks of a service. Unlike asyncio's, one that fails does not end the others."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    def __len__(self) -> int:
-        return len(self._tasks)
-
-    def spawn(self, work: Callable[[], Awaitable[None]], name: str) -> None:
-        task = asyncio.create_task(self._run(work, name), name=f"mqcore {name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def close(self, timeout_s: float) -> None:
-        """Wait at most *timeout_s* for all to end, then cancel the rest."""
-        mine = asyncio.current_task()
-        tasks = [task for task in self._tasks if task is not mine]
-        if not tasks:
-            return
-        _, late = await asyncio.wait(tasks, timeout=timeout_s)
-        if late:
-            logger.warning("cancelling %d handlers that did not end within %s s", len(late), timeout_s)
-            await cancel_and_wait(*late)
-
-    @staticmethod
-    async def _run(work: Callable[[], Awaitable[None]], name: str) -> None:
-        try:
-            await work()
-        except Exception:
-            logger.exception("%s failed", name)
+def _failed(membership: Membership, messages: Sequence[ReceivedMessage], error: BaseException) -> Outcome:
+    log.warning("handler failed", exc_info=error, group=membership.group, topic=messages[0].topic, message=messages[0])
+    return Outcome(0, error)

@@ -1,15 +1,74 @@
-"""What the client itself can find wrong before, or instead of, an answer from a broker.
+"""Every error that a client can raise: its own, and those of mqcore.errors that brokers and connections cause.
 
-All are ClientErrors, so ``except MQError`` catches everything that mqcore raises on purpose. ``client_code`` is the
-number that RocketMQ's clients give the same failure; it never travels.
+What the client finds wrong itself, before or instead of an answer from a broker, is a ClientError; a broker's refusal
+is a BrokerError, a call without an answer a RemotingError, and ``except MQError`` catches them all. ``client_code`` is
+the number that RocketMQ's clients give the same failure; it never travels.
 """
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from mqcore.codes import ClientErrorCode, ResponseCode
-from mqcore.errors import ClientError
+from mqcore.errors import (
+    BrokerBusyError,
+    BrokerError,
+    BrokerUnavailableError,
+    ClientError,
+    ConfigError,
+    GroupNotFoundError,
+    MessageRefusedError,
+    MQError,
+    NotSupportedError,
+    PermissionDeniedError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingSendError,
+    RemotingTimeoutError,
+    RemotingTooMuchRequestError,
+    SubscriptionError,
+    SubscriptionNotReadyError,
+    TopicNotFoundError,
+)
+
+if TYPE_CHECKING:
+    from mqcore.client.messages import SendReceipt
+
+__all__ = [
+    "BatchPartlySentError",
+    "BrokerBusyError",
+    "BrokerError",
+    "BrokerNotFoundError",
+    "BrokerUnavailableError",
+    "ClientClosedError",
+    "ClientError",
+    "ClientStateError",
+    "ConfigError",
+    "CreateReplyError",
+    "GroupNotFoundError",
+    "InvalidMessageError",
+    "MQError",
+    "MessageRefusedError",
+    "NoNameServerError",
+    "NoRouteError",
+    "NotFoundError",
+    "NotSupportedError",
+    "PermissionDeniedError",
+    "ProducerFullError",
+    "Reject",
+    "RemotingConnectError",
+    "RemotingError",
+    "RemotingSendError",
+    "RemotingTimeoutError",
+    "RemotingTooMuchRequestError",
+    "RequestTimeoutError",
+    "Retry",
+    "SendFailedError",
+    "SendForbiddenError",
+    "SubscriptionError",
+    "SubscriptionNotReadyError",
+    "TopicNotFoundError",
+]
 
 NO_ROUTE_HINT = (
     "check that the name server address is the right one, that the topic exists or the broker may create it "
@@ -29,6 +88,7 @@ class NoNameServerError(ClientError):
     """No name server address was given."""
 
     client_code: ClassVar[int] = ClientErrorCode.NO_NAME_SERVER_EXCEPTION
+    hint = "give the client host:port, or set NAMESRV_ADDR"
 
 
 class NoRouteError(ClientError):
@@ -36,6 +96,7 @@ class NoRouteError(ClientError):
 
     response_code = ResponseCode.TOPIC_NOT_EXIST
     client_code: ClassVar[int] = ClientErrorCode.NOT_FOUND_TOPIC_EXCEPTION
+    hint = NO_ROUTE_HINT
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
@@ -52,9 +113,15 @@ class BrokerNotFoundError(ClientError):
     """The broker name is in no route, or has no address of the wanted kind."""
 
     client_code: ClassVar[int] = ClientErrorCode.BROKER_NOT_EXIST_EXCEPTION
+    retryable = True
+    hint = "the broker is down or has moved: routes are refreshed every 30 s"
 
     def __init__(self, broker_name: str) -> None:
         super().__init__(broker_name)
+
+    @property
+    def broker(self) -> str:
+        return str(self.args[0])
 
     def __str__(self) -> str:
         return f"The broker[{self.args[0]}] not exist"
@@ -75,8 +142,20 @@ class InvalidMessageError(ClientError):
 class SendFailedError(ClientError):
     """Every attempt of a send failed. ``__cause__`` is the last failure."""
 
+    retryable = True
+    hint = "a failed attempt may have been stored all the same: send again only if a message may come twice"
+
     def __init__(self, topic: str, brokers: tuple[str, ...], cost_ms: int, client_code: int, reason: str) -> None:
         super().__init__(topic, brokers, cost_ms, client_code, reason)
+
+    @property
+    def topic(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def broker(self) -> str:
+        """The name of the broker that was tried last."""
+        return str(self.args[1][-1]) if self.args[1] else ""
 
     @property
     def client_code(self) -> int:
@@ -89,6 +168,79 @@ class SendFailedError(ClientError):
             f"Send [{len(brokers)}] times, still failed, cost [{cost_ms}]ms, Topic: {topic}, "
             f"BrokersSent: [{', '.join(brokers)}], code {code}: {reason}"
         )
+
+
+class SendForbiddenError(ClientError):
+    """A hook of this producer refused the send. ``__cause__`` is what it raised."""
+
+    response_code = ResponseCode.NO_PERMISSION
+    hint = "one of the hooks added to this producer decides what may be sent"
+
+    def __init__(self, topic: str, reason: str) -> None:
+        super().__init__(topic, reason)
+
+    @property
+    def topic(self) -> str:
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return f"sending to {self.args[0]} is forbidden by a hook: {self.args[1]}"
+
+
+class BatchPartlySentError(ClientError):
+    """A list that needed several requests was stored in part. ``__cause__`` is the failure of the first request lost.
+
+    ``receipts`` are those of the first messages of the list; whether any after them was stored is unknown.
+    """
+
+    retryable = False
+    hint = "send the messages from number len(error.receipts) on again"
+
+    def __init__(self, topic: str, receipts: tuple[SendReceipt, ...], count: int, reason: str) -> None:
+        super().__init__(topic, receipts, count, reason)
+
+    @property
+    def topic(self) -> str:
+        return str(self.args[0])
+
+    @property
+    def receipts(self) -> tuple[SendReceipt, ...]:
+        return tuple(self.args[1])
+
+    def __str__(self) -> str:
+        topic, receipts, count, reason = self.args
+        return f"only {len(receipts)} of {count} messages of a batch are stored, Topic: {topic}: {reason}"
+
+
+class RequestTimeoutError(ClientError, TimeoutError):
+    """The request was stored, but its reply did not come in time."""
+
+    client_code: ClassVar[int] = ClientErrorCode.REQUEST_TIMEOUT_EXCEPTION
+    retryable = True
+    hint = "check that a consumer of the topic is running and replies; it may have worked on the request all the same"
+
+    def __init__(self, topic: str, timeout_ms: int) -> None:
+        super().__init__(topic, timeout_ms)
+
+    @property
+    def topic(self) -> str:
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return f"send request message to <{self.args[0]}> OK, but wait reply message timeout, {self.args[1]} ms."
+
+
+class CreateReplyError(ClientError):
+    """The message cannot be replied to: it is not a request, or came through a broker that does not mark them."""
+
+    client_code: ClassVar[int] = ClientErrorCode.CREATE_REPLY_MESSAGE_EXCEPTION
+    hint = "only what was sent by request() can be replied to"
+
+
+class ProducerFullError(ClientError):
+    """As many messages, or bytes, are under way as the producer's settings allow, and they say not to wait."""
+
+    retryable = True
 
 
 class Reject(Exception):

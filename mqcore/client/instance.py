@@ -8,27 +8,34 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
+from mqcore.client import forks
 from mqcore.client.broker_api import BrokerApi, request
+from mqcore.client.cause_log import CauseLog
+from mqcore.client.codec import UniqueIdGenerator
+from mqcore.client.credentials import Signer
 from mqcore.client.errors import BrokerNotFoundError, ClientClosedError
 from mqcore.client.identity import client_id
 from mqcore.client.name_servers import NameServers
 from mqcore.client.producer_core import ProducerCore
 from mqcore.client.remote_control import RemoteControl
+from mqcore.client.request_reply import PendingReplies
 from mqcore.client.routes import RouteTable
 from mqcore.client.settings import ClientSettings, ProducerSettings
 from mqcore.client.tasks import Periodic
+from mqcore.client.transactions import TransactionProducer, TransactionQuestions
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError, ClientError, MQError
 from mqcore.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, TopicRouteData
 from mqcore.protocol.command import RemotingCommand
-from mqcore.protocol.message import MessageQueue, UniqueIdGenerator
+from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import CLIENT_INNER_PRODUCER_GROUP
 from mqcore.remoting.client import RemotingClient
 from mqcore.remoting.connection import Connection
 
 logger = logging.getLogger(__name__)
+log = CauseLog(logger)
 
 HEARTBEAT = "heartbeat"
 
@@ -42,6 +49,8 @@ class GroupMember(Protocol):
     def group(self) -> str: ...
 
     async def close(self) -> None: ...
+
+    def after_fork(self, parent_pid: int) -> None: ...
 
 
 class ConsumerMember(GroupMember, Protocol):
@@ -68,15 +77,22 @@ class ClientInstance:
         self.unique_ids = UniqueIdGenerator(self.client_id.partition("@")[0].strip("[]"))
         self.broker_versions: dict[str, int] = {}
         self.remoting = RemotingClient()
+        if settings.access_key is not None and settings.secret_key is not None:
+            self.remoting.request_hooks.append(
+                Signer(settings.access_key, settings.secret_key, settings.security_token)
+            )
         self.name_servers = NameServers(self.remoting, name_servers)
         self.routes = RouteTable(self._ask_route)
         self.api = BrokerApi(self.remoting, self.client_id, settings.call_timeout_s, settings.admin_timeout_s)
         self.inner_producer = ProducerCore(self, CLIENT_INNER_PRODUCER_GROUP, ProducerSettings())
+        self.replies = PendingReplies()
+        self.transaction_producers: dict[str, TransactionProducer] = {}
         self._producers: dict[str, GroupMember] = {}
         self._consumers: dict[str, ConsumerMember] = {}
         self._heartbeat_lock = asyncio.Lock()
         self._background: list[Periodic] = []
         self._closed = False
+        forks.watch(self)
 
     # Life cycle.
 
@@ -101,6 +117,8 @@ class ClientInstance:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._on_get_status,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._on_get_running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._on_consume_directly,
+            RequestCode.CHECK_TRANSACTION_STATE: TransactionQuestions(self.transaction_producers).on_check,
+            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.replies.on_reply,
         }
         for code, handler in handlers.items():
             self.remoting.register_handler(code, handler)
@@ -117,6 +135,21 @@ class ClientInstance:
         for work in self._background:
             await work.stop()
         await self.remoting.close()
+
+    def after_fork(self, parent_pid: int) -> None:
+        """In a forked child: be a client of its own if it has not been started, else leave all to the parent."""
+        if not self._background:
+            self.client_id = client_id(self.settings)
+            self.api = BrokerApi(
+                self.remoting, self.client_id, self.settings.call_timeout_s, self.settings.admin_timeout_s
+            )
+            return
+        for member in [*self._producers.values(), *self._consumers.values()]:
+            member.after_fork(parent_pid)
+        forks.keep(self.remoting, self.name_servers, self.api, self._background)
+        self._closed = True
+        parents: Any = forks.OfTheParent(parent_pid)
+        self.remoting = self.name_servers = self.api = parents
 
     # Members.
 
@@ -194,7 +227,7 @@ class ClientInstance:
         try:
             return await self.api.consumer_ids(address, group)
         except MQError as error:
-            logger.warning("members unknown group=%s address=%s: %s", group, address, error)
+            log.warning("members unknown", group=group, address=address, error=error)
             self.heartbeat_soon()  # the broker may not have heard of the group yet; it tells the members when it has
             return None
 
@@ -220,6 +253,12 @@ class ClientInstance:
             addresses = set(self.routes.addresses(with_slaves=bool(self._consumers)))
             await asyncio.gather(*(self._heartbeat_one(address, heartbeat) for address in addresses))
 
+    async def make_known(self, queues: Iterable[MessageQueue]) -> None:
+        """Send heart-beats if a broker of *queues* has had none: it can then send requests to this client."""
+        masters = {self.routes.master_address(queue.broker_name) for queue in queues} - {None}
+        if not masters <= self.broker_versions.keys():
+            await self.heartbeat()
+
     def heartbeat_soon(self) -> None:
         """Let the next heart-beat come now. Many callers at once make one."""
         for work in self._background:
@@ -230,7 +269,7 @@ class ClientInstance:
         try:
             self.broker_versions[address] = await self.api.heartbeat(address, heartbeat)
         except MQError as error:
-            logger.warning("heartbeat failed address=%s: %s", address, error)
+            log.warning("heartbeat failed", address=address, error=error)
 
     async def _heartbeat_round(self) -> None:
         self.routes.forget_unused_brokers()
@@ -242,7 +281,7 @@ class ClientInstance:
             try:
                 await self.routes.refresh(topic)
             except MQError as error:
-                logger.warning("route not refreshed topic=%s: %s", topic, error)
+                log.warning("route not refreshed", topic=topic, error=error)
 
     async def _persist_offsets(self) -> None:
         for consumer in list(self._consumers.values()):

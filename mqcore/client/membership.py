@@ -6,6 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mqcore.client.consume_hooks import ConsumerHooks
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.offsets import OffsetStore
 from mqcore.client.process_queue import ProcessQueue
@@ -35,6 +36,7 @@ class Membership:
     held: dict[MessageQueue, HeldQueue] = field(default_factory=dict)
     preferred_broker_id: dict[MessageQueue, int] = field(default_factory=dict)
     statistics: defaultdict[str, TopicStatistics] = field(default_factory=lambda: defaultdict(TopicStatistics))
+    hooks: ConsumerHooks = field(default_factory=ConsumerHooks)
     paused: bool = False
     started_ms: int = field(default_factory=now_ms)
 

@@ -7,30 +7,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field, fields
+from datetime import timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
-from mqcore.client.errors import ClientStateError
+from mqcore.client.errors import ClientError, ClientStateError
 from mqcore.client.validators import check_properties
 from mqcore.codes import ResponseCode
 from mqcore.protocol import properties as names
-from mqcore.protocol.message import MessageExt, MessageQueue
+from mqcore.protocol.codec import RecordFields
+from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
     from mqcore.client.process_queue import ProcessQueue
 
 DELAY_LEVEL_MAX = 18
+DELAYS_S = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)
+"""What the levels from 1 on wait, seconds, unless a broker's messageDelayLevel says otherwise."""
+
+assert len(DELAYS_S) == DELAY_LEVEL_MAX
 
 DEAD_LETTER = -1
 """The delay level that means: to the dead letter queue."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, init=False)
 class Message:
     """A message to send. *keys* are business keys by which it can be found; *tag* is what consumers filter by.
 
     *delay_level* 1 to 18 holds it back for 1s 5s 10s 30s 1m 2m ... 2h (the broker's table); 0 delivers at once.
+    *delay*, in seconds or as a timedelta, says the same, and must be one of these times.
     With *wait_store_ok* false the broker answers before the message is flushed or replicated, whatever its mode.
     """
 
@@ -42,14 +49,48 @@ class Message:
     delay_level: int = field(default=0, kw_only=True)
     flag: int = field(default=0, kw_only=True)
     wait_store_ok: bool = field(default=True, kw_only=True)
+    delay: InitVar[timedelta | float | None] = field(default=None, kw_only=True)
 
-    def __post_init__(self) -> None:
-        if isinstance(self.body, str):
-            raise TypeError("the body of a message is bytes: encode the text first")
-        object.__setattr__(self, "body", bytes(self.body))
-        object.__setattr__(self, "keys", (self.keys,) if isinstance(self.keys, str) else tuple(self.keys))
+    def __init__(
+        self,
+        topic: str,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        delay_level: int = 0,
+        flag: int = 0,
+        wait_store_ok: bool = True,
+        delay: timedelta | float | None = None,
+    ) -> None:
+        # One message is made for each send, and what dataclass would write here takes twice as long.
+        _set_topic(self, topic)
+        _set_body(self, body)
+        _set_tag(self, tag)
+        _set_keys(self, keys)
+        _set_properties(self, {} if properties is None else properties)
+        _set_delay_level(self, delay_level)
+        _set_flag(self, flag)
+        _set_wait_store_ok(self, wait_store_ok)
+        if properties is not None or delay is not None or type(body) is not bytes or type(keys) is not tuple:
+            self.__post_init__(delay)
+
+    def __post_init__(self, delay: timedelta | float | None) -> None:
+        # Only what changes something is done; the classes of other modules that extend this one come here always.
+        if type(self.body) is not bytes:
+            if isinstance(self.body, str):
+                raise TypeError("the body of a message is bytes: encode the text first")
+            object.__setattr__(self, "body", bytes(self.body))
+        if type(self.keys) is not tuple:
+            object.__setattr__(self, "keys", (self.keys,) if isinstance(self.keys, str) else tuple(self.keys))
         object.__setattr__(self, "properties", dict(self.properties))
-        check_properties(self.properties)
+        if self.properties:
+            check_properties(self.properties)
+        if delay is not None:
+            if self.delay_level:
+                raise ClientError("give one of delay and delay_level")
+            object.__setattr__(self, "delay_level", delay_level_of(delay))
 
     def wire_properties(self) -> dict[str, str]:
         """Return the properties that travel: the application's, and tag, keys and the like."""
@@ -63,6 +104,35 @@ class Message:
         if not self.wait_store_ok:
             properties[names.PROPERTY_WAIT_STORE_MSG_OK] = "false"
         return properties
+
+
+# The doors to the fields of a frozen object, each looked up once.
+(
+    _set_topic,
+    _set_body,
+    _set_tag,
+    _set_keys,
+    _set_properties,
+    _set_delay_level,
+    _set_flag,
+    _set_wait_store_ok,
+) = (getattr(Message, found.name).__set__ for found in fields(Message))
+
+
+def delay_level_of(delay: timedelta | float) -> int:
+    """Return the level that holds a message back for *delay* (a timedelta, or seconds) at brokers with the usual table.
+
+    Raises ClientError when there is no such level: a delay that is rounded in silence would be worse.
+    """
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if seconds == 0:
+        return 0
+    try:
+        return DELAYS_S.index(seconds) + 1
+    except ValueError:
+        raise ClientError(
+            f"no delay level waits {seconds:g} s; the levels wait {', '.join(map(str, DELAYS_S))} s"
+        ) from None
 
 
 class SendStatus(IntEnum):
@@ -88,6 +158,22 @@ class SendReceipt:
     trace_on: bool = True
 
 
+class MessageKind(IntEnum):
+    """What kind of message was sent. The values are the numbers in trace records."""
+
+    NORMAL = 0
+    HALF = 1
+    COMMIT = 2
+    DELAY = 3
+
+    @classmethod
+    def of(cls, properties: Mapping[str, str]) -> MessageKind:
+        """Return what the properties of a message that is being sent say. Source: DefaultMQProducerImpl.java."""
+        if names.PROPERTY_DELAY_TIME_LEVEL in properties or names.PROPERTY_START_DELIVER_TIME in properties:
+            return cls.DELAY
+        return cls.HALF if properties.get(names.PROPERTY_TRANSACTION_PREPARED) == "true" else cls.NORMAL
+
+
 class Settler(Protocol):
     """Who is told what became of a received message."""
 
@@ -96,43 +182,17 @@ class Settler(Protocol):
     def nack(self, message: ReceivedMessage, delay_level: int) -> None: ...
 
 
-class ReceivedMessage:
+class ReceivedMessage(RecordFields):
     """A message that a consumer received. Times are ms since 1970.
 
     ``ack`` and ``nack`` are for messages got by iterating or by ``receive``; a handler says the same by returning or
     raising. They return at once: the offset is committed, or the message sent back, in the background.
     """
 
-    __slots__ = (
-        "_settler",
-        "body_size",
-        "consume_started_s",
-        "ext",
-        "held",
-        "queue",
-        "queue_offset",
-        "settled",
-        "topic",
-    )
+    __slots__ = ()
 
-    def __init__(
-        self,
-        ext: MessageExt,
-        queue: MessageQueue,
-        *,
-        topic: str | None = None,
-        held: ProcessQueue[ReceivedMessage] | None = None,
-        settler: Settler | None = None,
-    ) -> None:
-        self.ext = ext
-        self.queue = queue
-        self.queue_offset = ext.queue_offset
-        self.body_size = len(ext.body)
-        self.topic = ext.topic if topic is None else topic
-        self.held = held
-        self.settled = False
-        self.consume_started_s = 0.0
-        self._settler = settler
+    held: ProcessQueue[ReceivedMessage] | None
+    settler: Settler | None
 
     def __repr__(self) -> str:
         return (
@@ -141,47 +201,13 @@ class ReceivedMessage:
         )
 
     @property
-    def body(self) -> bytes:
-        return self.ext.body
-
-    @property
-    def tag(self) -> str | None:
-        return self.ext.tags
-
-    @property
-    def keys(self) -> tuple[str, ...]:
-        return tuple((self.ext.keys or "").split())
-
-    @property
     def properties(self) -> Mapping[str, str]:
         """All properties, those of the system too."""
         return self.ext.properties
 
     @property
-    def msg_id(self) -> str:
-        """The id that the sender gave the message, or the offset id when it gave none."""
-        return self.ext.msg_id
-
-    @property
     def offset_msg_id(self) -> str:
         return self.ext.offset_msg_id
-
-    @property
-    def born_timestamp(self) -> int:
-        return self.ext.born_timestamp
-
-    @property
-    def store_timestamp(self) -> int:
-        return self.ext.store_timestamp
-
-    @property
-    def reconsume_times(self) -> int:
-        """How often the message was delivered before and sent back."""
-        return self.ext.reconsume_times
-
-    @property
-    def flag(self) -> int:
-        return self.ext.flag
 
     def ack(self) -> None:
         """The message is done."""
@@ -202,8 +228,8 @@ class ReceivedMessage:
 
     def settle_through(self, wrap: Callable[[Settler], Settler]) -> None:
         """Let ``ack`` and ``nack`` go through what *wrap* makes of the settler."""
-        if self._settler is not None:
-            self._settler = wrap(self._settler)
+        if self.settler is not None:
+            self.settler = wrap(self.settler)
 
     def restart_timer(self) -> None:
         """Count the consume timeout from now on."""
@@ -214,9 +240,9 @@ class ReceivedMessage:
         self.consume_started_s = 0.0
 
     def _settle(self) -> Settler:
-        if self._settler is None:
+        if self.settler is None:
             raise ClientStateError("a handler settles its message by returning or raising, not by ack or nack")
         if self.settled:
             raise ClientStateError(f"the message {self.msg_id} has been settled before")
         self.settled = True
-        return self._settler
+        return self.settler

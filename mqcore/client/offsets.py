@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from mqcore.client.cause_log import CauseLog
 from mqcore.errors import BrokerError, MQError, StoreError
 from mqcore.files import BACKUP_SUFFIX, make_directory, write_atomically
 from mqcore.protocol import fastjson
@@ -22,7 +23,7 @@ from mqcore.protocol.message import MessageQueue
 if TYPE_CHECKING:
     from mqcore.client.instance import ClientInstance
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 
 class OffsetStore(Protocol):
@@ -117,9 +118,11 @@ class RemoteOffsets(MemoryOffsets):
                 address = await self._hub.any_address(queue)
                 await self._hub.api.update_consumer_offset(address, self._group, queue, offset)
             except BrokerError as error:
-                logger.warning("offset refused group=%s queue=%s offset=%d: %s", self._group, queue, offset, error)
+                log.warning("offset refused", group=self._group, queue=queue, offset=offset, error=error)
             except MQError as error:
-                logger.warning("offsets not persisted group=%s queues=%s: %s", self._group, queues, error)
+                log.warning(
+                    "offsets not persisted", group=self._group, broker=queue.broker_name, count=len(queues), error=error
+                )
                 return  # the broker does not answer: the others would wait in vain too
 
 
@@ -166,7 +169,7 @@ class FileOffsets(MemoryOffsets):
             except FileNotFoundError:
                 continue
             except (KeyError, TypeError, ValueError, AttributeError, MQError) as error:
-                logger.warning("offsets cannot be read path=%s: %s", path, error)
+                log.warning("offsets cannot be read", path=path, error=error)
                 failure = error
         if failure is not None:
             raise StoreError(f"cannot read offsets from {self._path} or its backup: {failure}") from failure

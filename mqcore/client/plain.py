@@ -1,49 +1,89 @@
 """The client for programs without an event loop: the names of mqcore.aio, without ``async``.
 
 All work is done in one background thread; handlers run in a pool of threads. Objects may be used from any thread. They
-do not survive a fork: the child makes its own, and leaves those of its parent alone.
+do not survive a fork once they have been started: the child makes its own, and leaves those of its parent alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
+from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from mqcore.client import asynchronous
+from mqcore.client.admin.plain import Admin
+from mqcore.client.batching import SendFuture
+from mqcore.client.fault_strategy import BrokerFault
+from mqcore.client.handlers import Declared, H, start_declared_plain, wait_declared_plain
+from mqcore.client.hooks import ProducerHook
 from mqcore.client.loop_thread import LoopThread
-from mqcore.client.messages import Message, SendReceipt
-from mqcore.client.plain_consumer import Consumer, PlainBatchHandler, PlainHandler, for_each, run_in_pool
+from mqcore.client.messages import Message, ReceivedMessage, SendReceipt, SendStatus
+from mqcore.client.options import ClientOptions, ConsumerOptions, ProducerOptions, PullConsumerOptions
+from mqcore.client.plain_consumer import (
+    HANDLER_THREADS_MAX,
+    Consumer,
+    PlainBatchHandler,
+    PlainHandler,
+    run_in_pool,
+)
 from mqcore.client.producer import Producer as AsyncProducer
 from mqcore.client.pull_api import MESSAGES_MAX, PullResult
-from mqcore.client.selectors import QueueSelector
-from mqcore.client.settings import ClientSettings, ConsumerSettings, ProducerSettings, changed
+from mqcore.client.pull_consumer_plain import Callbacks, PlainQueuesCallback, PullConsumer
+from mqcore.client.pull_consumer_settings import PullConsumerSettings
+from mqcore.client.selectors import QueueSelector, ShardKey
+from mqcore.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
 from mqcore.client.subscription import Expression, Topics
+from mqcore.client.transactions import Outcome, TransactionReceipt, TransactionState
+from mqcore.client.transactions import TransactionProducer as AsyncTransactionProducer
 from mqcore.errors import ConfigError
 from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
+
+PlainCheck = Callable[[ReceivedMessage], Outcome]
+PlainExecute = Callable[[Message, SendReceipt], Outcome]
 
 
 class Client:
     """A client of the brokers behind some name servers; see ``mqcore.aio.Client`` for the arguments."""
 
     def __init__(
-        self, name_servers: str | Sequence[str] | None = None, settings: ClientSettings | None = None, **changes: object
+        self,
+        name_servers: str | Sequence[str] | None = None,
+        settings: ClientSettings | None = None,
+        *,
+        config_file: Path | str | None = None,
+        **changes: Unpack[ClientOptions],
     ) -> None:
-        self._inner = asynchronous.Client(name_servers, settings, **changes)
+        self._inner = asynchronous.Client(name_servers, settings, config_file=config_file, **changes)
         self._thread = LoopThread()
+        self._declared: Declared[Consumer] = Declared(self.consumer)
 
     @property
     def client_id(self) -> str:
         """The name by which brokers and other members of a group know this client."""
         return self._inner.client_id
 
+    @property
+    def admin(self) -> Admin:
+        """Administration of the cluster, over the connections of this client."""
+        return Admin(self._thread, self._inner.admin)
+
     def start(self) -> None:
-        """Begin the background work. Nothing is connected before it is needed."""
+        """Begin the background work, and the consumers of handlers that were declared by ``on``."""
         self._thread.call(self._inner.start())
+        start_declared_plain(self._declared)
+
+    def run(self) -> None:
+        """Start the handlers declared by ``on`` and return when the client is closed; interrupted, close it first."""
+        try:
+            self.start()
+            wait_declared_plain(self._declared)
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close consumers and producers that are still open, then the connections. Without effect in a forked child."""
@@ -60,9 +100,21 @@ class Client:
     ) -> None:
         self.close()
 
-    def producer(self, group: str, settings: ProducerSettings | None = None, **changes: object) -> Producer:
+    def producer(
+        self, group: str, settings: ProducerSettings | None = None, **changes: Unpack[ProducerOptions]
+    ) -> Producer:
         """Return a producer, to be used inside ``with``. Keyword arguments are the fields of ProducerSettings."""
         return Producer(self._thread, self._inner.producer(group, settings, **changes))
+
+    def transaction_producer(
+        self,
+        group: str,
+        check: PlainCheck,
+        settings: ProducerSettings | None = None,
+        **changes: Unpack[ProducerOptions],
+    ) -> TransactionProducer:
+        """Return a producer that can also send in transactions. *check* is a plain function, called in a thread."""
+        return TransactionProducer(self._thread, self._inner.transaction_producer(group, check, settings, **changes))
 
     def consumer(
         self,
@@ -72,17 +124,61 @@ class Client:
         handler: PlainHandler | None = None,
         batch_handler: PlainBatchHandler | None = None,
         settings: ConsumerSettings | None = None,
-        **changes: object,
+        **changes: Unpack[ConsumerOptions],
     ) -> Consumer:
         """Return a consumer, to be used inside ``with``. Handlers are plain functions, run by *concurrency* threads."""
         if handler is not None and batch_handler is not None:
             raise ConfigError("give handler or batch_handler, not both")
-        wanted = changed(settings or ConsumerSettings(), changes)
-        work = batch_handler if handler is None else for_each(handler)
-        pool = None if work is None else ThreadPoolExecutor(wanted.concurrency, "mqcore handler")
-        in_pool = None if work is None or pool is None else run_in_pool(pool, work)
-        inner = self._inner.consumer(group, topics, batch_handler=in_pool, settings=wanted)
+        wanted = self._inner.configuration.settings(ConsumerSettings(), settings, changes)
+        if handler is None and batch_handler is None:
+            return Consumer(self._thread, self._inner.consumer(group, topics, settings=wanted), None)
+        pool = ThreadPoolExecutor(HANDLER_THREADS_MAX, "mqcore handler")
+        inner = self._inner.consumer(
+            group,
+            topics,
+            handler=None if handler is None else run_in_pool(pool, handler),
+            batch_handler=None if batch_handler is None else run_in_pool(pool, batch_handler),
+            settings=wanted,
+        )
         return Consumer(self._thread, inner, pool)
+
+    def on(
+        self,
+        topics: Topics,
+        *,
+        group: str,
+        batch: int | None = None,
+        settings: ConsumerSettings | None = None,
+        **changes: Unpack[ConsumerOptions],
+    ) -> Callable[[H], H]:
+        """Return a decorator that makes a function the handler of *topics* for *group*; see ``consumer``.
+
+        With *batch* it is called with up to so many messages, and may return a Done. The consumer starts with the
+        client, or with the next ``start`` or ``run``.
+        """
+        return self._declared.on(topics, group=group, batch=batch, settings=settings, **changes)
+
+    def pull_consumer(
+        self,
+        group: str,
+        topics: Topics = (),
+        *,
+        on_assigned: PlainQueuesCallback | None = None,
+        on_revoked: PlainQueuesCallback | None = None,
+        settings: PullConsumerSettings | None = None,
+        **changes: Unpack[PullConsumerOptions],
+    ) -> PullConsumer:
+        """Return a consumer that is polled, to be used inside ``with``; see ``mqcore.aio.Client.pull_consumer``."""
+        callbacks = Callbacks()
+        inner = self._inner.pull_consumer(
+            group,
+            topics,
+            on_assigned=callbacks.of_queues(on_assigned),
+            on_revoked=callbacks.of_queues(on_revoked),
+            settings=settings,
+            **changes,
+        )
+        return PullConsumer(self._thread, inner, callbacks)
 
     # Pulling without a group; see pull_api.py.
 
@@ -124,6 +220,8 @@ class Producer:
     def __init__(self, thread: LoopThread, inner: AsyncProducer) -> None:
         self._thread = thread
         self._inner = inner
+        self._short_way = inner.short_way()
+        self._join = inner.join
         self.group = inner.group
 
     def start(self) -> None:
@@ -147,30 +245,130 @@ class Producer:
         message: Message,
         *,
         queue: MessageQueue | None = None,
-        shard_key: str | int | None = None,
+        shard_key: ShardKey | None = None,
         selector: QueueSelector | None = None,
         timeout_s: float | None = None,
     ) -> SendReceipt:
         """Send *message* and return what the broker said when it had stored it."""
+        choose = AsyncProducer.choice(message, queue, shard_key, selector)
+        receipt = self._short_way.send(message, choose, timeout_s)
+        if isinstance(receipt, SendReceipt):
+            return receipt
+        if receipt is not None:
+            return self._thread.call(self._inner.send_again(receipt.outgoing, receipt.failed))
         work = self._inner.send(message, queue=queue, shard_key=shard_key, selector=selector, timeout_s=timeout_s)
         return self._thread.call(work)
+
+    def send_soon(
+        self,
+        message: Message,
+        *,
+        queue: MessageQueue | None = None,
+        shard_key: ShardKey | None = None,
+        selector: QueueSelector | None = None,
+    ) -> SendFuture:
+        """Give *message* to the next batch and return at once, or when there is room; ``result`` has the receipt."""
+        if queue is None and shard_key is None and selector is None and (future := self._join(message)) is not None:
+            return future
+        return self._inner.send_soon_blocking(
+            self._thread, message, queue=queue, shard_key=shard_key, selector=selector
+        )
+
+    def flush(self) -> None:
+        """Send what lingers, and return when every message given so far has its receipt or its error."""
+        self._thread.call(self._inner.flush())
 
     def send_oneway(
         self,
         message: Message,
         *,
         queue: MessageQueue | None = None,
-        shard_key: str | int | None = None,
+        shard_key: ShardKey | None = None,
         selector: QueueSelector | None = None,
     ) -> None:
         """Send *message* without asking whether it arrived."""
         self._thread.call(self._inner.send_oneway(message, queue=queue, shard_key=shard_key, selector=selector))
 
     def send_batch(
-        self, messages: Sequence[Message], *, queue: MessageQueue | None = None, timeout_s: float | None = None
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: MessageQueue | None = None,
+        timeout_s: float | None = None,
+        split: bool = True,
     ) -> list[SendReceipt]:
-        """Send *messages* of one topic in one request, to one queue."""
-        return self._thread.call(self._inner.send_batch(messages, queue=queue, timeout_s=timeout_s))
+        """Send *messages* of one topic in as few requests as they fit into; return one receipt each, in their order."""
+        return self._thread.call(self._inner.send_batch(messages, queue=queue, timeout_s=timeout_s, split=split))
+
+    def request(
+        self,
+        message: Message,
+        timeout_s: float | None = None,
+        *,
+        queue: MessageQueue | None = None,
+        shard_key: ShardKey | None = None,
+        selector: QueueSelector | None = None,
+    ) -> ReceivedMessage:
+        """Send *message* and return the reply that one of its consumers sends back, within *timeout_s* altogether."""
+        work = self._inner.request(message, timeout_s, queue=queue, shard_key=shard_key, selector=selector)
+        return self._thread.call(work)
+
+    def reply(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> SendReceipt:
+        """Answer *request*, so that whoever waits for the reply gets *body*."""
+        work = self._inner.reply(request, body, tag=tag, keys=keys, properties=properties, timeout_s=timeout_s)
+        return self._thread.call(work)
+
+    def add_hook(self, hook: ProducerHook) -> None:
+        """Let *hook* look at every send from now on. It runs in the client's event loop and must not block."""
+        self._inner.add_hook(hook)
+
+    @property
+    def faults(self) -> list[BrokerFault]:
+        """What is known of the brokers, the best first; empty unless send_latency_fault_enable is on."""
+        return self._inner.faults
 
     def queues(self, topic: str) -> Sequence[MessageQueue]:
         return self._thread.call(self._inner.queues(topic))
+
+
+class TransactionProducer(Producer):
+    """A producer that can also send in transactions; see ``mqcore.aio.TransactionProducer``."""
+
+    def __init__(self, thread: LoopThread, inner: AsyncTransactionProducer) -> None:
+        super().__init__(thread, inner)
+        self._transactional = inner
+
+    def send_in_transaction(
+        self, message: Message, execute: PlainExecute, *, timeout_s: float | None = None
+    ) -> TransactionReceipt:
+        """Send *message* as a half, run *execute* in this thread, and tell the broker the outcome.
+
+        What *execute* raises counts as UNKNOWN and is logged: the broker will ask *check*.
+        """
+        receipt = self.send_half(message, timeout_s=timeout_s)
+        if receipt.status is not SendStatus.SEND_OK:
+            return self.end(message, receipt, TransactionState.ROLLBACK)
+        try:
+            state = TransactionState(execute(message, receipt) or TransactionState.UNKNOWN)
+        except Exception as error:
+            return self.end(message, receipt, TransactionState.UNKNOWN, error)
+        return self.end(message, receipt, state)
+
+    def send_half(self, message: Message, *, timeout_s: float | None = None) -> SendReceipt:
+        """Send *message* as a half, which ``end`` then decides about."""
+        return self._thread.call(self._transactional.send_half(message, timeout_s=timeout_s))
+
+    def end(
+        self, message: Message, receipt: SendReceipt, state: TransactionState, error: BaseException | None = None
+    ) -> TransactionReceipt:
+        """Tell the broker the outcome of the local transaction."""
+        return self._thread.call(self._transactional.end(message, receipt, state, error))

@@ -5,17 +5,26 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
-from typing import Self
+from typing import Any, Self, TypeVar
 
-from mqcore.client.consumer import RECEIVE_MAX
+from mqcore.client.batches import PlainBatch
+from mqcore.client.consume_hooks import ConsumerHook
+from mqcore.client.consumer import BATCH_FILL_S, RECEIVE_MAX
 from mqcore.client.consumer import Consumer as AsyncConsumer
-from mqcore.client.consuming import BatchHandler
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage, Settler
+from mqcore.client.settings import ConsumerSettings
+from mqcore.client.subscription import Expression
+from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.protocol.message import MessageQueue
+
+M = TypeVar("M")
+
+HANDLER_THREADS_MAX = 1000
+"""What ``concurrency`` can be raised to; a thread is made only when it has something to do."""
 
 PlainHandler = Callable[[ReceivedMessage], object]
 PlainBatchHandler = Callable[[Sequence[ReceivedMessage]], object]
@@ -29,7 +38,7 @@ class Consumer:
         self._inner = inner
         self._pool = pool
         self._streams = threading.local()
-        self._all_streams: list[MessageStream] = []
+        self._all_streams: list[MessageStream | BatchStream] = []
         self.group = inner.group
 
     def start(self) -> None:
@@ -67,7 +76,26 @@ class Consumer:
 
     def receive(self, max_messages: int = RECEIVE_MAX, timeout_s: float | None = None) -> list[ReceivedMessage]:
         """Return up to *max_messages*, waiting for the first; settle each by ``ack``, ``nack`` or ``reject``."""
-        messages = self._thread.call(self._inner.receive(max_messages, timeout_s))
+        return self._settled_here(self._thread.call(self._inner.receive(max_messages, timeout_s)))
+
+    def batches(self, max_messages: int, timeout_s: float = BATCH_FILL_S) -> BatchStream:
+        """Iterate over batches of up to *max_messages*; a batch is full when *timeout_s* passed since its first one."""
+        before: BatchStream | None = getattr(self._streams, "batches", None)
+        stream = self._streams.batches = BatchStream(self, max_messages, timeout_s, before)
+        if before is not None:
+            self._all_streams.remove(before)
+        self._all_streams.append(stream)
+        return stream
+
+    def receive_batch(self, max_messages: int, fill_s: float) -> list[ReceivedMessage]:
+        """As ``receive`` without a timeout, but wait *fill_s* for more when there are some."""
+        return self._settled_here(self._thread.call(self._inner.receive_batch(max_messages, fill_s)))
+
+    def persist_offsets(self) -> None:
+        """Commit the offsets of what is done now, and not only with the next round."""
+        self._thread.call(self._inner.persist_offsets())
+
+    def _settled_here(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         for message in messages:
             message.settle_through(lambda settler: ThreadSettler(self._thread, settler))
         return messages
@@ -81,6 +109,39 @@ class Consumer:
     def queues(self) -> list[MessageQueue]:
         """The queues held now."""
         return self._inner.queues
+
+    def subscribe(self, topic: str, expression: Expression = SUB_ALL) -> None:
+        """Consume *topic* too from now on, or with another *expression*. All members of the group should do so."""
+        self._thread.call(self._inner.subscribe(topic, expression))
+
+    def unsubscribe(self, topic: str) -> None:
+        """Consume *topic* no more: its queues are given up at once."""
+        self._thread.call(self._inner.unsubscribe(topic))
+
+    @property
+    def settings(self) -> ConsumerSettings:
+        """The settings in force."""
+        return self._inner.settings
+
+    def change(self, **changes: object) -> None:
+        """Change settings while the consumer runs: concurrency, batch sizes, thresholds and the like."""
+        self._thread.call(self._change(changes))
+
+    @property
+    def concurrency(self) -> int:
+        """How many handlers may run at once; can be set while the consumer runs."""
+        return self._inner.concurrency
+
+    @concurrency.setter
+    def concurrency(self, value: int) -> None:
+        self.change(concurrency=value)
+
+    async def _change(self, changes: dict[str, object]) -> None:
+        self._inner.change(**changes)
+
+    def add_hook(self, hook: ConsumerHook) -> None:
+        """Let *hook* look at what is pulled and at each call of the handler; it runs in the client's own thread."""
+        self._inner.add_hook(hook)
 
     def pause(self) -> None:
         """Pull nothing more; what has been pulled is still consumed."""
@@ -133,6 +194,44 @@ class MessageStream:
         self._consumer.abandon(left)
 
 
+class BatchStream:
+    """One thread's iteration over batches, which goes on where *before* was left.
+
+    Asking for the next batch says that what is unsettled of the one before is done.
+    """
+
+    def __init__(self, consumer: Consumer, count_max: int, fill_s: float, before: BatchStream | None = None) -> None:
+        self._consumer = consumer
+        self._count_max = count_max
+        self._fill_s = fill_s
+        self._last: PlainBatch | None = None
+        if before is not None:
+            self._last, before._last = before._last, None
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> PlainBatch:
+        if self._last is not None:
+            self._last.ack()
+        self._last = None
+        messages = self._consumer.receive_batch(self._count_max, self._fill_s)
+        if not messages:
+            raise StopIteration
+        self._last = PlainBatch(messages, self._consumer.persist_offsets)
+        return self._last
+
+    def end(self, *, done: bool) -> None:
+        """Say what becomes of the last batch when the consumer closes."""
+        last, self._last = self._last, None
+        if last is None:
+            return
+        if done:
+            last.ack()
+        else:
+            self._consumer.abandon([message for message in last if not message.settled])
+
+
 class ThreadSettler:
     """Settles messages from another thread than the event loop's."""
 
@@ -149,26 +248,16 @@ class ThreadSettler:
         self._thread.post(self._settler.nack, message, delay_level)
 
 
-def for_each(handler: PlainHandler) -> PlainBatchHandler:
-    """Call *handler* for each message of a batch."""
-
-    def handle_all(messages: Sequence[ReceivedMessage]) -> None:
-        for message in messages:
-            handler(message)
-
-    return handle_all
-
-
-def run_in_pool(pool: ThreadPoolExecutor, handler: PlainBatchHandler) -> BatchHandler:
+def run_in_pool(pool: ThreadPoolExecutor, handler: Callable[[M], object]) -> Callable[[M], Coroutine[Any, Any, object]]:
     """Make an async handler of *handler*, which runs in *pool*."""
 
-    def guarded(messages: Sequence[ReceivedMessage]) -> None:
+    def guarded(messages: M) -> object:
         try:
-            handler(messages)
+            return handler(messages)
         except StopIteration as error:  # a future refuses to hold one, and its waiter would never wake
             raise RuntimeError("the handler raised StopIteration") from error
 
-    async def handle(messages: Sequence[ReceivedMessage]) -> None:
-        await asyncio.get_running_loop().run_in_executor(pool, guarded, messages)
+    async def handle(messages: M) -> object:
+        return await asyncio.get_running_loop().run_in_executor(pool, guarded, messages)
 
     return handle

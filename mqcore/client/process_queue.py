@@ -47,6 +47,7 @@ class ProcessQueue(Generic[M]):
         self.consuming = False
         self.try_unlock_times = 0
         self.in_hand = 0
+        self.pulled_to = -1  # everything before this offset was pulled; what is not here was filtered out or is done
         self.last_lock_s = self.last_pull_s = self.last_consume_s = time.time()
         self.consume_lock = asyncio.Lock()
         self._messages: dict[int, M] = {}
@@ -70,9 +71,10 @@ class ProcessQueue(Generic[M]):
     @property
     def first_offset(self) -> int:
         """Offset of the first message not handed out orderly, or -1."""
-        while self._order and self._order[0] not in self._messages:
-            self._order.popleft()
-        return self._order[0] if self._order else -1
+        order, held = self._order, self._messages
+        while order and order[0] not in held:
+            order.popleft()
+        return order[0] if order else -1
 
     @property
     def last_offset(self) -> int:
@@ -104,36 +106,46 @@ class ProcessQueue(Generic[M]):
 
     def put(self, messages: Sequence[M]) -> bool:
         """Add pulled *messages*; return whether somebody has to begin consuming (nobody was)."""
-        for message in messages:
-            offset = message.queue_offset
-            if offset in self._messages or offset in self._taken:
-                continue
-            self._messages[offset] = message
-            self._size += message.body_size
-            if self._order and offset < self._order[-1]:
-                self._order = deque(sorted((*self._order, offset)))
-            else:
-                self._order.append(offset)
-            self._offset_max = max(self._offset_max, offset)
+        offsets = [message.queue_offset for message in messages]
+        if offsets and offsets[0] > self._offset_max and offsets == sorted(set(offsets)):
+            # As pulls bring them, and four times as fast as one by one.
+            self._messages.update(zip(offsets, messages, strict=True))
+            self._size += sum([message.body_size for message in messages])
+            self._order.extend(offsets)
+            self._offset_max = offsets[-1]
+        else:
+            for message in messages:
+                self._put_one(message)
         if self._messages and not self.consuming:
             self.consuming = True
             return True
         return False
 
+    def _put_one(self, message: M) -> None:
+        offset = message.queue_offset
+        if offset in self._messages or offset in self._taken:
+            return
+        self._messages[offset] = message
+        self._size += message.body_size
+        if self._order and offset < self._order[-1]:
+            self._order = deque(sorted((*self._order, offset)))
+        else:
+            self._order.append(offset)
+        self._offset_max = max(self._offset_max, offset)
+
     def remove(self, messages: Sequence[M]) -> int:
-        """Take finished *messages* out and return the offset to commit: the first unfinished one, or one past the last.
+        """Take finished *messages* out and return the offset to commit: the first unfinished, or that of the next pull.
 
         NOTHING_TO_COMMIT when the queue held nothing before.
         """
         self.last_consume_s = time.time()
         if not self._messages:
             return NOTHING_TO_COMMIT
-        for message in messages:
-            if self._messages.pop(message.queue_offset, None) is not None:
-                self._size -= message.body_size
+        pop = self._messages.pop
+        self._size -= sum([message.body_size for message in messages if pop(message.queue_offset, None) is not None])
         self._notify()
         first = self.first_offset
-        return first if first >= 0 else self._offset_max + 1
+        return first if first >= 0 else max(self._offset_max + 1, self.pulled_to)
 
     def clear(self) -> None:
         self._messages.clear()
@@ -173,6 +185,10 @@ class ProcessQueue(Generic[M]):
             if self._taken.pop(message.queue_offset, None) is not None:
                 self._messages[message.queue_offset] = message
                 self._order.appendleft(message.queue_offset)
+
+    def put_back_all(self) -> None:
+        """Return everything handed out."""
+        self.put_back(list(self._taken.values()))
 
     # Waiting.
 

@@ -4,43 +4,67 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from mqcore.client.errors import ClientClosedError, InvalidMessageError
+from mqcore.client import forks
+from mqcore.client.batch_split import Part, member_size, split_batch, whole_batch
+from mqcore.client.batching import Batcher, SendFuture
+from mqcore.client.blocking import BlockingSender
+from mqcore.client.errors import (
+    BatchPartlySentError,
+    ClientClosedError,
+    InvalidMessageError,
+    ProducerFullError,
+    RequestTimeoutError,
+)
+from mqcore.client.fault_strategy import BrokerFault
+from mqcore.client.hooks import ProducerHook
 from mqcore.client.inflight import InflightLimit
-from mqcore.client.messages import Message, SendReceipt, SendStatus
-from mqcore.client.producer_core import ChooseQueue, Outgoing, ProducerCore, Sent
-from mqcore.client.selectors import QueueSelector, select_by_hash
+from mqcore.client.messages import Message, ReceivedMessage, SendReceipt, SendStatus
+from mqcore.client.producer_core import ChooseQueue, FailedAttempt, Outgoing, ProducerCore, Sent, check_queue, chosen_by
+from mqcore.client.request_reply import ReplyMessage, create_reply
+from mqcore.client.selectors import QueueSelector, ShardKey, select_by_hash
 from mqcore.client.settings import ProducerSettings
+from mqcore.client.trace import TraceDispatcher, TraceSide
+from mqcore.client.trace_hooks import ProducerTraceHook
 from mqcore.client.validators import check_message
-from mqcore.errors import ClientError, ConfigError
+from mqcore.errors import ClientError, ConfigError, MQError
 from mqcore.protocol import message as wire
 from mqcore.protocol import properties as names
 from mqcore.protocol.batch import encode_batch
-from mqcore.protocol.compression import CompressionType, compress
+from mqcore.protocol.compression import CompressionType, check_codec, compress
 from mqcore.protocol.names import is_retry_topic
 from mqcore.protocol.properties import PROPERTIES_SIZE_MAX, encode_properties
+from mqcore.remoting.limited_warning import LimitedWarning
 
 if TYPE_CHECKING:
     from mqcore.client.instance import ClientInstance
+    from mqcore.client.loop_thread import LoopThread
 
 logger = logging.getLogger(__name__)
+
+_not_compressed = LimitedWarning(logger)
 
 NO_COMPRESSION = "none"
 UTF8_SIZE_MAX = 4
 """Bytes of one character at most."""
 
 
-def compression_named(name: str) -> CompressionType | None:
-    """Return the codec that the setting *name* chooses; ConfigError when there is none of that name."""
+def compression_named(name: str, level: int) -> CompressionType | None:
+    """Return the codec that the setting *name* chooses.
+
+    Raises ConfigError when there is none of that name, its package is not installed, or it has no such *level*.
+    """
     if name == NO_COMPRESSION:
         return None
     try:
-        return CompressionType[name.upper()]
+        kind = CompressionType[name.upper()]
     except KeyError:
         raise ConfigError(f"setting compression: got {name!r}, wanted zlib, lz4, zstd or none") from None
+    check_codec(kind, level)
+    return kind
 
 
 class Producer:
@@ -54,10 +78,19 @@ class Producer:
         self._hub = hub
         self._core = ProducerCore(hub, group, settings)
         self._settings = settings
-        self._compression = compression_named(settings.compression)
+        self._compression = compression_named(settings.compression, settings.compress_level)
         self._inflight = InflightLimit(settings.max_inflight_messages, settings.max_inflight_bytes)
+        self._batcher = Batcher(self._core, settings, self._inflight, hub.unique_ids)
+        self._tracer: TraceDispatcher | None = None
+        self._short_way: BlockingSender | None = None
         self._open = False
+        self._parent_pid: int | None = None
         self.group = group
+
+    @property
+    def join(self) -> Callable[..., SendFuture | None]:
+        """What lets a message join a batch that is open, for whoever gives many; see ``Batcher.join``."""
+        return self._batcher.join
 
     # Life cycle.
 
@@ -65,6 +98,17 @@ class Producer:
         """Register the group; ClientError when this client has a producer of the same group."""
         await self._hub.start()
         self._hub.add_producer(self)
+        if self._settings.trace and self._tracer is None:
+            self._tracer = TraceDispatcher(
+                self._hub,
+                self.group,
+                TraceSide.PRODUCE,
+                self._settings.trace_topic,
+                is_cloud=self._hub.settings.access_channel == "CLOUD",
+            )
+            self.add_hook(ProducerTraceHook(self._tracer))
+            await self._tracer.start()
+        self._batcher.start()
         self._open = True
         await self._hub.heartbeat()
 
@@ -76,10 +120,39 @@ class Producer:
         if drain:
             try:
                 async with asyncio.timeout(self._hub.settings.close_timeout_s if timeout_s is None else timeout_s):
-                    await self._inflight.wait_idle()
+                    await self._batcher.flush()
             except TimeoutError:
                 logger.warning("closing with sends under way group=%s messages=%d", self.group, self._inflight.messages)
+        await self._batcher.close()
+        if self._short_way is not None:
+            self._short_way.close()
+        if self._tracer is not None:
+            await self._tracer.close()
         await self._hub.remove_producer(self)
+
+    def short_way(self) -> BlockingSender:
+        """Return a sender for threads that do without the event loop where they can; it is closed with the producer."""
+        if self._short_way is None:
+            self._short_way = BlockingSender(
+                self._core, self._hub.routes, self._settings, self._inflight, self._batcher, self._outgoing
+            )
+            if self._hub.remoting.request_hooks:
+                self._short_way.close()  # it cannot sign requests, so that all have to go the long way
+        return self._short_way
+
+    def add_hook(self, hook: ProducerHook) -> None:
+        """Let *hook* look at every send from now on; see ``hooks``."""
+        self._core.hooks.add(hook)
+
+    @property
+    def faults(self) -> list[BrokerFault]:
+        """What is known of the brokers, the best first; empty unless send_latency_fault_enable is on."""
+        return self._core.faults.faults()
+
+    def after_fork(self, parent_pid: int) -> None:
+        """In a forked child: refuse sends, whose connections and locks are the parent's."""
+        self._open = False
+        self._parent_pid = parent_pid
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -97,7 +170,7 @@ class Producer:
         message: Message,
         *,
         queue: wire.MessageQueue | None = None,
-        shard_key: str | int | None = None,
+        shard_key: ShardKey | None = None,
         selector: QueueSelector | None = None,
         timeout_s: float | None = None,
     ) -> SendReceipt:
@@ -109,8 +182,241 @@ class Producer:
         Raises InvalidMessageError, NoRouteError, BrokerError (refused), SendFailedError (all attempts failed) and
         RemotingTimeoutError, after which the message may or may not be stored.
         """
+        choose = self.choice(message, queue, shard_key, selector)
+        if choose is None and timeout_s is None and self._open and not self._core.hooks.any_of_sends:
+            joined = self._batcher.join(message)
+            if joined is not None:
+                return await joined
         outgoing = self._outgoing(message)
-        choose = self._choice(message, queue, shard_key, selector)
+        is_special = outgoing.is_reply or self._core.hooks.any_of_sends
+        if timeout_s is not None or is_special or not self._settings.batch_bytes:
+            return await self._send_outgoing(outgoing, choose, timeout_s)
+        return await (await self._send_soon(outgoing, choose))
+
+    async def send_soon(
+        self,
+        message: Message,
+        *,
+        queue: wire.MessageQueue | None = None,
+        shard_key: ShardKey | None = None,
+        selector: QueueSelector | None = None,
+    ) -> SendFuture:
+        """Give *message* to the next batch and return at once, or when there is room; await the result for the receipt.
+
+        Messages of one task or thread to one queue are stored in the order of these calls. ``send`` goes the same way,
+        unless it has a timeout of its own. Raises InvalidMessageError, NoRouteError and, if the settings say so,
+        ProducerFullError; everything else comes from the result.
+        """
+        choose = self.choice(message, queue, shard_key, selector)
+        if choose is None and self._open and (joined := self._batcher.join(message)) is not None:
+            return joined
+        return await self._send_soon(self._outgoing(message), choose)
+
+    def send_soon_blocking(
+        self,
+        thread: LoopThread,
+        message: Message,
+        *,
+        queue: wire.MessageQueue | None = None,
+        shard_key: ShardKey | None = None,
+        selector: QueueSelector | None = None,
+    ) -> SendFuture:
+        """Do the same from a thread without an event loop, while *thread* runs the one of this producer."""
+        if not self._open or not thread.is_open:
+            return thread.call(self.send_soon(message, queue=queue, shard_key=shard_key, selector=selector))
+        choose = self.choice(message, queue, shard_key, selector)
+        if choose is None and (joined := self._batcher.join(message)) is not None:
+            return joined
+        outgoing = self._outgoing(message)
+        chosen: wire.MessageQueue | None = None
+        if choose is not None:
+            rotation = self._hub.routes.known_rotation(message.topic)
+            queues = thread.call(self.queues(message.topic)) if rotation is None else rotation.queues
+            chosen = chosen_by(choose, queues)
+            check_queue(outgoing, chosen)
+        size = len(outgoing.body)
+        if not self._inflight.try_acquire(size):
+            self._check_may_wait()
+            self._inflight.acquire_blocking(size)
+        return self._submit(outgoing, chosen)
+
+    async def flush(self) -> None:
+        """Send what lingers, and return when every message given so far has its receipt or its error."""
+        await self._batcher.flush()
+
+    async def send_oneway(
+        self,
+        message: Message,
+        *,
+        queue: wire.MessageQueue | None = None,
+        shard_key: ShardKey | None = None,
+        selector: QueueSelector | None = None,
+    ) -> None:
+        """Send *message* without asking whether it arrived. What can be lost unnoticed, will be."""
+        outgoing = self._outgoing(message)
+        choose = self.choice(message, queue, shard_key, selector)
+        size = len(outgoing.body)
+        await self._enter(size)
+        try:
+            await self._core.send_oneway(outgoing, choose)
+        finally:
+            self._inflight.release(size)
+
+    async def send_batch(
+        self,
+        messages: Sequence[Message],
+        *,
+        queue: wire.MessageQueue | None = None,
+        timeout_s: float | None = None,
+        split: bool = True,
+    ) -> list[SendReceipt]:
+        """Send *messages* of one topic in as few requests as they fit into; return one receipt each, in their order.
+
+        The messages of a request lie in one queue, one after the other, or are not stored at all. Several requests go
+        one after the other, each to the queue whose turn it is, or all to *queue*, each with *timeout_s*. With *split*
+        false a list too large for one request is refused.
+
+        Raises InvalidMessageError when they differ in topic or wait_store_ok, have a delay, or one is too large; else
+        like ``send``. BatchPartlySentError when a request failed after others had been stored.
+        """
+        members = self._members(messages)
+        size_max = self._settings.max_message_size_bytes
+        sizes = [member_size(member.body, member.properties) for member in members]
+        parts = list(split_batch(sizes, size_max)) if split else [whole_batch(sizes, size_max)]
+        found: list[SendReceipt] = []
+        for part in parts:
+            outgoing = self._outgoing_part(messages, members, part)
+            choose = None if queue is None else always(queue)
+            try:
+                found += await self._send_all(outgoing, choose, timeout_s)
+            except MQError as error:
+                if not found:
+                    raise
+                raise BatchPartlySentError(messages[0].topic, tuple(found), len(messages), str(error)) from error
+        return found
+
+    # Request and reply.
+
+    async def request(
+        self,
+        message: Message,
+        timeout_s: float | None = None,
+        *,
+        queue: wire.MessageQueue | None = None,
+        shard_key: ShardKey | None = None,
+        selector: QueueSelector | None = None,
+    ) -> ReceivedMessage:
+        """Send *message* and return the reply that one of its consumers sends back, within *timeout_s* altogether.
+
+        Raises RequestTimeoutError when the message was sent and no reply came; else like ``send``.
+        """
+        timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
+        loop = asyncio.get_running_loop()
+        deadline_s = loop.time() + timeout_s
+        choose = self.choice(message, queue, shard_key, selector)
+        outgoing = self._outgoing(message)
+        correlation_id, reply = self._hub.replies.expect()
+        outgoing.properties[names.PROPERTY_CORRELATION_ID] = correlation_id
+        outgoing.properties[names.PROPERTY_MESSAGE_REPLY_TO_CLIENT] = self._hub.client_id
+        outgoing.properties[names.PROPERTY_MESSAGE_TTL] = str(int(timeout_s * 1000))
+        try:
+            await self._hub.make_known(await self._core.publish_queues(message.topic))
+            try:
+                await self._send_outgoing(outgoing, choose, max(0.0, deadline_s - loop.time()))
+            except MQError:
+                if not reply.done():  # else the answer to the send was lost, but not the message
+                    raise
+            return await self._await_reply(reply, message.topic, deadline_s, timeout_s)
+        finally:
+            self._hub.replies.forget(correlation_id)
+
+    async def reply(
+        self,
+        request: ReceivedMessage,
+        body: bytes,
+        *,
+        tag: str | None = None,
+        keys: Sequence[str] = (),
+        properties: Mapping[str, str] | None = None,
+        timeout_s: float | None = None,
+    ) -> SendReceipt:
+        """Answer *request*, so that whoever waits for the reply gets *body*.
+
+        Raises CreateReplyError when *request* cannot be answered; else like ``send``.
+        """
+        answer = create_reply(request, body, tag=tag, keys=tuple(keys), properties=properties)
+        return await self.send(answer, timeout_s=timeout_s)
+
+    async def queues(self, topic: str) -> Sequence[wire.MessageQueue]:
+        """Return the queues to which *topic* can be sent, in the order of the turn."""
+        return await self._core.publish_queues(topic)
+
+    @staticmethod
+    async def _await_reply(
+        reply: asyncio.Future[ReceivedMessage], topic: str, deadline_s: float, timeout_s: float
+    ) -> ReceivedMessage:
+        try:
+            async with asyncio.timeout_at(deadline_s):
+                return await reply
+        except TimeoutError:
+            raise RequestTimeoutError(topic, int(timeout_s * 1000)) from None
+
+    # The inside.
+
+    async def _enter(self, size: int) -> None:
+        if not self._open:
+            if self._parent_pid is not None:
+                raise forks.belongs_to(self._parent_pid)
+            raise ClientClosedError(f"the producer of group {self.group} is not open")
+        if not self._inflight.try_acquire(size):
+            self._check_may_wait()
+            await self._inflight.acquire(size)
+        if not self._open:
+            self._inflight.release(size)
+            raise ClientClosedError(f"the producer of group {self.group} was closed")
+
+    def _check_may_wait(self) -> None:
+        if self._settings.when_full == "raise":
+            raise ProducerFullError(
+                f"the producer of group {self.group} has {self._inflight.messages} messages of {self._inflight.bytes} "
+                "bytes under way"
+            )
+
+    async def _send_soon(self, outgoing: Outgoing, choose: ChooseQueue | None) -> SendFuture:
+        queue: wire.MessageQueue | None = None
+        if choose is not None:
+            queue = chosen_by(choose, await self._core.publish_queues(outgoing.topic))
+            check_queue(outgoing, queue)
+        await self._enter(len(outgoing.body))
+        return self._submit(outgoing, queue)
+
+    def _submit(self, outgoing: Outgoing, queue: wire.MessageQueue | None) -> SendFuture:
+        """Give a message, for which room has been taken, to the batcher."""
+        try:
+            return self._batcher.submit(outgoing, queue)
+        except BaseException:
+            self._inflight.release(len(outgoing.body))
+            raise
+
+    async def send_again(self, outgoing: Outgoing, failed: FailedAttempt) -> SendReceipt:
+        """Go on with a send whose first attempt was made without the event loop."""
+        size = len(outgoing.body)
+        await self._enter(size)
+        try:
+            sent = await self._core.send(outgoing, failed.left_s, failed)
+        finally:
+            self._inflight.release(size)
+        return receipts(sent, (outgoing.msg_id,))[0]
+
+    async def _send_outgoing(
+        self, outgoing: Outgoing, choose: ChooseQueue | None = None, timeout_s: float | None = None
+    ) -> SendReceipt:
+        return (await self._send_all(outgoing, choose, timeout_s))[0]
+
+    async def _send_all(
+        self, outgoing: Outgoing, choose: ChooseQueue | None, timeout_s: float | None
+    ) -> list[SendReceipt]:
+        """Send a message or a batch when there is room for it; return the receipt of each message in it."""
         size = len(outgoing.body)
         await self._enter(size)
         try:
@@ -120,77 +426,33 @@ class Producer:
                 sent = await self._core.send_chosen(outgoing, choose, timeout_s)
         finally:
             self._inflight.release(size)
-        return receipts(sent, [outgoing.properties[names.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX]])[0]
-
-    async def send_oneway(
-        self,
-        message: Message,
-        *,
-        queue: wire.MessageQueue | None = None,
-        shard_key: str | int | None = None,
-        selector: QueueSelector | None = None,
-    ) -> None:
-        """Send *message* without asking whether it arrived. What can be lost unnoticed, will be."""
-        outgoing = self._outgoing(message)
-        choose = self._choice(message, queue, shard_key, selector)
-        size = len(outgoing.body)
-        await self._enter(size)
-        try:
-            await self._core.send_oneway(outgoing, choose)
-        finally:
-            self._inflight.release(size)
-
-    async def send_batch(
-        self, messages: Sequence[Message], *, queue: wire.MessageQueue | None = None, timeout_s: float | None = None
-    ) -> list[SendReceipt]:
-        """Send *messages* of one topic in one request, to one queue; they are stored one after the other or not at all.
-
-        Raises InvalidMessageError when they differ in topic or wait_store_ok, have a delay, or are together larger than
-        max_message_size_bytes; else like ``send``.
-        """
-        outgoing, ids = self._outgoing_batch(messages)
-        size = len(outgoing.body)
-        await self._enter(size)
-        try:
-            if queue is None:
-                sent = await self._core.send(outgoing, timeout_s)
-            else:
-                sent = Sent(queue, await self._core.send_to(outgoing, queue, timeout_s))
-        finally:
-            self._inflight.release(size)
-        return receipts(sent, ids)
-
-    async def queues(self, topic: str) -> Sequence[wire.MessageQueue]:
-        """Return the queues to which *topic* can be sent, in the order of the turn."""
-        return await self._core.publish_queues(topic)
-
-    # The inside.
-
-    async def _enter(self, size: int) -> None:
-        if not self._open:
-            raise ClientClosedError(f"the producer of group {self.group} is not open")
-        await self._inflight.acquire(size)
-        if not self._open:
-            self._inflight.release(size)
-            raise ClientClosedError(f"the producer of group {self.group} was closed")
+        return receipts(sent, outgoing.ids or (outgoing.msg_id,))
 
     def _outgoing(self, message: Message) -> Outgoing:
         check_message(message.topic, message.body, self._settings.max_message_size_bytes)
         properties = message.wire_properties()
         properties[names.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = self._hub.unique_ids.next_id()
         check_properties_size(properties)
-        body, sys_flag = message.body, 0
-        if self._compression is not None and len(body) >= self._settings.compress_over_bytes:
-            body = compress(body, self._compression, self._settings.compress_level)
-            sys_flag = self._compression.sys_flag
-        return Outgoing(message.topic, body, properties, message.flag, sys_flag)
+        is_reply = isinstance(message, ReplyMessage)
+        body, sys_flag = self._compressed(message.body)
+        return Outgoing(message.topic, body, properties, message.flag, sys_flag, is_reply=is_reply)
 
-    def _outgoing_batch(self, messages: Sequence[Message]) -> tuple[Outgoing, list[str]]:
+    def _compressed(self, body: bytes) -> tuple[bytes, int]:
+        """Return a body as it travels, and the bits that say how. What cannot be compressed travels as it is."""
+        if self._compression is None or len(body) < self._settings.compress_over_bytes:
+            return body, 0
+        try:
+            return compress(body, self._compression, self._settings.compress_level), self._compression.sys_flag
+        except Exception as error:  # four libraries, four error classes; the message is worth more than the bytes saved
+            _not_compressed.warn("message not compressed codec=%s: %s", self._compression.name, error)
+            return body, 0
+
+    def _members(self, messages: Sequence[Message]) -> list[wire.Message]:
+        """Return the messages of a batch, each with an id of its own, after checking that they may be one."""
         if not messages:
             raise InvalidMessageError("a batch needs at least one message")
         first = messages[0]
-        ids: list[str] = []
-        encoded: list[wire.Message] = []
+        members: list[wire.Message] = []
         for message in messages:
             check_message(message.topic, message.body, self._settings.max_message_size_bytes)
             if message.topic != first.topic:
@@ -199,33 +461,45 @@ class Producer:
                 raise InvalidMessageError("The waitStoreMsgOK of the messages in one batch should the same")
             if message.delay_level:
                 raise InvalidMessageError("TimeDelayLevel is not supported for batching")
-            ids.append(self._hub.unique_ids.next_id())
-            properties = message.wire_properties() | {names.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX: ids[-1]}
+            properties = message.wire_properties()
+            properties[names.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = self._hub.unique_ids.next_id()
             check_properties_size(properties)
-            encoded.append(wire.Message(message.topic, message.body, flag=message.flag, properties=properties))
+            members.append(wire.Message(message.topic, message.body, flag=message.flag, properties=properties))
         if is_retry_topic(first.topic):
             raise InvalidMessageError("Retry Group is not supported for batching")
-        body = encode_batch(encoded)
-        check_message(first.topic, body, self._settings.max_message_size_bytes)
-        outer = {names.PROPERTY_WAIT_STORE_MSG_OK: "true" if first.wait_store_ok else "false"}
-        return Outgoing(first.topic, body, outer, is_batch=True), ids
+        return members
+
+    def _outgoing_part(self, messages: Sequence[Message], members: Sequence[wire.Message], part: Part) -> Outgoing:
+        """Return the request for a part of a list."""
+        topic, chosen = messages[0].topic, members[part.first : part.end]
+        ids = tuple(member.properties[names.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] for member in chosen)
+        if not part.is_batch:
+            body, sys_flag = self._compressed(chosen[0].body)
+            return Outgoing(topic, body, chosen[0].properties, chosen[0].flag, sys_flag)
+        outer = {names.PROPERTY_WAIT_STORE_MSG_OK: "true" if messages[0].wait_store_ok else "false"}
+        return Outgoing(topic, encode_batch(chosen), outer, is_batch=True, ids=ids)
 
     @staticmethod
-    def _choice(
+    def choice(
         message: Message,
         queue: wire.MessageQueue | None,
-        shard_key: str | int | None,
+        shard_key: ShardKey | None,
         selector: QueueSelector | None,
     ) -> ChooseQueue | None:
         if (queue is not None) + (shard_key is not None) + (selector is not None) > 1:
             raise ClientError("give one of queue, shard_key and selector")
         if queue is not None:
-            return lambda queues: queue
+            return always(queue)
         if shard_key is not None:
             return lambda queues: select_by_hash(queues, shard_key)
         if selector is not None:
             return lambda queues: selector(queues, message)
         return None
+
+
+def always(queue: wire.MessageQueue) -> ChooseQueue:
+    """Return a choice that is made already."""
+    return lambda queues: queue
 
 
 def check_properties_size(properties: dict[str, str]) -> None:

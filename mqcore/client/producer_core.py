@@ -1,4 +1,4 @@
-"""How one message gets to a broker: the choice of a queue, the attempts, the request.
+"""How one message gets to a broker: the choice of a queue, the attempts, the hooks, the request.
 
 Source: RocketMQ DefaultMQProducerImpl.java, sendDefaultImpl and sendKernelImpl.
 """
@@ -7,13 +7,17 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from mqcore import clock as door_to_time
 from mqcore.client.broker_api import SendResponse
-from mqcore.client.errors import NoNameServerError, NoRouteError, SendFailedError
+from mqcore.client.errors import NoNameServerError, NoRouteError, SendFailedError, SendForbiddenError
+from mqcore.client.fault_strategy import FaultStrategy
+from mqcore.client.hooks import Hooks, SendContext
+from mqcore.client.messages import MessageKind
 from mqcore.client.selectors import Rotation
 from mqcore.client.settings import ProducerSettings
 from mqcore.codes import ClientErrorCode, RequestCode, ResponseCode
@@ -28,6 +32,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
+VIP_PORT_DISTANCE = 2
+
 ChooseQueue = Callable[[Sequence[MessageQueue]], MessageQueue]
 
 
@@ -41,6 +47,14 @@ class Outgoing:
     flag: int = 0
     sys_flag: int = 0
     is_batch: bool = False
+    is_reply: bool = False
+    ids: tuple[str, ...] = ()
+    """The unique ids of the members of a batch."""
+
+    @property
+    def msg_id(self) -> str:
+        """The unique id, or those of a batch joined by commas."""
+        return ",".join(self.ids) or self.properties.get(names.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,39 +65,57 @@ class Sent:
     response: SendResponse
 
 
+@dataclass(frozen=True, slots=True)
+class FailedAttempt:
+    """An attempt that was made elsewhere: where to, how it ended, and the time left for others, seconds."""
+
+    queue: MessageQueue
+    error: BrokerError | RemotingError
+    left_s: float
+
+
 class ProducerCore:
     """Sends for *group*. It keeps no message: back-pressure and life cycle are the producer's."""
 
     def __init__(self, hub: ClientInstance, group: str, settings: ProducerSettings) -> None:
         self._hub = hub
-        self._group = group
         self._settings = settings
+        self.group = group
+        self.hooks = Hooks()
+        self.faults = FaultStrategy(
+            settings.send_latency_fault_enable, settings.latency_max_ms, settings.not_available_duration_ms
+        )
 
     async def publish_queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues to which *topic* can be sent; NoRouteError when there is none."""
         return (await self._rotation(topic)).queues
 
-    async def send(self, outgoing: Outgoing, timeout_s: float | None = None) -> Sent:
+    async def send(
+        self, outgoing: Outgoing, timeout_s: float | None = None, after: FailedAttempt | None = None
+    ) -> Sent:
         """Send to the queue whose turn it is; after a failure to the next one, if possible on another broker.
 
-        All attempts together take at most *timeout_s*. Raises BrokerError for a refusal that no other broker would
-        mend, SendFailedError when every attempt failed, RemotingTimeoutError when the time was used up.
+        All attempts together take at most *timeout_s*; *after* is one that has been made already. Raises BrokerError
+        for a refusal that no other broker would mend, SendFailedError when every attempt failed, RemotingTimeoutError
+        when the time was used up.
         """
         timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
         clock = asyncio.get_running_loop().time
         begin_s = clock()
         rotation = await self._rotation(outgoing.topic)
-        brokers: list[str] = []
+        brokers: list[str] = [] if after is None else [after.queue.broker_name]
         stored: Sent | None = None
-        failure: BrokerError | RemotingError | ClientError | None = None
-        for _ in range(1 + self._settings.retries):
+        failure: BrokerError | RemotingError | ClientError | None = None if after is None else after.error
+        for _ in range(1 + self._settings.retries - len(brokers)):
             left_s = begin_s + timeout_s - clock()
             if left_s <= 0:
                 break
-            queue = rotation.next(avoid_broker=brokers[-1] if brokers else None)
+            queue = self.faults.select(rotation, brokers[-1] if brokers else None)
             brokers.append(queue.broker_name)
             try:
-                stored = Sent(queue, await self.send_to(outgoing, queue, left_s))
+                stored = Sent(queue, await self._attempt(outgoing, queue, left_s))
+            except SendForbiddenError:
+                raise
             except BrokerError as error:
                 if error.code not in self._settings.retry_response_codes:
                     if stored is not None:
@@ -103,31 +135,128 @@ class ProducerCore:
         if failure is None or (cost_s >= timeout_s and len(brokers) <= self._settings.retries):
             raise RemotingTimeoutError(
                 f"send timed out: {len(brokers)} attempts in {cost_s * 1000:.0f} ms, topic {outgoing.topic}"
-            ) from failure
+            ).at(broker=brokers[-1] if brokers else "", topic=outgoing.topic) from failure
         code = client_code(failure)
         raise SendFailedError(outgoing.topic, tuple(brokers), int(cost_s * 1000), code, str(failure)) from failure
 
+    async def _attempt(self, outgoing: Outgoing, queue: MessageQueue, timeout_s: float) -> SendResponse:
+        """Send once and tell the fault strategy how it went."""
+        if not self.faults.enabled:
+            return await self.send_to(outgoing, queue, timeout_s)
+        with self._noting(queue):
+            return await self.send_to(outgoing, queue, timeout_s)
+
+    @contextmanager
+    def _noting(self, queue: MessageQueue) -> Iterator[None]:
+        """Tell the fault strategy how long the work inside took, and whether it failed."""
+        begin_ms = door_to_time.monotonic_ms()
+        failed = False
+        try:
+            yield
+        except (BrokerError, RemotingError, ClientError) as error:
+            failed = not isinstance(error, SendForbiddenError)
+            raise
+        finally:
+            latency_ms = door_to_time.monotonic_ms() - begin_ms
+            self.faults.update(queue.broker_name, latency_ms, isolate=failed)
+
     async def send_chosen(self, outgoing: Outgoing, choose: ChooseQueue, timeout_s: float | None = None) -> Sent:
-        """Send once, to the queue that *choose* picks from those of the topic."""
-        queue = choose((await self._rotation(outgoing.topic)).queues)
-        return Sent(queue, await self.send_to(outgoing, queue, timeout_s))
+        """Send once, to the queue that *choose* picks from those of the topic. Finding the topic's route costs time."""
+        timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
+        clock = asyncio.get_running_loop().time
+        deadline_s = clock() + timeout_s
+        queue = chosen_by(choose, (await self._rotation(outgoing.topic)).queues)
+        left_s = deadline_s - clock()
+        if left_s <= 0:
+            raise RemotingTimeoutError(f"choosing a queue took the whole {timeout_s * 1000:.0f} ms").at(
+                topic=outgoing.topic
+            )
+        return Sent(queue, await self.send_to(outgoing, queue, left_s))
 
     async def send_to(self, outgoing: Outgoing, queue: MessageQueue, timeout_s: float | None = None) -> SendResponse:
         """Send once, to *queue*."""
-        if queue.topic != outgoing.topic:
-            raise ClientError(f"message's topic not equal mq's topic: {outgoing.topic!r} and {queue.topic!r}")
+        check_queue(outgoing, queue)
         timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
-        address = await self._hub.master_address(queue)
+        address = await self.address_of(queue)
+        if self.hooks.any_of_sends:
+            return await self._send_hooked(outgoing, queue, address, timeout_s)
         code, values = self._request(outgoing, queue)
         return await self._hub.api.send(address, code, values, outgoing.body, timeout_s)
 
     async def send_oneway(self, outgoing: Outgoing, choose: ChooseQueue | None = None) -> None:
         """Send once and do not wait for an answer; only a connection that fails is noticed."""
         rotation = await self._rotation(outgoing.topic)
-        queue = rotation.next() if choose is None else choose(rotation.queues)
-        address = await self._hub.master_address(queue)
+        if choose is None:
+            queue = self.faults.select(rotation)
+            with self._noting(queue):
+                await self._send_oneway_to(outgoing, queue)
+        else:
+            await self._send_oneway_to(outgoing, chosen_by(choose, rotation.queues))
+
+    async def _send_oneway_to(self, outgoing: Outgoing, queue: MessageQueue) -> None:
+        check_queue(outgoing, queue)
+        address = await self.address_of(queue)
+        if self.hooks.any_of_sends:
+            await self._send_oneway_hooked(outgoing, queue, address)
+            return
         code, values = self._request(outgoing, queue)
         await self._hub.api.send_oneway(address, code, values, outgoing.body, self._settings.send_timeout_s)
+
+    async def address_of(self, queue: MessageQueue) -> str:
+        """Return where the master of *queue* takes messages; BrokerNotFoundError when it has no master."""
+        address = await self._hub.master_address(queue)
+        return vip_address(address) if self._settings.vip_channel else address
+
+    async def _send_hooked(
+        self, outgoing: Outgoing, queue: MessageQueue, address: str, timeout_s: float
+    ) -> SendResponse:
+        clock = asyncio.get_running_loop().time
+        deadline_s = clock() + timeout_s
+        context = self._context(outgoing, queue, address)
+        await self.hooks.check_forbidden(context)
+        await self.hooks.before_send(context)
+        try:
+            left_s = deadline_s - clock()
+            if left_s <= 0:
+                reason = f"the hooks took the whole {timeout_s * 1000:.0f} ms"
+                raise RemotingTimeoutError(reason).at(broker=address, topic=outgoing.topic)
+            code, values = self._request(outgoing, queue)
+            context.response = await self._hub.api.send(address, code, values, outgoing.body, left_s)
+            return context.response
+        except BaseException as error:
+            context.error = error
+            raise
+        finally:
+            await self.hooks.after_send(context)
+
+    async def _send_oneway_hooked(self, outgoing: Outgoing, queue: MessageQueue, address: str) -> None:
+        context = self._context(outgoing, queue, address, is_oneway=True)
+        await self.hooks.check_forbidden(context)
+        await self.hooks.before_send(context)
+        try:
+            code, values = self._request(outgoing, queue)
+            await self._hub.api.send_oneway(address, code, values, outgoing.body, self._settings.send_timeout_s)
+        except BaseException as error:
+            context.error = error
+            raise
+        finally:
+            await self.hooks.after_send(context)
+
+    def _context(
+        self, outgoing: Outgoing, queue: MessageQueue, address: str, *, is_oneway: bool = False
+    ) -> SendContext:
+        return SendContext(
+            group=self.group,
+            topic=outgoing.topic,
+            queue=queue,
+            broker_address=address,
+            body=outgoing.body,
+            properties=outgoing.properties,
+            msg_id=outgoing.msg_id,
+            kind=MessageKind.of(outgoing.properties),
+            is_batch=outgoing.is_batch,
+            is_oneway=is_oneway,
+        )
 
     async def _rotation(self, topic: str) -> Rotation:
         settings = self._settings
@@ -138,13 +267,13 @@ class ProducerCore:
 
     def _request(self, outgoing: Outgoing, queue: MessageQueue) -> tuple[RequestCode, dict[str, Any]]:
         values: dict[str, Any] = {
-            "producer_group": self._group,
+            "producer_group": self.group,
             "topic": outgoing.topic,
             "default_topic": self._settings.create_topic_key,
             "default_topic_queue_nums": self._settings.default_topic_queue_nums,
             "queue_id": queue.queue_id,
             "sys_flag": outgoing.sys_flag,
-            "born_timestamp": time.time_ns() // 1_000_000,
+            "born_timestamp": door_to_time.now_ms(),
             "flag": outgoing.flag,
             "properties": encode_properties(outgoing.properties),
             "reconsume_times": 0,
@@ -156,7 +285,35 @@ class ProducerCore:
             values["reconsume_times"] = int(outgoing.properties.get(names.PROPERTY_RECONSUME_TIME, "0"))
             times_max = outgoing.properties.get(names.PROPERTY_MAX_RECONSUME_TIMES)
             values["max_reconsume_times"] = None if times_max is None else int(times_max)
+        if outgoing.is_reply:
+            return RequestCode.SEND_REPLY_MESSAGE_V2, values
         return (RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2), values
+
+
+def check_queue(outgoing: Outgoing, queue: MessageQueue) -> None:
+    """Raise ClientError when *queue* is one of another topic."""
+    if queue.topic != outgoing.topic:
+        reason = f"message's topic not equal mq's topic: {outgoing.topic!r} and {queue.topic!r}"
+        raise ClientError(reason).at(topic=outgoing.topic)
+
+
+def chosen_by(choose: ChooseQueue, queues: Sequence[MessageQueue]) -> MessageQueue:
+    """Return what *choose* picks; ClientError when it picks nothing or raises something of its own."""
+    try:
+        queue: MessageQueue | None = choose(queues)
+    except ClientError:
+        raise
+    except Exception as error:
+        raise ClientError(f"select message queue threw exception. {type(error).__name__}: {error}") from error
+    if queue is None:
+        raise ClientError("select message queue return null.")
+    return queue
+
+
+def vip_address(address: str) -> str:
+    """Return the address at which a broker takes sends apart from the pulls: two ports below."""
+    host, _, port = address.rpartition(":")
+    return f"{host}:{int(port) - VIP_PORT_DISTANCE}"
 
 
 def client_code(failure: Exception) -> int:

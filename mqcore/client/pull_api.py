@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from mqcore.client.broker_api import PullRequest
 from mqcore.client.messages import ReceivedMessage
-from mqcore.client.pulling import check_sql_version, decode_pulled
+from mqcore.client.pulling import check_sql_version, received
 from mqcore.client.subscription import Expression, subscription_data
 from mqcore.codes import ResponseCode
 from mqcore.errors import ClientError
@@ -100,10 +100,10 @@ class PullApi:
         response = await self._hub.api.pull(address, request, wait_s + PULL_TIMEOUT_S)
         messages = []
         if response.code == ResponseCode.SUCCESS:
-            messages = decode_pulled(response.body, queue, subscription, response.min_offset, response.max_offset)
+            messages = received(response, queue, subscription)
         return PullResult(
             status=STATUS_OF_CODE[response.code],
-            messages=[ReceivedMessage(ext, queue) for ext in messages],
+            messages=messages,
             next_offset=response.next_offset,
             min_offset=response.min_offset,
             max_offset=response.max_offset,

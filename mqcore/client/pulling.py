@@ -11,19 +11,21 @@ import time
 from collections.abc import Awaitable, Callable
 
 from mqcore.client.broker_api import PullRequest, PullResponse
+from mqcore.client.cause_log import CauseLog
+from mqcore.client.consume_hooks import FilterContext
 from mqcore.client.consuming import ConsumeService
 from mqcore.client.membership import HeldQueue, Membership
-from mqcore.client.messages import ReceivedMessage
-from mqcore.client.subscription import wants_tag
+from mqcore.client.messages import ReceivedMessage, Settler
+from mqcore.client.subscription import tags_wanted
 from mqcore.codes import MQVersion, ResponseCode
 from mqcore.errors import BrokerError, ClientError, MQError
-from mqcore.protocol import properties as names
 from mqcore.protocol.bodies import SubscriptionData
+from mqcore.protocol.codec import decode_pulled
 from mqcore.protocol.heartbeat import is_tag_type
-from mqcore.protocol.message import MessageExt, MessageQueue
-from mqcore.protocol.message_decoder import decode_messages
+from mqcore.protocol.message import MessageQueue
 
 logger = logging.getLogger(__name__)
+log = CauseLog(logger)
 
 FAILED_DELAY_S = 1.0
 FULL_DELAY_S = 0.05
@@ -38,18 +40,30 @@ Reset = Callable[[HeldQueue], Awaitable[None]]
 """Forgets a queue whose offset was corrected, so that it is taken anew."""
 
 
-def decode_pulled(
-    body: bytes, queue: MessageQueue, subscription: SubscriptionData, min_offset: int, max_offset: int
-) -> list[MessageExt]:
-    """Return the messages of a pull that the subscription really wants, with the properties that a consumer adds."""
-    messages = [ext for ext in decode_messages(body) if wants_tag(subscription, ext.tags)]
-    for ext in messages:
-        ext.broker_name = queue.broker_name
-        ext.properties[names.PROPERTY_MIN_OFFSET] = str(min_offset)
-        ext.properties[names.PROPERTY_MAX_OFFSET] = str(max_offset)
-        if ext.properties.get(names.PROPERTY_TRANSACTION_PREPARED, "").lower() == "true":
-            ext.transaction_id = ext.unique_id
-    return messages
+def received(
+    response: PullResponse,
+    queue: MessageQueue,
+    subscription: SubscriptionData,
+    *,
+    retry_topic: str | None = None,
+    held: HeldQueue | None = None,
+    settler: Settler | None = None,
+) -> list[ReceivedMessage]:
+    """Return the messages of a pull that the subscription really wants; those of *retry_topic* show their first topic.
+
+    Raises ProtocolError at a record that contradicts the layout.
+    """
+    return decode_pulled(
+        ReceivedMessage,
+        response.body,
+        queue,
+        tags_wanted(subscription),
+        response.min_offset,
+        response.max_offset,
+        retry_topic,
+        held,
+        settler,
+    )
 
 
 class PullLoop:
@@ -78,10 +92,10 @@ class PullLoop:
             except BrokerError as error:
                 pause_s = self._pause_after(error)
             except MQError as error:
-                logger.warning("pull failed group=%s queue=%s: %s", self._membership.group, self._held.queue, error)
+                log.warning("pull failed", group=self._membership.group, queue=self._held.queue, error=error)
                 pause_s = FAILED_DELAY_S
-            except Exception:
-                logger.exception("pull failed group=%s queue=%s", self._membership.group, self._held.queue)
+            except Exception as error:
+                log.warning("pull failed", exc_info=error, group=self._membership.group, queue=self._held.queue)
                 pause_s = FAILED_DELAY_S
             if pause_s:
                 await asyncio.sleep(pause_s)
@@ -152,10 +166,17 @@ class PullLoop:
             return 0.0
         if response.code == ResponseCode.SUCCESS:
             messages = self._received(response, subscription)
+            if membership.hooks.any_filter:
+                context = FilterContext(group=membership.group, queue=queue, messages=messages)
+                await membership.hooks.filter_messages(context)
+                messages = context.messages
+                if held.dropped:
+                    return 0.0
             membership.statistics[queue.topic].add_pull(len(messages), time_ms)
             self._next_offset = response.next_offset
             if messages:
                 dispatch = held.put(messages)
+                held.pulled_to = response.next_offset
                 self._service.submit(held, messages, dispatch)
                 return membership.settings.pull_interval_s
         self._next_offset = response.next_offset
@@ -164,13 +185,14 @@ class PullLoop:
         return 0.0
 
     def _received(self, response: PullResponse, subscription: SubscriptionData) -> list[ReceivedMessage]:
-        membership, held = self._membership, self._held
-        decoded = decode_pulled(response.body, held.queue, subscription, response.min_offset, response.max_offset)
-        settler = self._service.settler
-        return [
-            ReceivedMessage(ext, held.queue, topic=membership.topic_shown(ext), held=held, settler=settler)
-            for ext in decoded
-        ]
+        return received(
+            response,
+            self._held.queue,
+            subscription,
+            retry_topic=self._membership.retry_topic,
+            held=self._held,
+            settler=self._service.settler,
+        )
 
     async def _correct(self, response: PullResponse) -> None:
         """Go to the offset that the broker names, backwards too: what was asked for is not there.
@@ -188,17 +210,19 @@ class PullLoop:
             response.max_offset,
         )
         held.dropped = True
-        await held.wait_idle(IDLE_WAIT_S)
-        membership.offsets.update(held.queue, response.next_offset, increase_only=False)
-        await membership.offsets.persist([held.queue])
-        await self._reset(held)
+        try:
+            await held.wait_idle(IDLE_WAIT_S)
+            membership.offsets.update(held.queue, response.next_offset, increase_only=False)
+            await membership.offsets.persist([held.queue])
+        finally:
+            await self._reset(held)  # whatever happened: a queue that is held and dropped would be pulled by nobody
 
     def _pause_after(self, error: BrokerError) -> float:
         if error.code == ResponseCode.FLOW_CONTROL:
             return BROKER_FLOW_CONTROL_DELAY_S
         if error.code in (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST):
             self._membership.hub.heartbeat_soon()  # the broker has restarted, or has not heard of a change yet
-        logger.warning("pull refused group=%s queue=%s: %s", self._membership.group, self._held.queue, error)
+        log.warning("pull refused", group=self._membership.group, queue=self._held.queue, error=error)
         return FAILED_DELAY_S
 
 

@@ -10,12 +10,13 @@ import logging
 import time
 from collections import defaultdict
 
+from mqcore.client.cause_log import CauseLog
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.tasks import Periodic
 from mqcore.errors import MQError
 from mqcore.protocol.message import MessageQueue
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 FIRST_RENEWAL_S = 1.0
 
@@ -42,7 +43,7 @@ class QueueLocks:
             address = await self._membership.hub.master_address(held.queue)
             granted = await self._membership.hub.api.lock(address, self._membership.group, [held.queue])
         except MQError as error:
-            logger.warning("lock failed group=%s queue=%s: %s", self._membership.group, held.queue, error)
+            log.warning("lock failed", group=self._membership.group, queue=held.queue, error=error)
             return False
         self._note(held, held.queue in granted)
         return held.locked
@@ -59,7 +60,7 @@ class QueueLocks:
                 wanted = [held.queue for held in queues]
                 granted = await self._membership.hub.api.lock(address, self._membership.group, wanted)
             except MQError as error:
-                logger.warning("locks not renewed group=%s broker=%s: %s", self._membership.group, broker_name, error)
+                log.warning("locks not renewed", group=self._membership.group, broker=broker_name, error=error)
                 continue
             for held in queues:
                 self._note(held, held.queue in granted)
@@ -70,7 +71,7 @@ class QueueLocks:
             address = await self._membership.hub.master_address(queues[0])
             await self._membership.hub.api.unlock(address, self._membership.group, queues)
         except MQError as error:
-            logger.warning("unlock failed group=%s queues=%s: %s", self._membership.group, queues, error)
+            log.warning("unlock failed", group=self._membership.group, queues=queues, error=error)
 
     async def unlock_all(self) -> None:
         by_broker: defaultdict[str, list[MessageQueue]] = defaultdict(list)
@@ -81,7 +82,7 @@ class QueueLocks:
 
     def _note(self, held: HeldQueue, granted: bool) -> None:
         if held.locked and not granted:
-            logger.warning("lost the lock of a queue group=%s queue=%s", self._membership.group, held.queue)
+            log.warning("lost the lock of a queue", group=self._membership.group, queue=held.queue)
         held.locked = granted
         if granted:
             held.last_lock_s = time.time()

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import fields
 
 from mqcore.client.consuming import ConsumeService, Outcome
-from mqcore.client.errors import ClientStateError
+from mqcore.client.errors import ClientStateError, Reject, Retry
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.pulling import IDLE_WAIT_S, MIB
@@ -82,7 +82,7 @@ class RemoteControl:
         result = ConsumeMessageDirectlyResult(
             order=self._membership.settings.orderly,
             consume_result=consume_result(outcome),
-            remark=None if outcome.ok else f"{type(outcome.error).__name__}: {outcome.error}",
+            remark=None if outcome.error is None else f"{type(outcome.error).__name__}: {outcome.error}",
             spent_time_millis=int((time.perf_counter() - begin) * 1000),
         )
         return command.reply(body=result.encode())
@@ -104,7 +104,8 @@ class RemoteControl:
 
     def _properties(self) -> dict[str, str]:
         membership = self._membership
-        properties = {row.name: str(getattr(membership.settings, row.name)) for row in fields(membership.settings)}
+        settings = membership.settings
+        properties = {row.name: setting_text(getattr(settings, row.name)) for row in fields(settings)}
         addresses = "".join(f"{address};" for address in membership.hub.name_servers.addresses)
         return properties | {
             "consumerGroup": membership.group,
@@ -137,11 +138,17 @@ class RemoteControl:
         )
 
 
+def setting_text(value: object) -> str:
+    """Return how a setting is shown: a strategy that is a function or an object by its name only."""
+    return getattr(value, "__name__", type(value).__name__) if callable(value) else str(value)
+
+
 def consume_result(outcome: Outcome) -> CMResult:
     """Return what tools show for the outcome of a handler."""
-    if outcome.ok:
-        return CMResult.CR_SUCCESS
-    return CMResult.CR_LATER if isinstance(outcome.error, ClientStateError) else CMResult.CR_THROW_EXCEPTION
+    if outcome.error is None:
+        return CMResult.CR_SUCCESS if outcome.done else CMResult.CR_LATER
+    wants_it_later = isinstance(outcome.error, ClientStateError | Retry | Reject)
+    return CMResult.CR_LATER if wants_it_later else CMResult.CR_THROW_EXCEPTION
 
 
 def read_reset_offsets(body: bytes) -> dict[MessageQueue, int]:

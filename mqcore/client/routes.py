@@ -91,6 +91,10 @@ class RouteTable:
     def known(self, topic: str) -> TopicRouteData | None:
         return self._routes.get(topic)
 
+    def known_rotation(self, topic: str) -> Rotation | None:
+        """Return the publish queues of *topic* with their turn, if they are known; asks nobody. For any thread."""
+        return self._rotations.get(topic)
+
     async def rotation(self, topic: str, default_topic: str, default_queue_nums: int) -> Rotation:
         """Return the publish queues of *topic* with their turn.
 

@@ -7,7 +7,6 @@ the nearest known one. Defaults are RocketMQ's unless the field says otherwise; 
 from __future__ import annotations
 
 import difflib
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from datetime import datetime
@@ -15,6 +14,9 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any, TypeVar
 
+from mqcore.client.backoff import Backoff
+from mqcore.client.fault_strategy import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
+from mqcore.client.rebalance import Strategy, strategy_of
 from mqcore.errors import ConfigError
 
 NAME_SERVER_VARIABLES = ("MQCORE_NAMESRV", "NAMESRV_ADDR", "ROCKETMQ_NAMESRV_ADDR")
@@ -87,14 +89,34 @@ class ClientSettings(Checked):
         default=None, metadata=row(doc="second part of the client id; process id and start time when absent")
     )
     unit_name: str | None = field(default=None, metadata=row(doc="third part of the client id"))
-    route_refresh_interval_s: float = field(default=30.0, metadata=row(0.05, 3600))
-    heartbeat_interval_s: float = field(default=30.0, metadata=row(0.05, 60))
-    offset_commit_interval_s: float = field(default=5.0, metadata=row(0.05, 3600))
+    access_key: str | None = field(
+        default=None, metadata=row(doc="who the client is, to brokers that check it; with secret_key")
+    )
+    secret_key: str | None = field(default=None, repr=False, metadata=row(doc="signs the requests; never sent"))
+    security_token: str | None = field(default=None, repr=False, metadata=row(doc="sent with temporary keys"))
+    access_channel: str = field(default="LOCAL", metadata=row(doc="LOCAL or CLOUD: where traces go, and their form"))
+    route_refresh_interval_s: float = field(
+        default=30.0, metadata=row(0.05, 3600, "how often the routes of all topics in use are asked for again")
+    )
+    heartbeat_interval_s: float = field(
+        default=30.0, metadata=row(0.05, 60, "how often brokers are told that this client lives")
+    )
+    offset_commit_interval_s: float = field(
+        default=5.0, metadata=row(0.05, 3600, "how often consumers send what they have consumed to the brokers")
+    )
     call_timeout_s: float = field(default=3.0, metadata=row(0.01, 600, "name server and client calls"))
     admin_timeout_s: float = field(default=6.0, metadata=row(0.01, 600, "offsets, topics and queries"))
     close_timeout_s: float = field(
         default=10.0, metadata=row(0, 3600, "how long a close waits for work that has begun")
     )
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        object.__setattr__(self, "access_channel", self.access_channel.upper())
+        if self.access_channel not in ("LOCAL", "CLOUD"):
+            raise ConfigError(f"setting access_channel: got {self.access_channel!r}, wanted LOCAL or CLOUD")
+        if (self.access_key is None) != (self.secret_key is None):
+            raise ConfigError("settings access_key and secret_key: got one of them, wanted both or none")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,18 +125,74 @@ class ProducerSettings(Checked):
 
     send_timeout_s: float = field(default=3.0, metadata=row(0.001, 600, "all attempts of one send together"))
     retries: int = field(default=2, metadata=row(0, 100, "further attempts after a failed one"))
-    retry_another_broker_when_not_store_ok: bool = False
-    retry_response_codes: frozenset[int] = frozenset({17, 14, 1, 16, 204, 205})
-    create_topic_key: str = "TBW102"
-    default_topic_queue_nums: int = field(default=4, metadata=row(1, 65535))
+    retry_another_broker_when_not_store_ok: bool = field(
+        default=False, metadata=row(doc="count a flush or replica timeout as a failed attempt")
+    )
+    retry_response_codes: frozenset[int] = field(
+        default=frozenset({17, 14, 1, 16, 204, 205}),
+        metadata=row(doc="refusals after which the next attempt goes to another broker"),
+    )
+    create_topic_key: str = field(
+        default="TBW102", metadata=row(doc="the topic whose queues are used for a topic that does not exist yet")
+    )
+    default_topic_queue_nums: int = field(
+        default=4, metadata=row(1, 65535, "queues of a topic that the broker creates at the first send")
+    )
     compression: str = field(default="zlib", metadata=row(doc="zlib, lz4, zstd or none"))
     compress_over_bytes: int = field(
         default=4096, metadata=row(0, None, "compress when the body has at least this many bytes")
     )
-    compress_level: int = field(default=5, metadata=row(0, 22))
-    max_message_size_bytes: int = field(default=4 * 1024 * 1024, metadata=row(1, 16 * 1024 * 1024))
-    max_inflight_messages: int = field(default=65_535, metadata=row(1, None))
-    max_inflight_bytes: int = field(default=64 * 1024 * 1024, metadata=row(1, None))
+    compress_level: int = field(default=5, metadata=row(0, 22, "zlib 0 to 9, zstd 1 to 22; lz4 has none"))
+    max_message_size_bytes: int = field(
+        default=4 * 1024 * 1024, metadata=row(1, 16 * 1024 * 1024, "larger bodies are refused before they are sent")
+    )
+    max_inflight_messages: int = field(
+        default=65_535, metadata=row(1, None, "messages under way at once; then when_full decides")
+    )
+    max_inflight_bytes: int = field(
+        default=64 * 1024 * 1024, metadata=row(1, None, "bytes of bodies under way at once; then when_full decides")
+    )
+    when_full: str = field(
+        default="wait", metadata=row(doc="what a send does at an in-flight limit: wait, or raise ProducerFullError")
+    )
+    linger_s: float = field(
+        default=0.0, metadata=row(0, 60, "how long a message may wait for others to travel with; 0 sends what is there")
+    )
+    batch_bytes: int = field(
+        default=256 * 1024, metadata=row(0, 1024 * 1024, "a batch of so many bytes leaves; 0 sends each message alone")
+    )
+    send_latency_fault_enable: bool = field(
+        default=False, metadata=row(doc="avoid brokers that were slow or failed, for the times of the next two")
+    )
+    latency_max_ms: tuple[int, ...] = field(
+        default=LATENCY_MAX_MS, metadata=row(doc="rising: a send that took so long, or longer, ...")
+    )
+    not_available_duration_ms: tuple[int, ...] = field(
+        default=NOT_AVAILABLE_DURATION_MS, metadata=row(doc="... keeps its broker out of the choice for so long")
+    )
+    vip_channel: bool = field(default=False, metadata=row(doc="send to the broker's second port, two below its own"))
+    trace: bool = field(default=False, metadata=row(doc="write a record of each send to the trace topic"))
+    trace_topic: str | None = field(default=None, metadata=row(doc="RMQ_SYS_TRACE_TOPIC when absent"))
+    check_concurrency: int = field(
+        default=1, metadata=row(1, 1000, "questions about transactions that are answered at once")
+    )
+    check_queue_max: int = field(
+        default=2000, metadata=row(1, None, "questions that wait; the broker repeats what is dropped beyond")
+    )
+
+    def __post_init__(self) -> None:
+        Checked.__post_init__(self)
+        if self.when_full not in ("wait", "raise"):
+            raise ConfigError(f"setting when_full: got {self.when_full!r}, wanted wait or raise")
+        object.__setattr__(self, "latency_max_ms", tuple(self.latency_max_ms))
+        object.__setattr__(self, "not_available_duration_ms", tuple(self.not_available_duration_ms))
+        if len(self.latency_max_ms) != len(self.not_available_duration_ms):
+            raise ConfigError(
+                f"settings latency_max_ms and not_available_duration_ms: got {len(self.latency_max_ms)} and "
+                f"{len(self.not_available_duration_ms)} values, wanted as many of both"
+            )
+        if list(self.latency_max_ms) != sorted(self.latency_max_ms):
+            raise ConfigError(f"setting latency_max_ms: got {self.latency_max_ms}, wanted rising values")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,27 +205,43 @@ class ConsumerSettings(Checked):
     from_timestamp: datetime | float | None = field(
         default=None, metadata=row(doc="for TIMESTAMP; half an hour before the start when absent")
     )
-    message_model: MessageModel | str = MessageModel.CLUSTERING
+    message_model: MessageModel | str = field(
+        default=MessageModel.CLUSTERING,
+        metadata=row(doc="clustering: the group shares the messages; broadcasting: each member gets all"),
+    )
     orderly: bool = field(
         default=False, metadata=row(doc="one message of a queue at a time, under the broker's queue lock")
     )
-    strategy: str = field(
-        default="AVG", metadata=row(doc="AVG or AVG_BY_CIRCLE; all members of a group must use the same")
-    )
+    strategy: str | Strategy = field(
+        default="AVG",
+        metadata=row(doc="AVG, AVG_BY_CIRCLE, CONSISTENT_HASH, one of rebalance.py's classes, or a function of yours; "
+                     "all members of a group must use the same"),
+    )  # fmt: skip
     concurrency: int = field(default=20, metadata=row(1, 1000, "handlers that run at once"))
     batch_size: int = field(default=1, metadata=row(1, 1024, "messages that a batch handler gets at once"))
-    pull_batch_size: int = field(default=32, metadata=row(1, 1024))
-    pull_interval_s: float = field(default=0.0, metadata=row(0, 65.535))
+    pull_batch_size: int = field(
+        default=32,
+        metadata=row(1, 1024, "messages that one pull asks for; brokers give at most 32 unless told otherwise"),
+    )
+    pull_interval_s: float = field(default=0.0, metadata=row(0, 65.535, "pause between two pulls of a queue"))
     pull_threshold_for_queue: int = field(default=1000, metadata=row(1, 65535, "cached messages of one queue"))
-    pull_threshold_size_for_queue_mib: int = field(default=100, metadata=row(1, 1024))
+    pull_threshold_size_for_queue_mib: int = field(default=100, metadata=row(1, 1024, "cached bytes of one queue"))
     pull_threshold_for_topic: int = field(
         default=-1, metadata=row(-1, 6_553_500, "divided over the queues held; -1 is no limit")
     )
-    pull_threshold_size_for_topic_mib: int = field(default=-1, metadata=row(-1, 102_400))
+    pull_threshold_size_for_topic_mib: int = field(
+        default=-1, metadata=row(-1, 102_400, "divided over the queues held; -1 is no limit")
+    )
     max_span: int = field(default=2000, metadata=row(1, 65535, "last minus first cached offset of a queue"))
-    send_expression_with_pull: bool = False
+    send_expression_with_pull: bool = field(
+        default=False, metadata=row(doc="send the expression with each pull, not only with heart-beats")
+    )
     max_reconsume_times: int = field(
         default=-1, metadata=row(-1, 2_147_483_647, "-1 is 16, and without end when orderly")
+    )
+    retry: Backoff | None = field(
+        default=None,
+        metadata=row(doc="how often and after which waits a failed message comes again; the broker's way when absent"),
     )
     suspend_queue_s: float = field(default=1.0, metadata=row(0.01, 30, "pause of an orderly queue after a failure"))
     consume_timeout_s: float = field(
@@ -157,16 +251,23 @@ class ConsumerSettings(Checked):
         default=15.0, metadata=row(0.1, 600, "how long the broker may hold a pull that finds nothing")
     )
     pull_timeout_s: float = field(default=30.0, metadata=row(0.2, 1200, "must be longer than the hold"))
-    rebalance_interval_s: float = field(default=20.0, metadata=row(0.05, 3600))
-    lock_interval_s: float = field(default=20.0, metadata=row(0.05, 30))
+    rebalance_interval_s: float = field(
+        default=20.0, metadata=row(0.05, 3600, "how often the group's queues are divided anew, besides each change")
+    )
+    lock_interval_s: float = field(
+        default=20.0, metadata=row(0.05, 30, "orderly: how often the broker's queue locks are renewed; they last 60 s")
+    )
     offsets_dir: Path | str | None = field(
         default=None, metadata=row(doc="broadcasting: keep offsets in files below this directory")
     )
+    trace: bool = field(default=False, metadata=row(doc="write records of each delivery to the trace topic"))
+    trace_topic: str | None = field(default=None, metadata=row(doc="RMQ_SYS_TRACE_TOPIC when absent"))
 
     def __post_init__(self) -> None:
         Checked.__post_init__(self)
         object.__setattr__(self, "from_where", parse_from_where(self.from_where))
         object.__setattr__(self, "message_model", parse_model(self.message_model))
+        strategy_of(self.strategy)
         if self.pull_timeout_s <= self.hold_timeout_s:
             raise ConfigError(f"setting pull_timeout_s: got {self.pull_timeout_s}, wanted more than hold_timeout_s")
         if self.offsets_dir is not None and self.message_model != MessageModel.BROADCASTING:
@@ -174,10 +275,43 @@ class ConsumerSettings(Checked):
 
     @property
     def max_reconsume_times_effective(self) -> int:
-        """The limit in force: -1 stands for 16, or for no limit when orderly."""
+        """The limit in force: -1 stands for what *retry* says, else for 16, or for no limit when orderly."""
         if self.max_reconsume_times >= 0:
             return self.max_reconsume_times
+        if self.retry is not None:
+            return self.retry.max_attempts - 1
         return 2_147_483_647 if self.orderly else 16
+
+
+CHANGEABLE = frozenset(
+    {
+        "batch_size",
+        "concurrency",
+        "hold_timeout_s",
+        "max_reconsume_times",
+        "max_span",
+        "pull_batch_size",
+        "pull_interval_s",
+        "pull_threshold_for_queue",
+        "pull_threshold_for_topic",
+        "pull_threshold_size_for_queue_mib",
+        "pull_threshold_size_for_topic_mib",
+        "pull_timeout_s",
+        "retry",
+        "send_expression_with_pull",
+        "suspend_queue_s",
+    }
+)
+"""The settings of a consumer that may change while it runs."""
+
+
+def changed_while_running(settings: ConsumerSettings, changes: Mapping[str, object]) -> ConsumerSettings:
+    """As ``changed``; raises ConfigError for settings that a running consumer cannot change."""
+    after = changed(settings, changes)
+    fixed = sorted(set(changes) - CHANGEABLE)
+    if fixed:
+        raise ConfigError(f"setting {fixed[0]}: cannot be changed while the consumer runs")
+    return after
 
 
 def parse_from_where(value: str) -> ConsumeFromWhere:
@@ -195,8 +329,3 @@ def parse_model(value: str) -> MessageModel:
         return MessageModel(value.upper())
     except ValueError:
         raise ConfigError(f"setting message_model: got {value!r}, wanted clustering or broadcasting") from None
-
-
-def name_servers_from_environment() -> str | None:
-    """Return the text of the first variable that names the name servers, or None."""
-    return next((os.environ[name] for name in NAME_SERVER_VARIABLES if os.environ.get(name)), None)

@@ -13,7 +13,9 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from mqcore.client.consume_concurrently import RESUBMIT_DELAY_S, Finisher
-from mqcore.client.consuming import Outcome, TaskGroup
+from mqcore.client.consume_hooks import ConsumeContext
+from mqcore.client.consume_workers import TaskGroup
+from mqcore.client.consuming import Abandoned, Outcome, describe_outcome
 from mqcore.client.errors import ClientStateError, Reject, Retry
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import DEAD_LETTER, ReceivedMessage, Settler
@@ -22,8 +24,11 @@ from mqcore.client.messages import DEAD_LETTER, ReceivedMessage, Settler
 class Source(Protocol):
     """Where an application that iterates gets its messages from."""
 
-    async def receive(self, count_max: int, timeout_s: float | None) -> list[ReceivedMessage]:
-        """Return up to *count_max* messages, waiting for the first; none when *timeout_s* passes or on closing."""
+    async def receive(self, count_max: int, timeout_s: float | None, fill_s: float = 0.0) -> list[ReceivedMessage]:
+        """Return up to *count_max* messages, waiting for the first; none when *timeout_s* passes or on closing.
+
+        When there are some, wait for more at most *fill_s*.
+        """
 
     def abandon(self, message: ReceivedMessage) -> None:
         """Do not wait for *message*, which was handed out, to be settled: nobody will."""
@@ -41,23 +46,38 @@ class Buffer:
         self._ready.extend(messages)
         self._wake(len(messages))
 
-    async def take(self, count_max: int, timeout_s: float | None) -> list[ReceivedMessage]:
+    def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Return messages that were taken and not handed out, to be taken first."""
+        self._ready.extendleft(reversed(messages))
+        self._wake(len(messages))
+
+    async def take(self, count_max: int, timeout_s: float | None, fill_s: float = 0.0) -> list[ReceivedMessage]:
         """Return up to *count_max* messages, waiting for the first; none when *timeout_s* passes or the buffer closes.
 
-        Messages of queues that were given up meanwhile are passed over.
+        When there are some, wait for more at most *fill_s*. Messages of queues that were given up meanwhile are passed
+        over.
         """
         loop = asyncio.get_running_loop()
         deadline_s = None if timeout_s is None else loop.time() + timeout_s
+        full_at_s: float | None = None
         while True:
-            taken: list[ReceivedMessage] = []
-            while self._ready and len(taken) < count_max:
-                message = self._ready.popleft()
-                if message.held is None or not message.held.dropped:
-                    taken.append(message)
-            left_s = None if deadline_s is None else deadline_s - loop.time()
-            if taken or self.closed or (left_s is not None and left_s <= 0):
-                return taken
-            await self._wait(left_s)
+            self._pass_over_dropped()
+            now_s = loop.time()
+            if self._ready and full_at_s is None:
+                full_at_s = now_s + fill_s
+            until_s = deadline_s if not self._ready or full_at_s is None else full_at_s
+            is_late = until_s is not None and now_s >= until_s
+            if len(self._ready) >= count_max or is_late or self.closed:
+                taken = [self._ready.popleft() for _ in range(min(count_max, len(self._ready)))]
+                kept = [message for message in taken if not message.is_dropped]
+                if kept or is_late or self.closed:
+                    return kept
+                continue
+            await self._wait(None if until_s is None else until_s - now_s)
+
+    def _pass_over_dropped(self) -> None:
+        while self._ready and self._ready[0].is_dropped:
+            self._ready.popleft()
 
     def close(self) -> list[ReceivedMessage]:
         """Let everybody who waits go, and return what nobody has taken."""
@@ -92,13 +112,17 @@ class Buffer:
 
 
 class StreamService:
-    """Concurrent consumption by iterating: as many messages may be in hand as the application takes."""
+    """Concurrent consumption by iterating: as many messages may be in hand as the application takes.
+
+    Hooks are called for each message: before it is handed out, and when it is settled.
+    """
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
         self._buffer = Buffer()
         self._finisher = Finisher(membership)
         self._tasks = TaskGroup()
+        self._contexts: dict[ReceivedMessage, ConsumeContext] = {}
         self.settler: Settler | None = self
 
     def start(self) -> None:
@@ -107,8 +131,17 @@ class StreamService:
     def submit(self, held: HeldQueue, messages: Sequence[ReceivedMessage], dispatch: bool) -> None:
         self._buffer.put(messages)
 
-    async def receive(self, count_max: int, timeout_s: float | None) -> list[ReceivedMessage]:
-        messages = await self._buffer.take(count_max, timeout_s)
+    def set_concurrency(self, concurrency: int) -> None:
+        """The application takes as many as it likes."""
+
+    async def receive(self, count_max: int, timeout_s: float | None, fill_s: float = 0.0) -> list[ReceivedMessage]:
+        messages = await self._buffer.take(count_max, timeout_s, fill_s)
+        if self._membership.hooks.any_around:
+            try:
+                await self._before(messages)
+            except BaseException:
+                self._buffer.put_back(messages)
+                raise
         now_s = time.time()
         for message in messages:
             message.consume_started_s = now_s
@@ -126,22 +159,33 @@ class StreamService:
     def ack(self, message: ReceivedMessage) -> None:
         held = _held_of(message)
         held.hand_back(1)
+        self._settled(message, Outcome(1))
         self._finisher.done(held, [message])
-        self._count(message, ok=1, failed=0)
 
     def nack(self, message: ReceivedMessage, delay_level: int) -> None:
         held = _held_of(message)
         held.hand_back(1)
-        self._count(message, ok=0, failed=1)
+        self._settled(message, Outcome(0, None, delay_level))
         if not held.dropped:
             self._tasks.spawn(lambda: self._send_back(held, message, delay_level), "sending back")
 
     def abandon(self, message: ReceivedMessage) -> None:
         """Nothing waits for it: its offset stays uncommitted."""
+        self._contexts.pop(message, None)
 
-    def _count(self, message: ReceivedMessage, *, ok: int, failed: int) -> None:
-        time_ms = (time.time() - message.consume_started_s) * 1000
-        self._membership.statistics[message.topic].add_consumed(ok, failed, time_ms)
+    async def _before(self, messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
+            context = ConsumeContext(group=self._membership.group, queue=message.queue, messages=(message,))
+            await self._membership.hooks.before_consume(context)
+            self._contexts[message] = context
+
+    def _settled(self, message: ReceivedMessage, outcome: Outcome) -> None:
+        cost_ms = (time.time() - message.consume_started_s) * 1000
+        self._membership.statistics[message.topic].add_consumed(outcome.done, 1 - outcome.done, cost_ms)
+        context = self._contexts.pop(message, None)
+        if context is not None:
+            describe_outcome(context, outcome, cost_ms, self._membership.settings.consume_timeout_s)
+            self._tasks.spawn(lambda: self._membership.hooks.after_consume(context), "hooks")
 
     async def _send_back(self, held: HeldQueue, message: ReceivedMessage, delay_level: int) -> None:
         if await self._finisher.failed(held, [message], delay_level):
@@ -164,8 +208,8 @@ class Handoff:
         self._buffer = Buffer()
         self._outcomes: dict[ReceivedMessage, asyncio.Future[None]] = {}
 
-    async def receive(self, count_max: int, timeout_s: float | None) -> list[ReceivedMessage]:
-        return await self._buffer.take(count_max, timeout_s)
+    async def receive(self, count_max: int, timeout_s: float | None, fill_s: float = 0.0) -> list[ReceivedMessage]:
+        return await self._buffer.take(count_max, timeout_s, fill_s)
 
     async def handle(self, message: ReceivedMessage) -> None:
         """Be the handler of the orderly service."""
@@ -190,8 +234,8 @@ class Handoff:
 
     def abandon(self, message: ReceivedMessage) -> None:
         outcome = self._outcomes.get(message)
-        if outcome is not None:
-            outcome.cancel()
+        if outcome is not None and not outcome.done():
+            outcome.set_exception(Abandoned())
 
     def close(self) -> None:
         """Hand out nothing more; only what has been handed out is waited for."""
@@ -201,7 +245,7 @@ class Handoff:
 
 def no_handler() -> Outcome:
     """What a consumer without a handler answers when it is told to consume a certain message now."""
-    return Outcome(ClientStateError("this consumer iterates, it has no handler to call"))
+    return Outcome(0, ClientStateError("this consumer iterates, it has no handler to call"))
 
 
 def _held_of(message: ReceivedMessage) -> HeldQueue:

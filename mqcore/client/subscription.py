@@ -45,11 +45,11 @@ def subscription_data(topic: str, expression: Expression, version_ms: int | None
         raise ConfigError(f"subscription of {topic}: {error}") from error
 
 
-def wants_tag(subscription: SubscriptionData, tag: str | None) -> bool:
-    """Compare by text what the broker compared by hash only."""
+def tags_wanted(subscription: SubscriptionData) -> frozenset[str] | None:
+    """Return the tags to compare by text, as the broker compares hashes only; None when there is nothing to compare."""
     if not is_tag_type(subscription.expression_type) or not subscription.tags_set or subscription.class_filter_mode:
-        return True
-    return tag is not None and tag in subscription.tags_set
+        return None
+    return frozenset(subscription.tags_set)
 
 
 def now_ms() -> int:

@@ -6,9 +6,11 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
+from mqcore.client.cause_log import CauseLog
 from mqcore.errors import MQError
 
 logger = logging.getLogger(__name__)
+log = CauseLog(logger)
 
 CANCEL_AGAIN_S = 0.2
 CANCEL_ROUNDS_MAX = 25
@@ -53,7 +55,7 @@ class Periodic:
             try:
                 await self._action()
             except MQError as error:
-                logger.warning("%s failed: %s", self.name, error)
+                log.warning(f"{self.name} failed", error=error)
             except Exception:
                 logger.exception("%s failed", self.name)
             delay_s = self._every_s

@@ -7,12 +7,14 @@ from collections.abc import Mapping
 
 from mqcore.client.errors import InvalidMessageError
 from mqcore.errors import ClientError
-from mqcore.protocol.names import GROUP_LENGTH_MAX, is_forbidden_topic, validate_topic
+from mqcore.protocol.names import GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX, is_forbidden_topic, is_system_topic
 from mqcore.protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, RESERVED_NAMES
 
-LEGAL_NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
+LEGAL_NAME = re.compile(r"^[%|a-zA-Z0-9_-]+$", re.ASCII)
 DEFAULT_PRODUCER_GROUP = "DEFAULT_PRODUCER"
 DEFAULT_CONSUMER_GROUP = "DEFAULT_CONSUMER"
+RESERVED_GROUPS = {DEFAULT_PRODUCER_GROUP: "producerGroup", DEFAULT_CONSUMER_GROUP: "consumerGroup"}
+"""Groups that nobody may use, and what the refusal calls them."""
 
 
 def check_group(group: str, reserved: str) -> str:
@@ -20,19 +22,34 @@ def check_group(group: str, reserved: str) -> str:
     if not group.strip():
         raise ClientError("the specified group is blank")
     if len(group) > GROUP_LENGTH_MAX:
-        raise ClientError(f"the specified group is longer than {GROUP_LENGTH_MAX}: got {len(group)}")
+        raise ClientError(f"the specified group is longer than group max length {GROUP_LENGTH_MAX}.")
     if LEGAL_NAME.fullmatch(group) is None:
-        raise ClientError(f"the specified group[{group}] contains illegal characters, not {LEGAL_NAME.pattern}")
+        raise ClientError(
+            f"the specified group[{group}] contains illegal characters, allowing only {LEGAL_NAME.pattern}"
+        )
     if group == reserved:
-        raise ClientError(f"group can not equal {reserved}, please specify another one")
+        raise ClientError(f"{RESERVED_GROUPS[reserved]} can not equal {reserved}, please specify another one.")
     return group
 
 
 def check_topic(topic: str) -> str:
     """Return *topic* if it is a legal topic name; raise ClientError otherwise."""
-    reason = validate_topic(topic)
-    if reason is not None:
-        raise ClientError(f"{reason}: got {topic!r}")
+    if not topic.strip():
+        raise ClientError("The specified topic is blank")
+    if len(topic) > TOPIC_LENGTH_MAX:
+        raise ClientError(f"The specified topic is longer than topic max length {TOPIC_LENGTH_MAX}.")
+    if LEGAL_NAME.fullmatch(topic) is None:
+        raise ClientError(
+            f"The specified topic[{topic}] contains illegal characters, allowing only {LEGAL_NAME.pattern}"
+        )
+    return topic
+
+
+def check_new_topic(topic: str) -> str:
+    """Return *topic* if a topic of that name may be created; raise ClientError otherwise."""
+    check_topic(topic)
+    if is_system_topic(topic):
+        raise ClientError(f"The topic[{topic}] is conflict with system topic.")
     return topic
 
 
@@ -40,11 +57,11 @@ def check_message(topic: str, body: bytes, size_max: int) -> None:
     """Raise ClientError or InvalidMessageError unless a message with *topic* and *body* may be sent."""
     check_topic(topic)
     if is_forbidden_topic(topic):
-        raise ClientError(f"Sending message to topic[{topic}] is forbidden.")
+        raise ClientError(f"Sending message to topic[{topic}] is forbidden.").at(topic=topic)
     if not body:
-        raise InvalidMessageError("the message body length is zero")
+        raise InvalidMessageError("the message body length is zero").at(topic=topic)
     if len(body) > size_max:
-        raise InvalidMessageError(f"the message body size over max value, MAX: {size_max}: got {len(body)}")
+        raise InvalidMessageError(f"the message body size over max value, MAX: {size_max}").at(topic=topic)
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
@@ -53,6 +70,8 @@ def check_properties(properties: Mapping[str, str]) -> None:
         if name in RESERVED_NAMES:
             raise ClientError(f"The Property<{name}> is used by system, input another please")
         if not isinstance(value, str) or not name.strip() or not value.strip():
-            raise ClientError(f"The name or value of property {name!r} can not be blank string: got {value!r}")
+            raise ClientError(
+                f"The name or value of property can not be null or blank string! Got {value!r} for {name!r}"
+            )
         if any(mark in text for mark in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR) for text in (name, value)):
             raise ClientError(f"The property {name!r} holds the separator 0x01 or 0x02")

@@ -8,7 +8,7 @@ import signal
 import sys
 from typing import Final
 
-if __name__ == "__main__":
+if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # Until the event loop takes it: an interrupt in the middle of an extension's import would crash the interpreter.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 

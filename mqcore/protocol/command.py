@@ -1,8 +1,6 @@
 """One frame of the remoting protocol as a value, and the splitter that cuts a byte stream into frames.
 
-    int32 length of what follows | int8 serialize type, int24 header length | header | body
-
-This is the readable statement of the frame; the workers' scanner means the same.
+``mqcore.protocol.frame`` says what the bytes mean; the workers' scanner means the same.
 Source: RocketMQ remoting/protocol/RemotingCommand.java, remoting/netty/NettyDecoder.java.
 """
 
@@ -16,23 +14,20 @@ from typing import Final
 
 from mqcore.codes import CURRENT_VERSION, LanguageCode, RemotingFlag, SerializeType
 from mqcore.errors import FrameError
-from mqcore.layout import FRAME_HEAD, FRAME_LENGTH_MAX, HEADER_LENGTH_MAX
-from mqcore.protocol import binary_header, json_header
+from mqcore.layout import FRAME_LENGTH_MAX
+from mqcore.protocol.codec import decode_frame, encode_frame
 from mqcore.protocol.fastjson import Buffer
-from mqcore.protocol.header_fields import HeaderFields
-
-LENGTH_SIZE: Final = 4
-HEADER_MARK_SIZE: Final = FRAME_HEAD.size - LENGTH_SIZE
+from mqcore.protocol.frame import HEADER_MARK_SIZE, LENGTH_SIZE
 
 FRAME_SIZE_MAX: Final = LENGTH_SIZE + FRAME_LENGTH_MAX
 """Largest frame, length field included; the default of com.rocketmq.remoting.frameMaxLength."""
 
-_LENGTH: Final = struct.Struct(">i")
+ROOM_SIZE: Final = 64 * 1024
+"""What a FrameBuffer begins with."""
+KEPT_SIZE_MAX: Final = 4 * 1024 * 1024
+"""A FrameBuffer that grew larger for one frame shrinks again."""
 
-_CODECS: Final = {
-    SerializeType.JSON: (json_header.encode_header, json_header.decode_header),
-    SerializeType.ROCKETMQ: (binary_header.encode_header, binary_header.decode_header),
-}
+_LENGTH: Final = struct.Struct(">i")
 
 _opaques = itertools.count(1)
 
@@ -73,14 +68,17 @@ class RemotingCommand:
 
         Raises HeaderError if a header field cannot be carried, FrameError if the frame is over FRAME_SIZE_MAX.
         """
-        encode_header, _ = _CODECS[self.serialize_type]
-        header = encode_header(
-            HeaderFields(self.code, self.language, self.version, self.opaque, self.flag, self.remark, self.ext_fields)
+        return encode_frame(
+            self.code,
+            self.opaque,
+            self.flag,
+            self.remark,
+            self.ext_fields,
+            self.body,
+            self.language,
+            self.version,
+            self.serialize_type,
         )
-        length = HEADER_MARK_SIZE + len(header) + len(self.body)
-        if length > FRAME_LENGTH_MAX or len(header) > HEADER_LENGTH_MAX:
-            raise FrameError(f"frame too large: got {length} bytes, wanted at most {FRAME_LENGTH_MAX}")
-        return b"".join((FRAME_HEAD.struct.pack(length, self.serialize_type << 24 | len(header)), header, self.body))
 
     @staticmethod
     def decode(payload: Buffer) -> RemotingCommand:
@@ -88,29 +86,7 @@ class RemotingCommand:
 
         Raises FrameError if the header does not fit or the serialize type is unknown, HeaderError if it cannot be read.
         """
-        view = memoryview(payload)
-        if len(view) < HEADER_MARK_SIZE:
-            raise FrameError(f"frame cut short: got {len(view)} bytes, wanted at least {HEADER_MARK_SIZE}")
-        mark = int.from_bytes(view[:HEADER_MARK_SIZE], "big")
-        header_end = HEADER_MARK_SIZE + (mark & HEADER_LENGTH_MAX)
-        if header_end > len(view):
-            raise FrameError(f"header too long: got {mark & HEADER_LENGTH_MAX} bytes in a frame of {len(view)}")
-        if mark >> 24 not in (SerializeType.JSON, SerializeType.ROCKETMQ):
-            raise FrameError(f"unknown serialize type: got {mark >> 24}, wanted 0 or 1")
-        serialize_type = SerializeType(mark >> 24)
-        _, decode_header = _CODECS[serialize_type]
-        fields = decode_header(view[HEADER_MARK_SIZE:header_end])
-        return RemotingCommand(
-            code=fields.code,
-            opaque=fields.opaque,
-            flag=fields.flag,
-            remark=fields.remark,
-            ext_fields=fields.ext_fields,
-            body=bytes(view[header_end:]),
-            language=fields.language,
-            version=fields.version,
-            serialize_type=serialize_type,
-        )
+        return RemotingCommand(*decode_frame(payload))
 
     def reply(
         self,
@@ -168,3 +144,55 @@ class FrameSplitter:
             with memoryview(self._buffer) as view:  # released before the next feed resizes the buffer
                 payload = bytes(view[start : self._at])
             yield payload
+
+
+class FrameBuffer:
+    """Cuts frames from memory into which a socket reads by itself, and which stays for the next ones.
+
+    Fresh memory for each large answer would be asked of the kernel page by page, which takes longer than to copy it.
+    """
+
+    def __init__(self, frame_size_max: int = FRAME_SIZE_MAX) -> None:
+        self._buffer = bytearray(ROOM_SIZE)
+        self._start = 0  # where the next frame starts
+        self._end = 0  # behind what has been read
+        self._length_max = frame_size_max - LENGTH_SIZE
+
+    @property
+    def pending_size(self) -> int:
+        """Bytes that have not been handed out."""
+        return self._end - self._start
+
+    def room(self) -> memoryview:
+        """Return where to read to; ``added`` is to be told how much was read."""
+        pending = self.pending_size
+        if not pending:
+            self._start = self._end = 0
+            if len(self._buffer) > KEPT_SIZE_MAX:
+                self._buffer = bytearray(ROOM_SIZE)
+        # Twice what is there already, so that a large frame is not moved with each piece; what a peer says about the
+        # length is not believed.
+        if len(self._buffer) - self._end < max(ROOM_SIZE, pending) // 2:
+            # A new one, as a view of the old one may still be in somebody's hands.
+            fits = len(self._buffer) >= 2 * max(ROOM_SIZE, pending)
+            moved = bytearray(len(self._buffer) if fits else 2 * len(self._buffer))
+            moved[:pending] = memoryview(self._buffer)[self._start : self._end]
+            self._buffer, self._start, self._end = moved, 0, pending
+        return memoryview(self._buffer)[self._end :]
+
+    def added(self, size: int) -> Iterator[memoryview]:
+        """Iterate over the payloads that are complete with the *size* bytes just read, each good until the next.
+
+        Raises FrameError like ``FrameSplitter.feed``.
+        """
+        self._end += size
+        view = memoryview(self._buffer)
+        while self.pending_size >= LENGTH_SIZE:
+            (length,) = _LENGTH.unpack_from(view, self._start)
+            if not HEADER_MARK_SIZE <= length <= self._length_max:
+                raise FrameError(f"bad frame length: got {length}, wanted {HEADER_MARK_SIZE} to {self._length_max}")
+            if length > self.pending_size - LENGTH_SIZE:
+                return
+            start = self._start + LENGTH_SIZE
+            self._start = start + length
+            yield view[start : self._start]

@@ -16,6 +16,8 @@ from mqcore.errors import ConfigError, ProtocolError
 from mqcore.protocol.fastjson import Buffer
 
 COMPRESS_LEVEL_DEFAULT: Final = 5
+LEVEL_MAX_ZLIB: Final = 9
+LEVEL_MAX_ZSTD: Final = 22
 
 BODY_SIZE_MAX: Final = 256 * 1024 * 1024
 """A body that would grow beyond this is refused: four megabytes can hide four gigabytes of zeros."""
@@ -66,7 +68,9 @@ def _decompress_zlib(data: bytes) -> bytes:
 
 
 def _compress_lz4(data: bytes, level: int) -> bytes:
-    return bytes(_module("lz4.frame", "lz4").compress(data, compression_level=level))
+    # The Java client reads no frames whose blocks lean on earlier ones. It has no levels for LZ4 either: they would
+    # give away the speed that LZ4 is chosen for.
+    return bytes(_module("lz4.frame", "lz4").compress(data, block_linked=False))
 
 
 def _decompress_lz4(data: bytes) -> bytes:
@@ -104,6 +108,21 @@ _DECOMPRESS: Final[dict[CompressionType, Callable[[bytes], bytes]]] = {
     CompressionType.LZ4: _decompress_lz4,
     CompressionType.ZSTD: _decompress_zstd,
 }
+
+
+def check_codec(kind: CompressionType, level: int = COMPRESS_LEVEL_DEFAULT) -> None:
+    """Raise ConfigError if messages cannot be compressed so: the package is not installed, or *level* is out of range.
+
+    LZ4 has no levels here, and takes any.
+    """
+    if kind is CompressionType.LZ4:
+        _module("lz4.frame", "lz4")
+        return
+    if kind is CompressionType.ZSTD:
+        _module("zstandard", "zstd")
+    level_max = LEVEL_MAX_ZSTD if kind is CompressionType.ZSTD else LEVEL_MAX_ZLIB
+    if not 0 <= level <= level_max:
+        raise ConfigError(f"compression level of {kind.name.lower()}: got {level}, wanted 0 to {level_max}")
 
 
 def compress(body: bytes, kind: CompressionType = CompressionType.ZLIB, level: int = COMPRESS_LEVEL_DEFAULT) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from mqcore.errors import ProtocolError
 from mqcore.protocol import fastjson
@@ -53,22 +53,22 @@ class MessageQueue:
     broker_name: str
     queue_id: int
 
-    def to_json(self) -> dict[str, Any]:
+    def to_json(self) -> dict[str, object]:
         """Return the members of the queue's JSON object."""
         return {"brokerName": self.broker_name, "queueId": self.queue_id, "topic": self.topic}
 
-    def json_key(self) -> tuple[tuple[str, Any], ...]:
+    def json_key(self) -> tuple[tuple[str, object], ...]:
         """Return the queue as a member name, for ``fastjson.dumps``."""
         return (("brokerName", self.broker_name), ("queueId", self.queue_id), ("topic", self.topic))
 
     @classmethod
-    def from_json(cls, value: Any) -> MessageQueue:
+    def from_json(cls, value: object) -> MessageQueue:
         """Read a queue from its JSON object, from a member name, or from a text that holds its JSON.
 
         Raises ProtocolError if a member is missing or of another type.
         """
         try:
-            members = dict(fastjson.loads(value) if isinstance(value, str) else value)
+            members: dict[str, Any] = dict(fastjson.loads(value) if isinstance(value, str) else cast("Any", value))
             return cls(str(members["topic"]), str(members["brokerName"]), int(members["queueId"]))
         except (KeyError, TypeError, ValueError) as error:
             raise ProtocolError(f"bad message queue: got {value!r}, wanted brokerName, queueId and topic") from error

@@ -14,6 +14,7 @@ from mqcore.remoting.address import parse_address
 from mqcore.remoting.connection import (
     IDLE_TIMEOUT_S,
     WRITE_BUFFER_SIZE_MAX,
+    ClientConnection,
     CloseCallback,
     Connection,
     Handler,
@@ -149,9 +150,8 @@ class RemotingClient:
         return connection
 
     def _new_connection(self) -> Connection:
-        return Connection(
+        return ClientConnection(
             self._handle,
-            is_server=False,
             idle_timeout_s=self._idle_timeout_s,
             frame_size_max=self._frame_size_max,
             write_buffer_size_max=self._write_buffer_size_max,

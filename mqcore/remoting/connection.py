@@ -14,7 +14,7 @@ import logging
 import socket
 import struct
 import termios
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 from mqcore.codes import RemotingFlag, ResponseCode
@@ -25,7 +25,8 @@ from mqcore.errors import (
     RemotingTimeoutError,
     RemotingTooMuchRequestError,
 )
-from mqcore.protocol.command import FRAME_SIZE_MAX, FrameSplitter, RemotingCommand, next_opaque
+from mqcore.protocol.command import FRAME_SIZE_MAX, FrameBuffer, FrameSplitter, RemotingCommand, next_opaque
+from mqcore.protocol.fastjson import Buffer
 from mqcore.remoting.address import format_address
 from mqcore.remoting.limited_warning import LimitedWarning
 
@@ -207,9 +208,12 @@ class Connection(asyncio.Protocol):
             self._on_connect(self)
 
     def data_received(self, data: bytes) -> None:
+        self._receive(self._splitter.feed(data), len(data))
+
+    def _receive(self, payloads: Iterator[Buffer], size: int) -> None:
         self._active_s = self._loop.time()
         try:
-            for payload in self._splitter.feed(data):
+            for payload in payloads:
                 self._dispatch(RemotingCommand.decode(payload))
         except ProtocolError as error:
             _bad_frame.warn(
@@ -218,7 +222,7 @@ class Connection(asyncio.Protocol):
             self.abort()
             return
         if self._on_growth is not None and self._splitter.pending_size:
-            self._on_growth(len(data))
+            self._on_growth(size)
 
     def pause_writing(self) -> None:
         # Only the server pauses: if both ends stopped reading because both are full, neither would ever go on.
@@ -336,6 +340,39 @@ class Connection(asyncio.Protocol):
         logger.info("closing an idle connection remote_address=%s", self.remote_address)
         # A peer that does not read would keep a gentle close waiting for ever.
         self.cut_off()
+
+
+class ClientConnection(Connection, asyncio.BufferedProtocol):
+    """The calling end's connection. It keeps the memory that it reads into, since its answers may be large."""
+
+    def __init__(
+        self,
+        handler: Handler,
+        *,
+        idle_timeout_s: float,
+        frame_size_max: int,
+        write_buffer_size_max: int,
+        on_close: CloseCallback | None,
+    ) -> None:
+        super().__init__(
+            handler,
+            is_server=False,
+            idle_timeout_s=idle_timeout_s,
+            frame_size_max=frame_size_max,
+            write_buffer_size_max=write_buffer_size_max,
+            on_close=on_close,
+        )
+        self._frames = FrameBuffer(frame_size_max)
+
+    @property
+    def held_size(self) -> int:
+        return self.unsent_size + self._frames.pending_size
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._frames.room()
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._receive(self._frames.added(nbytes), nbytes)
 
 
 def describe(error: BaseException) -> str:

@@ -196,7 +196,7 @@ class _BadSizeError(Exception):
     """A length inside a record points out of it."""
 
 
-def _read_record(data: memoryview) -> Record:
+def _read_record(data: memoryview, topic_size: struct.Struct = TOPIC_SIZE) -> Record:
     cursor = _Cursor(data)
     head = dict(zip(RECORD_HEAD.offsets, cursor.unpack(RECORD_HEAD.struct), strict=True))
     born_host = cursor.take_host(host_size(head["sys_flag"], SysFlag.BORNHOST_V6))
@@ -204,7 +204,7 @@ def _read_record(data: memoryview) -> Record:
     store_host = cursor.take_host(host_size(head["sys_flag"], SysFlag.STOREHOST_V6))
     reconsume_times, prepared_transaction_offset = cursor.unpack(RECORD_MIDDLE.struct)
     body = cursor.take(cursor.unpack(BODY_SIZE)[0])
-    topic = cursor.take(cursor.unpack(TOPIC_SIZE)[0])
+    topic = cursor.take(cursor.unpack(topic_size)[0])
     properties = cursor.take(cursor.unpack(PROPERTIES_SIZE)[0])
     if cursor.at != len(data):
         raise _BadSizeError

@@ -65,14 +65,17 @@ async def test_running_info_tells_what_the_consumer_holds_and_does(
         seen.append(message.body)
 
     await send_numbers(mq, topic, range(10))
-    async with mq.consumer(group, {topic: "*"}, handler=handle, from_where="earliest", concurrency=7):
+    settings = {"from_where": "earliest", "strategy": aio.ConsistentHash(5)}
+    async with mq.consumer(group, {topic: "*"}, handler=handle, **settings) as consumer:
         await eventually(lambda: len(seen) == 10, "ten messages")
+        consumer.concurrency = 7
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         answer = await ask(tool, broker, code, consumer_group=group, client_id=mq.client_id, jstack_enable=True)
     info = ConsumerRunningInfo.decode(answer.body)
     assert info.properties["PROP_CONSUME_TYPE"] == "CONSUME_PASSIVELY"
     assert info.properties["PROP_CONSUMEORDERLY"] == "false"
     assert info.properties["PROP_THREADPOOL_CORE_SIZE"] == "7"
+    assert info.properties["strategy"] == "ConsistentHash"
     assert info.properties["PROP_NAMESERVER_ADDR"] == broker.name_server + ";"
     assert {subscription.topic for subscription in info.subscription_set} == {topic, "%RETRY%" + group}
     held = {queue: row for queue, row in info.mq_table.items() if queue.topic == topic}
@@ -131,8 +134,13 @@ async def test_a_reset_sends_the_consumer_back(
 
 @pytest.mark.parametrize(
     ("failure", "wanted"),
-    [(None, CMResult.CR_SUCCESS), (ValueError("no"), CMResult.CR_THROW_EXCEPTION)],
-    ids=["succeeds", "raises"],
+    [
+        (None, CMResult.CR_SUCCESS),
+        (ValueError("no"), CMResult.CR_THROW_EXCEPTION),
+        (aio.Retry(3), CMResult.CR_LATER),
+        (aio.Reject("no"), CMResult.CR_LATER),
+    ],
+    ids=["succeeds", "raises", "wants it later", "rejects"],
 )
 async def test_one_message_can_be_consumed_on_demand(
     mq: aio.Client,
@@ -160,7 +168,7 @@ async def test_one_message_can_be_consumed_on_demand(
         )
     result = ConsumeMessageDirectlyResult.decode(answer.body)
     assert (result.consume_result, result.order) == (wanted, False)
-    assert result.remark == (None if failure is None else "ValueError: no")
+    assert result.remark == (None if failure is None else f"{type(failure).__name__}: {failure}")
     assert [(message.body, message.msg_id, message.tag) for message in seen] == [(b"x" * 5000, receipt.msg_id, "t")] * 2
 
 

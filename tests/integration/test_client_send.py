@@ -110,11 +110,30 @@ async def test_batches_that_break_the_rules_are_not_sent(mq: aio.Client, topic: 
             [good, aio.Message("Other", b"x")],
             [good, aio.Message(topic, b"x", delay_level=1)],
             [good, aio.Message(topic, b"x", wait_store_ok=False)],
-            [aio.Message(topic, b"x" * 600)] * 2,
+            [aio.Message(topic, b"x" * 1001)],
         ):
             with pytest.raises(InvalidMessageError):
                 await producer.send_batch(batch)
+        with pytest.raises(InvalidMessageError, match="over max value, MAX: 1000"):
+            await producer.send_batch([aio.Message(topic, b"x" * 600)] * 2, split=False)
     assert sum([await mq.max_offset(queue) for queue in await mq.queues(topic)]) == 0
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+async def test_a_long_list_is_cut_into_batches_that_fit(mq: aio.Client, topic: str, by_hand: bool) -> None:
+    sizes = [400, 400, 100, 990, 5, 300, 300, 1000, 20]
+    messages = [aio.Message(topic, b"%d" % at * size, keys=[f"k{at}"]) for at, size in enumerate(sizes)]
+    async with mq.producer("P", max_message_size_bytes=1000) as producer:
+        queue = (await producer.queues(topic))[1] if by_hand else None
+        receipts = await producer.send_batch(messages, queue=queue)
+    assert len(receipts) == len(messages)
+    for receipt, message in zip(receipts, messages, strict=True):
+        found = await stored(mq, receipt)
+        assert (found.body, found.keys, found.msg_id) == (message.body, message.keys, receipt.msg_id)
+    places = [(receipt.queue.queue_id, receipt.offset) for receipt in receipts]
+    assert len(set(places)) == len(places)
+    if queue is not None:
+        assert places == [(queue.queue_id, at) for at in range(len(sizes))]
 
 
 @pytest.mark.parametrize("codec", ["zlib", "lz4", "zstd"])
@@ -135,6 +154,16 @@ async def test_bodies_below_the_limit_and_unwilling_producers_do_not_compress(mq
         ]
     for receipt in receipts:
         assert not (await stored(mq, receipt)).ext.sys_flag & SysFlag.COMPRESSED
+
+
+async def test_messages_may_take_the_broker_s_second_port(mq: aio.Client, broker: RunningBroker, topic: str) -> None:
+    seen: list[str] = []
+    mq.instance.remoting.request_hooks.append(lambda address, command: seen.append(address))
+    async with mq.producer("P", vip_channel=True) as producer:
+        receipt = await producer.send(aio.Message(topic, b"x"))
+    host, _, port = broker.broker_address.rpartition(":")
+    assert f"{host}:{int(port) - 2}" in seen
+    assert (await stored(mq, receipt)).body == b"x"
 
 
 async def test_oneway_messages_arrive(mq: aio.Client, topic: str) -> None:
@@ -200,7 +229,8 @@ async def test_queues_can_be_asked_where_they_begin_and_end(mq: aio.Client, topi
         receipts = [await producer.send(aio.Message(topic, b"%d" % n), queue=queue) for n in range(5)]
     messages = await read_queue(mq, queue, 5)
     assert (await mq.min_offset(queue), await mq.max_offset(queue)) == (0, 5)
-    assert await mq.search_offset(queue, messages[0].store_timestamp / 1000) == 0
+    at = await mq.search_offset(queue, messages[0].store_timestamp / 1000)
+    assert messages[at].store_timestamp == messages[0].store_timestamp  # any of those stored in that millisecond
     assert await mq.search_offset(queue, messages[-1].store_timestamp / 1000 + 3600) == 4
     assert await mq.committed_offset("unheard_of", aio.MessageQueue(topic, "broker-a", 3)) in (None, 0)
     await mq.commit_offset("C", queue, 3)

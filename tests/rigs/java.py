@@ -66,6 +66,12 @@ class JavaDriver:
         child, report = self._start("consume", {"name_server": name_server, "topic": topic, "group": group, **options})
         return JavaConsumer(child, report)
 
+    def lite_consumer(self, name_server: str, topic: str, group: str, **options: object) -> JavaConsumer:
+        """A started lite pull consumer that shares *topic* with its group. Options are those of LiteConsume.java."""
+        given = {"name_server": name_server, "topic": topic, "group": group, **options}
+        child, report = self._start("liteconsume", given)
+        return JavaConsumer(child, report)
+
     def _pull(
         self, command: str, name_server: str, topic: str, deadline_s: float, options: Mapping[str, object]
     ) -> list[ReceivedMessage]:
@@ -104,6 +110,14 @@ class JavaDriver:
     def query(self, name_server: str, topic: str, key: str) -> list[dict[str, Any]]:
         """The messages with a key."""
         return self._lookup("query", "message", {"name_server": name_server, "topic": topic, "key": key})
+
+    def allocate(self, cases: Path) -> list[str]:
+        """Each line of the file *cases* with what the release's strategies make of it; see Allocate.java."""
+        child, report = self._start("allocate", {"cases": cases})
+        with child:
+            child.read_event("allocated", READY_DEADLINE_S)
+            child.wait()
+        return report.read_text(encoding="utf-8").splitlines()
 
     def request(self, name_server: str, topic: str, corpus: Path, **options: object) -> list[dict[str, Any]]:
         """Ask with each line of a corpus through a topic and give the replies (key, body)."""

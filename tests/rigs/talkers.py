@@ -49,6 +49,11 @@ class Talker:
         self.child = child
         self._report = report
 
+    @property
+    def report(self) -> Path:
+        """Where the report goes."""
+        return self._report
+
     def ask(self, order: str) -> dict[str, Any]:
         """Tell the driver an order that it answers at once by an event of the same name."""
         self.child.tell(order)

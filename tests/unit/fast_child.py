@@ -1,8 +1,8 @@
 """The children of fast_rig.Mortals: each does one thing to a shared segment, and dies in the middle of it if told to.
 
-``python fast_child.py DESCRIPTOR`` reads orders from that socket: a JSON object with the verb and its arguments, and the
-segment's descriptor beside it. Where a process has to die at a place that the kernel does not stop at, the verb does by
-hand, through the tables, what the kernel does up to there.
+``python fast_child.py DESCRIPTOR`` reads orders from that socket: a JSON object with the verb and its arguments, and
+the segment's descriptor beside it. Where a process has to die at a place that the kernel does not stop at, the verb
+does by hand, through the tables, what the kernel does up to there.
 """
 
 from __future__ import annotations

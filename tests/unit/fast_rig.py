@@ -205,7 +205,9 @@ class Log:
             data = self.read(at, rest)
             total_size, magic = layout.BLANK_RECORD.struct.unpack_from(data)
             if magic == layout.BLANK_MAGIC:
-                assert total_size == rest, f"filler of {total_size} bytes at {at}, {rest} bytes before the end of its file"
+                assert total_size == rest, (
+                    f"filler of {total_size} bytes at {at}, {rest} bytes before the end of its file"
+                )
                 at += rest
                 continue
             record = decode(data, at)

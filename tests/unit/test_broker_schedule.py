@@ -184,3 +184,30 @@ async def test_a_stop_that_meets_a_put_still_stops(rig: BrokerRig, monkeypatch: 
         await asyncio.sleep(0)
     async with asyncio.timeout(5):
         await rig.broker.schedule.stop()
+
+
+async def test_skipped_time_counts_for_what_was_stored_before_and_not_for_what_comes_later(rig: BrokerRig) -> None:
+    await send_delayed(rig, b"before", level=4)
+    rig.broker.schedule.skip(rig.clock(), 29_999)
+    assert await rig.broker.schedule.deliver_due(4) == pytest.approx(0.001)
+    rig.clock.advance(1)
+    await send_delayed(rig, b"after", level=4)
+    assert await rig.broker.schedule.deliver_due(4) == schedule.IDLE_POLL_S
+    assert [message.body for message in rig.store.messages("orders", 2)] == [b"before"]
+    rig.broker.schedule.skip(rig.clock(), 15_000)
+    rig.broker.schedule.skip(rig.clock(), 15_000)
+    assert await rig.broker.schedule.deliver_due(4) == 0.0
+    assert [message.body for message in rig.store.messages("orders", 2)] == [b"before", b"after"]
+
+
+async def test_a_level_that_waits_notices_skipped_time_at_once(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(schedule, "FIRST_RUN_S", 0.0)
+    monkeypatch.setattr(schedule, "IDLE_POLL_S", 3600.0)
+    await send_delayed(rig, b"later", level=4)
+    rig.broker.schedule.start()
+    await settle()
+    rig.broker.schedule.skip(rig.clock(), 30_000)
+    async with asyncio.timeout(30):
+        while not rig.store.messages("orders", 2):
+            await settle()
+    await rig.broker.schedule.stop()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -14,11 +16,12 @@ from mqcore.client.errors import (
     Retry,
     SendFailedError,
 )
-from mqcore.client.messages import Message, ReceivedMessage
-from mqcore.client.subscription import Sql, subscription_data, topics_with_expressions, wants_tag
-from mqcore.client.validators import check_group, check_message
+from mqcore.client.messages import DELAYS_S, Message, ReceivedMessage
+from mqcore.client.subscription import Sql, subscription_data, tags_wanted, topics_with_expressions
+from mqcore.client.validators import check_group, check_message, check_new_topic, check_topic
 from mqcore.errors import ClientError, ConfigError
 from mqcore.protocol.message import MessageExt, MessageQueue
+from mqcore.store.geometry import DELAY_LEVELS, parse_delay_levels
 
 
 def test_a_message_carries_tag_keys_and_properties_over_the_wire() -> None:
@@ -27,6 +30,33 @@ def test_a_message_carries_tag_keys_and_properties_over_the_wire() -> None:
     )
     wanted = {"color": "red", "TAGS": "a", "KEYS": "k1 k2", "DELAY": "3", "WAIT": "false"}
     assert message.wire_properties() == wanted
+
+
+@pytest.mark.parametrize(
+    ("delay", "level"),
+    [
+        (0, 0),
+        (1, 1),
+        (5.0, 2),
+        (timedelta(seconds=30), 4),
+        (timedelta(minutes=5), 9),
+        (600, 14),
+        (timedelta(hours=2), 18),
+    ],
+)
+def test_a_delay_is_a_level_said_in_time(delay: timedelta | float, level: int) -> None:
+    message = Message("T", b"x", delay=delay)
+    assert message.delay_level == level
+    assert message == Message("T", b"x", delay_level=level)
+    assert replace(message, delay_level=0).delay_level == 0
+
+
+def test_a_delay_without_a_level_is_refused_with_those_that_there_are() -> None:
+    assert tuple(level // 1000 for level in parse_delay_levels(DELAY_LEVELS)) == DELAYS_S
+    with pytest.raises(ClientError, match="no delay level waits 7 s; the levels wait 1, 5, 10, 30, 60, 120"):
+        Message("T", b"x", delay=7)
+    with pytest.raises(ClientError, match="give one of delay and delay_level"):
+        Message("T", b"x", delay=5, delay_level=2)
 
 
 def test_a_plain_message_has_no_properties() -> None:
@@ -74,14 +104,61 @@ def test_bodies_have_limits() -> None:
     check_message("%RETRY%g", b"x" * 10, 10)
     with pytest.raises(InvalidMessageError, match="the message body length is zero"):
         check_message("T", b"", 10)
-    with pytest.raises(InvalidMessageError, match="over max value, MAX: 10: got 11"):
+    with pytest.raises(InvalidMessageError, match="over max value, MAX: 10"):
         check_message("T", b"x" * 11, 10)
 
 
-@pytest.mark.parametrize("group", ["", "a b", "x" * 256, "DEFAULT_CONSUMER"])
-def test_an_illegal_group_is_refused(group: str) -> None:
-    with pytest.raises(ClientError):
-        check_group(group, "DEFAULT_CONSUMER")
+# What client 4.9.8 says to each.
+CHARACTERS = "contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
+
+
+@pytest.mark.parametrize(
+    ("topic", "reason"),
+    [
+        ("", "The specified topic is blank"),
+        (" ", "The specified topic is blank"),
+        ("a.b", f"The specified topic[a.b] {CHARACTERS}"),
+        ("t\n", f"The specified topic[t\n] {CHARACTERS}"),
+        ("x" * 128, "The specified topic is longer than topic max length 127."),
+    ],
+)
+def test_an_illegal_topic_is_refused_in_java_s_words(topic: str, reason: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        check_topic(topic)
+    assert str(caught.value) == reason
+
+
+@pytest.mark.parametrize("topic", ["TBW102", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_anything"])
+def test_a_topic_of_the_system_cannot_be_made(topic: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        check_new_topic(topic)
+    assert str(caught.value) == f"The topic[{topic}] is conflict with system topic."
+    assert check_new_topic("mine") == check_topic("mine") == "mine"
+
+
+@pytest.mark.parametrize(
+    ("group", "reserved", "reason"),
+    [
+        ("", "DEFAULT_PRODUCER", "the specified group is blank"),
+        ("a b", "DEFAULT_PRODUCER", f"the specified group[a b] {CHARACTERS}"),
+        ("ä", "DEFAULT_PRODUCER", f"the specified group[ä] {CHARACTERS}"),
+        ("x" * 256, "DEFAULT_PRODUCER", "the specified group is longer than group max length 255."),
+        (
+            "DEFAULT_PRODUCER",
+            "DEFAULT_PRODUCER",
+            "producerGroup can not equal DEFAULT_PRODUCER, please specify another one.",
+        ),
+        (
+            "DEFAULT_CONSUMER",
+            "DEFAULT_CONSUMER",
+            "consumerGroup can not equal DEFAULT_CONSUMER, please specify another one.",
+        ),
+    ],
+)
+def test_an_illegal_group_is_refused_in_java_s_words(group: str, reserved: str, reason: str) -> None:
+    with pytest.raises(ClientError) as caught:
+        check_group(group, reserved)
+    assert str(caught.value) == reason
     assert check_group("a|b-c_%9", "DEFAULT_CONSUMER") == "a|b-c_%9"
 
 
@@ -131,18 +208,14 @@ def test_topics_may_be_given_in_three_forms() -> None:
 def test_tags_are_compared_by_text() -> None:
     wanted = subscription_data("T", "Aa || c", 5)
     assert (wanted.sub_version, wanted.expression_type, wanted.tags_set) == (5, "TAG", {"Aa", "c"})
-    assert wants_tag(wanted, "Aa")
-    assert not wants_tag(wanted, "BB")  # the same hash as Aa
-    assert not wants_tag(wanted, None)
-    everything = subscription_data("T", "*")
-    assert wants_tag(everything, None)
-    assert wants_tag(everything, "x")
+    assert tags_wanted(wanted) == {"Aa", "c"}  # BB, with the hash of Aa, is for the client to leave out
+    assert tags_wanted(subscription_data("T", "*")) is None
 
 
 def test_an_sql_expression_is_left_to_the_broker() -> None:
     wanted = subscription_data("T", Sql("n > 3"))
     assert (wanted.expression_type, wanted.sub_string) == ("SQL92", "n > 3")
-    assert wants_tag(wanted, None)
+    assert tags_wanted(wanted) is None
 
 
 @pytest.mark.parametrize("expression", ["||", " || ", Sql("")])

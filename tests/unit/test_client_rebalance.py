@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from mqcore.client.rebalance import STRATEGIES, allocate, java_order, sorted_queues, strategy_named
-from mqcore.errors import ConfigError
+from mqcore.client.rebalance import (
+    STRATEGIES,
+    ConsistentHash,
+    FixedQueues,
+    NearbyRooms,
+    allocate,
+    java_order,
+    sorted_queues,
+    strategy_of,
+)
+from mqcore.errors import ClientError, ConfigError
 from mqcore.protocol.message import MessageQueue
+from tests.interop.allocation_cases import divided
+
+GOLDEN_FILE = Path(__file__).with_name("golden_allocations.tsv")
+"""Lines that Allocate.java wrote with client 4.9.8."""
 
 # Strategy, number of queues, number of members: the queue ids of each member in turn.
 GOLDEN = """
@@ -58,6 +73,12 @@ def test_queues_are_divided_as_by_the_java_client(row: str) -> None:
         assert [queue.queue_id for queue in got] == wanted, member
 
 
+def test_every_strategy_divides_as_the_java_client_does_whatever_the_names() -> None:
+    rows = GOLDEN_FILE.read_text(encoding="utf-8").splitlines()
+    assert len(rows) == 60
+    assert [divided(row.rpartition("\t")[0]) for row in rows] == rows
+
+
 @pytest.mark.parametrize("name", STRATEGIES)
 @pytest.mark.parametrize("queue_count", [1, 7, 8, 64])
 @pytest.mark.parametrize("member_count", [1, 2, 3, 7, 65])
@@ -97,4 +118,29 @@ def test_queues_are_sorted_by_topic_then_broker_then_number() -> None:
 
 def test_an_unknown_strategy_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=r"got 'AVERAGE', wanted one of AVG, AVG_BY_CIRCLE"):
-        strategy_named("AVERAGE")
+        strategy_of("AVERAGE")
+
+
+def test_whoever_joins_or_leaves_a_ring_moves_few_queues() -> None:
+    queues, members = queues_of(256), [f"10.0.0.1@{number}" for number in range(8)]
+    before = {queue: member for member in members for queue in allocate(ConsistentHash(100), member, queues, members)}
+    left = members[1:]
+    after = {queue: member for member in left for queue in allocate(ConsistentHash(100), member, queues, left)}
+    assert {queue for queue in queues if before[queue] != after[queue]} == {
+        queue for queue in queues if before[queue] == members[0]
+    }
+
+
+def test_a_ring_without_places_gives_nobody_anything() -> None:
+    assert allocate(ConsistentHash(0), "a", queues_of(4), ["a", "b"]) == []
+    with pytest.raises(ConfigError, match="virtual_nodes: got -1"):
+        ConsistentHash(-1)
+
+
+def test_fixed_queues_do_not_depend_on_the_members() -> None:
+    assert allocate(FixedQueues(queues_of(2)), "stranger", queues_of(4), ["a", "b"]) == queues_of(2)
+
+
+def test_a_room_that_nobody_names_is_an_error() -> None:
+    with pytest.raises(ClientError, match="nobody says in which machine room broker-a is"):
+        allocate(NearbyRooms(lambda name: "", lambda name: "r"), "a", queues_of(4), ["a", "b"])

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import pytest
 
 from mqcore.client.identity import client_id
 from mqcore.client.name_servers import parse_addresses
+from mqcore.client.producer import compression_named
 from mqcore.client.settings import (
     ClientSettings,
     ConsumeFromWhere,
@@ -105,3 +107,31 @@ def test_client_ids_are_new_each_time_unless_the_user_chose_a_name() -> None:
     assert client_id(settings, stable=True) == "10.0.0.1@DEFAULT"
     named = ClientSettings(client_ip="10.0.0.1", instance_name="one", unit_name="u")
     assert client_id(named) == client_id(named, stable=True) == "10.0.0.1@one@u"
+
+
+@pytest.mark.parametrize(("codec", "package"), [("lz4", "lz4.frame"), ("zstd", "zstandard")])
+def test_a_codec_that_is_not_installed_is_refused_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, codec: str, package: str
+) -> None:
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ConfigError, match=rf"needs the package {package}: install mqcore\[{codec}\]"):
+        compression_named(codec, 5)
+
+
+@pytest.mark.parametrize(("codec", "level"), [("zlib", 10), ("zstd", 23), ("zlib", -1)])
+def test_a_level_that_the_codec_has_not_is_refused(codec: str, level: int) -> None:
+    with pytest.raises(ConfigError, match=f"compression level of {codec}: got {level}, wanted 0 to"):
+        compression_named(codec, level)
+
+
+def test_codecs_are_chosen_by_name() -> None:
+    assert [compression_named(name, 9) for name in ("zlib", "LZ4", "zstd")] == [3, 1, 2]
+    assert compression_named("none", 99) is None
+    with pytest.raises(ConfigError, match="setting compression: got 'gzip', wanted zlib, lz4, zstd or none"):
+        compression_named("gzip", 5)
+
+
+def test_the_access_channel_is_local_or_cloud() -> None:
+    assert ClientSettings(access_channel="cloud").access_channel == "CLOUD"
+    with pytest.raises(ConfigError, match="setting access_channel: got 'SKY', wanted LOCAL or CLOUD"):
+        ClientSettings(access_channel="sky")

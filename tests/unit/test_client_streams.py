@@ -127,3 +127,53 @@ async def test_a_task_that_swallows_a_cancellation_is_cancelled_again() -> None:
     await asyncio.sleep(0)
     await asyncio.wait_for(cancel_and_wait(task), 5)
     assert (swallowed, task.cancelled()) == (1, True)
+
+
+async def test_a_taker_may_wait_for_more_once_there_is_one() -> None:
+    buffer = Buffer()
+    task = asyncio.create_task(buffer.take(3, None, 30.0))
+    for number in range(3):
+        for _ in range(3):
+            await asyncio.sleep(0)
+        assert not task.done()
+        buffer.put([messages(3)[number]])
+    assert [message.body for message in await task] == [b"0", b"1", b"2"]
+
+
+async def test_a_taker_that_waited_long_enough_takes_what_there_is() -> None:
+    buffer = Buffer()
+    buffer.put(messages(2))
+    assert len(await buffer.take(3, None, 0.01)) == 2
+    assert await buffer.take(3, 0.01, 30.0) == []
+
+
+async def test_a_buffer_that_closes_lets_a_taker_go_that_waits_for_more() -> None:
+    buffer = Buffer()
+    buffer.put(messages(1))
+    task = await start_filling(buffer)
+    assert len(buffer.close()) == 1
+    assert await task == []
+
+
+async def start_filling(buffer: Buffer) -> asyncio.Task[list[ReceivedMessage]]:
+    task = asyncio.create_task(buffer.take(3, None, 30.0))
+    for _ in range(3):
+        await asyncio.sleep(0)
+    return task
+
+
+async def test_what_was_put_back_comes_first_and_in_order() -> None:
+    buffer = Buffer()
+    first, second, third = messages(3)
+    buffer.put([third])
+    buffer.put_back([first, second])
+    assert await buffer.take(3, 0) == [first, second, third]
+
+
+async def test_messages_of_a_queue_that_was_given_up_are_passed_over_wherever_they_stand() -> None:
+    buffer = Buffer()
+    kept, gone = ProcessQueue[ReceivedMessage](QUEUE), ProcessQueue[ReceivedMessage](QUEUE)
+    buffer.put([*messages(1, gone), *messages(1, kept), *messages(1, gone)])
+    gone.dropped = True
+    taken = await buffer.take(3, 0)
+    assert [message.held for message in taken] == [kept]

@@ -127,7 +127,7 @@ def test_a_record_that_does_not_fit_goes_to_the_next_file_behind_a_filler(log: L
         assert first == REFUSED
         return
     second = log.append(b"", properties=b"")
-    fits = BARE_SIZE + BLANK <= rest
+    fits = rest >= BARE_SIZE + BLANK
     assert second.offsets == [FILE_SIZE - rest if fits else FILE_SIZE]
     assert log.segment.get("file_rolls") == (0 if fits else 1)
     assert [record.physical_offset for record in log.check()] == [0, second.offsets[0]]

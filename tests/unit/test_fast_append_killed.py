@@ -103,9 +103,7 @@ def test_an_heir_that_dies_before_its_repair_has_an_heir_too(
 
 
 @EVERY_MOMENT
-def test_a_reset_queue_is_not_counted_on_by_the_dead(
-    log: Log, children: Mortals, moment: str, is_stored: bool
-) -> None:
+def test_a_reset_queue_is_not_counted_on_by_the_dead(log: Log, children: Mortals, moment: str, is_stored: bool) -> None:
     # The reput worker takes the put lock too, and cannot append: what was published it completes, and then resets.
     log.append(topic=b"dropped")
     log.append(topic=b"kept")
@@ -137,7 +135,8 @@ def test_writers_killed_at_any_moment_leave_a_whole_log(log: Log, children: Mort
     for round_ in range(rounds):
         killed = children.run(
             log.segment, "append_for_ever", directory=str(log.directory), file_size=FILE_SIZE, topic=TOPIC.decode(),
-            seeds=[chance.randrange(2**31) for _ in range(2)], kill_after_s=[chance.uniform(0.001, 0.02) for _ in range(2)],
+            seeds=[chance.randrange(2**31) for _ in range(2)],
+            kill_after_s=[chance.uniform(0.001, 0.02) for _ in range(2)],
         )  # fmt: skip
         assert killed == [KILLED, KILLED], f"seed {seed}, round {round_}"
     assert log.append().status == PUT["PUT_OK"]

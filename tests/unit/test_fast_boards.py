@@ -134,7 +134,10 @@ def test_a_topic_is_published_in_one_word(perm: int, reads: int, writes: int, se
     with shared_segment() as segment:
         segment.publish_topic(b"orders", perm, reads, writes, sendable, multi_tag)
         word = int(RawSegment(segment.fd).rows("topics")["config"][segment.topic_row(b"orders")])
-        assert word & 0xFF == TOPIC_WORD["EXISTS"] | TOPIC_WORD["SENDABLE"] * sendable | TOPIC_WORD["MULTI_TAG"] * multi_tag
+        assert (
+            word & 0xFF
+            == TOPIC_WORD["EXISTS"] | TOPIC_WORD["SENDABLE"] * sendable | TOPIC_WORD["MULTI_TAG"] * multi_tag
+        )
         assert word >> TOPIC_WORD["PERM_SHIFT"] & 0xFF == perm
         assert word >> TOPIC_WORD["READ_SHIFT"] & 0xFFFF == reads
         assert word >> TOPIC_WORD["WRITE_SHIFT"] & 0xFFFF == writes
@@ -170,7 +173,14 @@ def test_a_negative_queue_gets_no_row(segment: SharedSegment) -> None:
 
 @pytest.mark.parametrize(
     ("max_offset", "flushed", "least_pages", "is_listed"),
-    [(10, 10, 0, False), (11, 10, 0, True), (204, 0, 1, False), (205, 0, 1, True), (205, 205, 1, False), (409, 205, 1, False)],
+    [
+        (10, 10, 0, False),
+        (11, 10, 0, True),
+        (204, 0, 1, False),
+        (205, 0, 1, True),
+        (205, 205, 1, False),
+        (409, 205, 1, False),
+    ],
 )
 def test_queues_with_enough_unflushed_pages_are_listed(
     segment: SharedSegment, max_offset: int, flushed: int, least_pages: int, is_listed: bool
@@ -209,7 +219,9 @@ def test_a_group_that_is_empty_or_too_long_gets_no_row(segment: SharedSegment, n
 
 @given(
     st.lists(
-        st.tuples(st.sampled_from([b"g", b"gg", b"h" * 256]), st.sampled_from([b"t", b"tt", b"u" * 127]), st.integers(0, 40)),
+        st.tuples(
+            st.sampled_from([b"g", b"gg", b"h" * 256]), st.sampled_from([b"t", b"tt", b"u" * 127]), st.integers(0, 40)
+        ),
         max_size=60,
     )
 )

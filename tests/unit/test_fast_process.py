@@ -29,8 +29,8 @@ def test_a_process_shows_the_name_it_was_given() -> None:
 CHILD = "import os, sys, time; from mqcore._fast.process import die_with_parent; die_with_parent(int(sys.argv[1]));"
 PARENT = f"""
 import os, subprocess, sys
-child = subprocess.Popen([sys.executable, "-c", {CHILD!r} + "print('up', flush=True); time.sleep(600)", str(os.getpid())],
-                         stdout=subprocess.PIPE)
+program = {CHILD!r} + "print('up', flush=True); time.sleep(600)"
+child = subprocess.Popen([sys.executable, "-c", program, str(os.getpid())], stdout=subprocess.PIPE)
 child.stdout.readline()
 print(child.pid, flush=True)
 os.kill(os.getpid(), 9)

@@ -1,4 +1,4 @@
-"""A pull worker's loop on its own: a send worker's rings on one side, the broker process's end of the link on the other."""
+"""A pull worker's loop on its own: a send worker's rings on one side, the broker process's on the other."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import struct
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -175,7 +176,7 @@ def bodies(rig: PullRig, reply: dict[str, Any]) -> list[bytes]:
     """The bodies of the records that a reply's ranges hold."""
     ranges = reply["ranges"]
     assert sum(size for _, size in ranges) == reply["total_size"]
-    assert all(a + size < b for (a, size), (b, _) in zip(ranges, ranges[1:], strict=False)), "ranges were not joined"
+    assert all(a + size < b for (a, size), (b, _) in pairwise(ranges)), "ranges were not joined"
     inside = [
         record.body
         for record in rig.store.records

@@ -171,7 +171,9 @@ def test_a_producer_killed_anywhere_leaves_whole_entries_and_room_for_the_next(s
     with mortals() as children:
         for seed in range(25):
             chance = random.Random(seed)
-            children.begin(segment, "produce", seed=seed, count=10**9, size_max=3000, kill_after_s=[0.002 + seed / 2000])
+            children.begin(
+                segment, "produce", seed=seed, count=10**9, size_max=3000, kill_after_s=[0.002 + seed / 2000]
+            )
             number = 0
             while True:
                 is_over = children.have_ended

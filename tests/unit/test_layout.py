@@ -1,4 +1,4 @@
-"""Layouts are written once: what is generated from the tables says what the tables say, to C, to struct and to NumPy."""
+"""Layouts are written once: what is generated from the tables says what they say, to C, to struct and to NumPy."""
 
 from __future__ import annotations
 
@@ -52,7 +52,9 @@ def test_c_places_every_field_where_the_table_says(tmp_path: Path) -> None:
         wanted[item.name] = item.size
         for field in item.fields:
             place = f"offsetof({name}, {field.name})"
-            lines.append(f'printf("{item.name}.{field.name} %zu %zu\\n", {place}, sizeof((({name} *)0)->{field.name}));')
+            lines.append(
+                f'printf("{item.name}.{field.name} %zu %zu\\n", {place}, sizeof((({name} *)0)->{field.name}));'
+            )
             wanted[f"{item.name}.{field.name}"] = (item.offsets[field.name], field.size)
     source.write_text("\n".join([*lines, "return 0;", "}", ""]))
     include = ROOT / "mqcore" / "_fast" / "include"
@@ -106,7 +108,15 @@ def test_shared_fields_are_aligned(item: Layout) -> None:
 
 def test_locks_and_watermarks_have_cache_lines_of_their_own() -> None:
     board = layout.STORE_BOARD
-    alone = ("wrote_offset", "flushed_offset", "dispatched_offset", "min_offset", "config_epoch", "put_lock", "board_lock")
+    alone = (
+        "wrote_offset",
+        "flushed_offset",
+        "dispatched_offset",
+        "min_offset",
+        "config_epoch",
+        "put_lock",
+        "board_lock",
+    )
     assert [board.offsets[name] % layout.CACHE_LINE for name in alone] == [0] * len(alone)
     assert len({board.offsets[name] // layout.CACHE_LINE for name in alone}) == len(alone)
 
@@ -129,7 +139,16 @@ def test_every_layout_and_constant_is_on_the_page() -> None:
     ]
 
 
-SEGMENT_ROWS = ("store_board", "topic_row", "queue_row", "group_row", "offset_row", "worker_row", "ring_head", "ring_entry")
+SEGMENT_ROWS = (
+    "store_board",
+    "topic_row",
+    "queue_row",
+    "group_row",
+    "offset_row",
+    "worker_row",
+    "ring_head",
+    "ring_entry",
+)
 
 
 def sharing_sections() -> dict[str, str]:
@@ -153,7 +172,9 @@ def test_sharing_names_tests_that_exist() -> None:
     text = (ROOT / "workers" / "SHARING.md").read_text()
     named = set(re.findall(r"`((?:\w+/)?test_\w+)`", text))
     assert named
-    missing = [name for name in named if not (ROOT / "tests" / f"{name if '/' in name else 'unit/' + name}.py").exists()]
+    missing = [
+        name for name in named if not (ROOT / "tests" / f"{name if '/' in name else 'unit/' + name}.py").exists()
+    ]
     assert missing == []
 
 

@@ -11,7 +11,7 @@ from protocol_golden import GOLDEN
 
 from mqcore.codes import LanguageCode, SerializeType
 from mqcore.errors import FrameError, HeaderError, ProtocolError
-from mqcore.protocol.command import FRAME_SIZE_MAX, FrameSplitter, RemotingCommand, next_opaque
+from mqcore.protocol.command import FRAME_SIZE_MAX, FrameBuffer, FrameSplitter, RemotingCommand, next_opaque
 
 JSON, BINARY = SerializeType.JSON, SerializeType.ROCKETMQ
 
@@ -310,3 +310,50 @@ def test_frames_that_were_not_taken_are_not_lost() -> None:
     splitter = FrameSplitter()
     splitter.feed(FRAMES[0])
     assert list(splitter.feed(FRAMES[1])) == [FRAMES[0][4:], FRAMES[1][4:]]
+
+
+# Frames from memory that stays
+
+
+def read_into(buffer: FrameBuffer, data: bytes) -> list[bytes]:
+    """Let a socket read *data* as far as there is room, as often as it takes."""
+    found: list[bytes] = []
+    while data:
+        room = buffer.room()
+        size = min(len(room), len(data))
+        assert size > 0
+        room[:size] = data[:size]
+        found += [bytes(payload) for payload in buffer.added(size)]
+        data = data[size:]
+    return found
+
+
+@pytest.mark.parametrize("sizes", [[0], [5, 0, 70_000, 1], [1_000_000], [300_000, 10, 5_000_000, 10, 600_000]])
+@pytest.mark.parametrize("piece", [997, 65_536, 10_000_000])
+def test_a_frame_buffer_gives_the_frames_of_a_splitter(sizes: list[int], piece: int) -> None:
+    frames = [RemotingCommand(1, number, body=bytes([number]) * size).encode() for number, size in enumerate(sizes)]
+    data = b"".join(frames)
+    buffer, splitter = FrameBuffer(), FrameSplitter()
+    for at in range(0, len(data), piece):
+        assert read_into(buffer, data[at : at + piece]) == list(splitter.feed(data[at : at + piece]))
+        assert buffer.pending_size == splitter.pending_size
+    assert buffer.pending_size == 0
+    assert read_into(buffer, frames[0]) == [frames[0][4:]]
+
+
+@pytest.mark.parametrize("length", [-1, 0, 3, FRAME_SIZE_MAX])
+def test_a_frame_buffer_refuses_impossible_lengths_after_the_good_frames(length: int) -> None:
+    good = RemotingCommand(1, 1).encode()
+    data = good + length.to_bytes(4, "big", signed=True)
+    buffer = FrameBuffer()
+    buffer.room()[: len(data)] = data
+    payloads = buffer.added(len(data))
+    assert bytes(next(payloads)) == good[4:]
+    with pytest.raises(FrameError, match=f"bad frame length: got {length}"):
+        next(payloads)
+
+
+def test_a_frame_buffer_does_not_believe_a_length() -> None:
+    buffer = FrameBuffer()
+    assert read_into(buffer, (FRAME_SIZE_MAX - 4).to_bytes(4, "big") + bytes(100)) == []
+    assert len(buffer.room()) < 1 << 20

@@ -10,6 +10,7 @@ import zlib
 from collections.abc import Iterator
 from datetime import datetime
 
+import lz4.frame
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -222,6 +223,11 @@ def test_the_sys_flag_of_zlib_is_the_observed_one() -> None:
 
 def test_a_body_without_the_bit_is_left_alone() -> None:
     assert decompress(b"x", 0x300) == b"x"
+
+
+def test_lz4_frames_have_blocks_that_stand_alone() -> None:
+    frame = lz4.frame.get_frame_info(compress(bytes(500_000), CompressionType.LZ4))
+    assert not frame["block_linked"]  # the Java client reads no others
 
 
 def test_old_clients_compress_without_a_type() -> None:

@@ -3,6 +3,7 @@ package interop;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
+import java.lang.reflect.Method;
 import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
@@ -21,6 +22,8 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
@@ -29,6 +32,10 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * A push consumer that reports each delivery and obeys lines on standard input: {@code queues}, {@code count}, {@code stop}; end of input stops too.
  *
  * <p>The option poll-ms shortens the pauses between looks at routes and at the shares of the group, which decide how soon a retry topic is found.
+ *
+ * <p>With the option broadcasting it keeps its offsets in a file below user.home, as Java clients do.
+ *
+ * <p>With the option live the report is written line by line, so that the process may be killed.
  *
  * <p>A file of refusals (key, tab, how many times) makes it ask for a later delivery of those messages; it then takes messages one by one.
  * With one thread, the report of a concurrent consumer keeps the order in which each queue was pulled.
@@ -45,7 +52,7 @@ final class Consume {
         if (options.has("poll-ms")) {
             System.setProperty("rocketmq.client.rebalance.waitInterval", options.text("poll-ms"));
         }
-        report = new Report(options.text("report"));
+        report = new Report(options.text("report"), options.has("live"));
         consumer = new DefaultMQPushConsumer(options.text("group"));
         consumer.setNamesrvAddr(options.text("name-server"));
         consumer.setPollNameServerInterval(options.number("poll-ms", 30_000));
@@ -55,12 +62,34 @@ final class Consume {
         consumer.setConsumeThreadMax(options.number("threads", 1));
         consumer.setConsumeMessageBatchMaxSize(options.number("batch-size", 32));
         consumer.setPullBatchSize(options.number("pull-batch-size", 32));
+        if (options.text("strategy", "AVG").equals("CONSISTENT_HASH")) {
+            consumer.setAllocateMessageQueueStrategy(new AllocateMessageQueueConsistentHash());
+        } else if (options.text("strategy", "AVG").equals("AVG_BY_CIRCLE")) {
+            consumer.setAllocateMessageQueueStrategy(new AllocateMessageQueueAveragelyByCircle());
+        }
         consumer.setMaxReconsumeTimes(options.number("max-reconsume-times", -1));
+        if (options.has("broadcasting")) {
+            broadcast();
+            consumer.setPersistConsumerOffsetInterval(500);
+        }
         if (options.has("refusals")) {
             consumer.setConsumeMessageBatchMaxSize(1);
             for (String line : Files.readAllLines(Paths.get(options.text("refusals")), StandardCharsets.UTF_8)) {
                 String[] fields = line.split("\t");
                 refusals.put(fields[0], Integer.parseInt(fields[1]));
+            }
+        }
+    }
+
+    /** Sets the message model, whose class has moved to another package between the releases. */
+    private void broadcast() throws Exception {
+        for (Method method : DefaultMQPushConsumer.class.getMethods()) {
+            if (method.getName().equals("setMessageModel")) {
+                for (Object model : method.getParameterTypes()[0].getEnumConstants()) {
+                    if (model.toString().equals("BROADCASTING")) {
+                        method.invoke(consumer, model);
+                    }
+                }
             }
         }
     }

@@ -13,7 +13,7 @@ public final class Driver {
 
     public static void main(String[] arguments) {
         if (arguments.length == 0) {
-            System.err.println("usage: Driver produce|consume|pull|litepull|offsets|view|query|transact|request|answer --name value ...");
+            System.err.println("usage: Driver produce|consume|liteconsume|pull|litepull|offsets|view|query|transact|request|answer|allocate --name value ...");
             System.exit(2);
         }
         try {
@@ -33,6 +33,9 @@ public final class Driver {
                 break;
             case "consume":
                 new Consume(options).run();
+                break;
+            case "liteconsume":
+                new LiteConsume(options).run();
                 break;
             case "pull":
                 Pull.withPullConsumer(options);
@@ -57,6 +60,9 @@ public final class Driver {
                 break;
             case "answer":
                 Exchange.answer(options);
+                break;
+            case "allocate":
+                Allocate.run(options);
                 break;
             default:
                 throw new IllegalArgumentException("unknown command " + command);

@@ -35,6 +35,8 @@ final class Produce {
     Produce(Options options) throws Exception {
         this.options = options;
         corpus = new Corpus(options);
+        // Read when a producer is made; both releases have this property, only the younger one has a method.
+        System.setProperty("rocketmq.message.compressType", options.text("compress-type", "ZLIB"));
         producer = new DefaultMQProducer(options.text("group", "INTEROP_PRODUCER"));
         producer.setNamesrvAddr(options.text("name-server"));
         producer.setSendMsgTimeout(options.number("timeout-ms", 10_000));

@@ -2,7 +2,9 @@ package interop;
 
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.HashSet;
 import java.util.List;
+import java.util.Set;
 
 import org.apache.rocketmq.client.consumer.DefaultLitePullConsumer;
 import org.apache.rocketmq.client.consumer.DefaultMQPullConsumer;
@@ -13,6 +15,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
 
 /** Reads queues of a topic from chosen offsets, by both of the client's pull interfaces, until {@code count} messages came or time is up. */
 final class Pull {
+    private static final int EMPTY_POLLS_MAX = 4;
+
     private Pull() {
     }
 
@@ -43,9 +47,24 @@ final class Pull {
             consumer.seek(queue, options.wide("from", 0));
         }
         int received = 0;
+        Set<MessageQueue> sought = new HashSet<>();
+        int emptyPolls = 0;
         long end = System.nanoTime() + options.wide("deadline-ms", 20_000) * 1_000_000;
         while (received < options.number("count", Integer.MAX_VALUE) && System.nanoTime() < end) {
-            for (MessageExt message : consumer.poll(500)) {
+            List<MessageExt> polled = consumer.poll(500);
+            emptyPolls = polled.isEmpty() ? emptyPolls + 1 : 0;
+            if (emptyPolls == EMPTY_POLLS_MAX) {
+                emptyPolls = 0;
+                for (MessageQueue queue : queues) {
+                    if (!sought.contains(queue)) {
+                        consumer.seek(queue, options.wide("from", 0));
+                    }
+                }
+            }
+            if (!polled.isEmpty() && !isWhereSought(polled.get(0), queues, options.wide("from", 0), sought, consumer)) {
+                continue;
+            }
+            for (MessageExt message : polled) {
                 report.received(message, "POLLED");
                 received++;
             }
@@ -53,6 +72,26 @@ final class Pull {
         consumer.commitSync();
         consumer.shutdown();
         finish(report, received);
+    }
+
+    /**
+     * Looks whether a queue's first message lies behind the offset sought; if not, seeks again.
+     *
+     * <p>The client may lose a seek: the task that pulled the queue before may still take the new offset, see that it has been cancelled and end, and its
+     * successor then begins at the offset before, where there may be nothing (DefaultLitePullConsumerImpl.nextPullOffset and seek do not exclude each other).
+     */
+    private static boolean isWhereSought(
+        MessageExt first, List<MessageQueue> queues, long from, Set<MessageQueue> sought, DefaultLitePullConsumer consumer) throws Exception {
+        for (MessageQueue queue : queues) {
+            if (queue.getQueueId() == first.getQueueId() && queue.getBrokerName().equals(first.getBrokerName()) && !sought.contains(queue)) {
+                if (first.getQueueOffset() < from) {
+                    consumer.seek(queue, from);
+                    return false;
+                }
+                sought.add(queue);
+            }
+        }
+        return true;
     }
 
     @SuppressWarnings("deprecation")

@@ -20,8 +20,15 @@ import org.apache.rocketmq.common.message.MessageExt;
 final class Report implements Closeable {
     private static final char[] HEX = "0123456789abcdef".toCharArray();
     private final BufferedWriter out;
+    private final boolean isLive;
 
     Report(String path) throws IOException {
+        this(path, false);
+    }
+
+    /** A live report is written line by line, so that it tells what a killed process has done, and shows after each outcome when that was. */
+    Report(String path, boolean isLive) throws IOException {
+        this.isLive = isLive;
         out = Files.newBufferedWriter(Paths.get(path), StandardCharsets.UTF_8);
     }
 
@@ -32,9 +39,10 @@ final class Report implements Closeable {
     void received(MessageExt message, String outcome) {
         byte[] body = message.getBody() == null ? new byte[0] : message.getBody();
         String digest = sha1(body);
+        String answer = isLive ? outcome + "@" + System.currentTimeMillis() : outcome;
         synchronized (this) {
             line(message.getKeys(), message.getTopic(), message.getQueueId(), message.getQueueOffset(), digest, body.length,
-                message.getReconsumeTimes(), message.getBrokerName(), message.getTags(), outcome, message.getMsgId());
+                message.getReconsumeTimes(), message.getBrokerName(), message.getTags(), answer, message.getMsgId());
         }
     }
 
@@ -50,6 +58,9 @@ final class Report implements Closeable {
         }
         try {
             out.append(line.append('\n'));
+            if (isLive) {
+                out.flush();
+            }
         } catch (IOException failure) {
             throw new IllegalStateException(failure);
         }

@@ -1,0 +1,196 @@
+"""The client library against mqcore's broker, beside confluent-kafka against a Kafka broker, in one run.
+
+    python -m benchmarks.client [--count N] [--pairs N] [--only LOAD] [--json FILE]
+
+Both brokers run on this machine for the whole run; repetitions alternate, AB then BA, and medians are reported. The
+bars: a plain sync send costs at most 30 us of client CPU; pipelined sends reach at least confluent-kafka's rate; and
+receiving is faster than confluent-kafka's.
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from benchmarks.client.kafka import KafkaBroker, missing_tools
+from benchmarks.client.loads import BODY_SIZE, RECEIVE_MAX, WARM_UP_SHARE
+from tests.rigs.mqcore_broker import MqcoreBroker
+from tests.rigs.process import Child
+from tests.rigs.wire import create_topic, has_route
+from tests.waiting import wait_until
+
+QUEUES: Final = 4
+DEADLINE_S: Final = 600.0
+SYNC_SEND_CPU_US_MAX: Final = 30.0
+COUNTS: Final = {"send_sync": 20_000, "send_pipelined": 300_000, "receive": 300_000}
+
+MQCORE_PROPERTIES: Final = {
+    "mappedFileSizeCommitLog": str(1 << 30),
+    "mappedFileSizeConsumeQueue": str(300_000 * 20),
+    "maxTransferCountOnMessageInMemory": str(RECEIVE_MAX),
+    "maxTransferBytesOnMessageInMemory": str(2 << 20),
+}
+"""RocketMQ's defaults but for how much one pull may bring: 32 messages and 256 KiB against Kafka's 1 MiB of a
+partition. A consumer that is to be fast needs that from either broker."""
+
+
+@dataclass(frozen=True, slots=True)
+class Repetition:
+    """One run of one load by one client. CPU times are us per message."""
+
+    messages_per_s: float
+    client_cpu_us: float
+    broker_cpu_us: float
+
+
+class Side:
+    """One client with its broker."""
+
+    def __init__(
+        self, client: str, address: str, cpu_time_s: Callable[[], float], make_topic: Callable[[str], None], logs: Path
+    ) -> None:
+        self.client = client
+        self._address = address
+        self._cpu_time_s = cpu_time_s
+        self._make_topic = make_topic
+        self._logs = logs
+        self._topics: set[str] = set()
+
+    def run(self, load: str, topic: str, count: int) -> Repetition:
+        """Let the client run one load; raises ChildError when it fails."""
+        if topic not in self._topics:
+            self._make_topic(topic)
+            self._topics.add(topic)
+        command = [sys.executable, "-m", "benchmarks.client.loads", self.client, load, self._address, topic, str(count)]
+        with Child(command, log=self._logs / f"{self.client}.out", talks=True) as child:
+            child.read_event("ready", DEADLINE_S)
+            begin_s = self._cpu_time_s()
+            child.tell("go")
+            done = child.read_event("done", DEADLINE_S)
+            broker_s = self._cpu_time_s() - begin_s
+            child.end_input()
+            child.wait()
+        per_message = 1e6 / done["messages"]
+        return Repetition(
+            done["messages"] / done["seconds"], done["client_cpu_s"] * per_message, broker_s * per_message
+        )
+
+
+def mqcore_side(stack: ExitStack, directory: Path) -> Side:
+    broker = stack.enter_context(MqcoreBroker(directory / "store", MQCORE_PROPERTIES))
+
+    def make_topic(name: str) -> None:
+        create_topic(broker.broker_address, name, queues=QUEUES)
+        wait_until(lambda: has_route(broker.name_server, name), describe=f"route to {name}")
+
+    return Side("mqcore", broker.name_server, broker.cpu_time_s, make_topic, directory)
+
+
+def confluent_side(stack: ExitStack, directory: Path) -> Side:
+    broker = stack.enter_context(KafkaBroker(directory / "kafka"))
+    return Side(
+        "confluent", broker.address, broker.child.cpu_time_s, lambda name: broker.create_topic(name, QUEUES), directory
+    )
+
+
+def run_load(sides: tuple[Side, Side], load: str, count: int, pairs: int) -> Mapping[str, list[Repetition]]:
+    """Alternate the sides; a topic to receive from is filled first."""
+    found: dict[str, list[Repetition]] = {side.client: [] for side in sides}
+    topic = f"benchmark_{load}"
+    if load == "receive":
+        for side in sides:
+            side.run("send_pipelined", topic, count + count // WARM_UP_SHARE)
+    for number in range(pairs):
+        for side in sides if number % 2 == 0 else reversed(sides):
+            repetition = side.run(load, topic, count)
+            found[side.client].append(repetition)
+            click.echo(f"{load:16} {side.client:10} {line(repetition)}", err=True)
+    return found
+
+
+def line(repetition: Repetition) -> str:
+    return (
+        f"{repetition.messages_per_s:10,.0f} messages/s  {repetition.client_cpu_us:6.2f} us client  "
+        f"{repetition.broker_cpu_us:6.2f} us broker"
+    )
+
+
+def median(repetitions: list[Repetition]) -> Repetition:
+    """Return the median of each figure."""
+    columns = zip(*((one.messages_per_s, one.client_cpu_us, one.broker_cpu_us) for one in repetitions), strict=True)
+    return Repetition(*(statistics.median(column) for column in columns))
+
+
+def bars(medians: Mapping[str, Mapping[str, Repetition]]) -> list[tuple[str, bool]]:
+    """Return what was promised for the loads that were run, and whether it was kept."""
+    found: list[tuple[str, bool]] = []
+    if "send_sync" in medians:
+        cost_us = medians["send_sync"]["mqcore"].client_cpu_us
+        found.append(
+            (f"sync send at most {SYNC_SEND_CPU_US_MAX:.0f} us: {cost_us:.1f}", cost_us <= SYNC_SEND_CPU_US_MAX)
+        )
+    for load in ("send_pipelined", "receive"):
+        if load in medians:
+            ours, theirs = medians[load]["mqcore"].messages_per_s, medians[load]["confluent"].messages_per_s
+            found.append((f"{load} at least confluent-kafka's: {ours / theirs:.2f} times", ours >= theirs))
+    return found
+
+
+@click.command()
+@click.option("--count", type=click.IntRange(1000), help="Messages of one repetition; 20,000 or 300,000 by default.")
+@click.option("--pairs", type=click.IntRange(1), default=5, show_default=True)
+@click.option("--only", type=click.Choice(list(COUNTS)), multiple=True)
+@click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where the stores go for the run.")
+@click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
+def main(count: int | None, pairs: int, only: tuple[str, ...], directory: Path | None, json_file: Path | None) -> None:
+    """Compare the clients and print medians and bars; exit code 1 when a bar is not met."""
+    if missing := missing_tools():
+        raise click.ClickException(missing)
+    medians: dict[str, dict[str, Repetition]] = {}
+    with ExitStack() as stack:
+        place = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory, prefix="benchmark-")))
+        sides = mqcore_side(stack, place), confluent_side(stack, place)
+        for load in only or COUNTS:
+            found = run_load(sides, load, count or COUNTS[load], pairs)
+            medians[load] = {client: median(repetitions) for client, repetitions in found.items()}
+    click.echo(f"medians of {pairs}, bodies of {BODY_SIZE} bytes, {QUEUES} queues")
+    for load, by_client in medians.items():
+        for client, repetition in by_client.items():
+            click.echo(f"{load:16} {client:10} {line(repetition)}")
+    results = bars(medians)
+    for text, is_met in results:
+        click.echo(f"{'met ' if is_met else 'MISSED'} {text}")
+    if json_file is not None:
+        json_file.write_text(json.dumps(as_json(medians, results), indent=2))
+    sys.exit(0 if all(is_met for _, is_met in results) else 1)
+
+
+def as_json(medians: Mapping[str, Mapping[str, Repetition]], results: list[tuple[str, bool]]) -> dict[str, Any]:
+    """Return the figures as values that JSON can hold."""
+    return {
+        "medians": {
+            load: {
+                client: {
+                    "messages_per_s": one.messages_per_s,
+                    "client_cpu_us": one.client_cpu_us,
+                    "broker_cpu_us": one.broker_cpu_us,
+                }
+                for client, one in by_client.items()
+            }
+            for load, by_client in medians.items()
+        },
+        "bars": [{"bar": text, "met": is_met} for text, is_met in results],
+    }
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks.client")

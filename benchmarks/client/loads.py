@@ -1,0 +1,218 @@
+"""What one client does in one repetition, as a program: it connects, says that it is ready, and works when told to.
+
+    python -m benchmarks.client.loads CLIENT LOAD ADDRESS TOPIC COUNT
+
+It is a process of its own so that its CPU time is that of the client and of nothing else. Every message is accounted
+for: each send has its receipt, or its delivery callback without an error, before the clock is stopped, and what is
+received is counted and its body touched.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+from typing import Final
+
+BODY_SIZE: Final = 1024
+WARM_UP_SHARE: Final = 10
+"""One message in so many is sent, or received, before the clock starts."""
+
+RECEIVE_MAX: Final = 1000
+"""Messages of one poll, for both clients."""
+
+Work = Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Spent:
+    """What a repetition took. Seconds; CPU time is user and system of the client's process, all threads."""
+
+    messages: int
+    seconds: float
+    client_cpu_s: float
+
+
+def cpu_s() -> float:
+    """Return the CPU time that this process has used so far."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    return used.ru_utime + used.ru_stime
+
+
+def measure(work: Work, count: int) -> None:
+    """Warm up, say so, wait for the word, work, and print what it took."""
+    work(max(1, count // WARM_UP_SHARE))
+    print(json.dumps({"event": "ready"}), flush=True)
+    sys.stdin.readline()
+    begin_s, begin_cpu_s = time.perf_counter(), cpu_s()
+    work(count)
+    spent = Spent(count, time.perf_counter() - begin_s, cpu_s() - begin_cpu_s)
+    print(json.dumps({"event": "done", **asdict(spent)}), flush=True)
+
+
+# mqcore.
+
+
+def mqcore_send_sync(address: str, topic: str, count: int) -> None:
+    """One message after the other, each waited for."""
+    from mqcore.client import Client, Message
+
+    body = os.urandom(BODY_SIZE)
+    with Client(address) as mq, mq.producer("benchmark") as producer:
+
+        def work(count: int) -> None:
+            for _ in range(count):
+                producer.send(Message(topic, body))
+
+        measure(work, count)
+
+
+def mqcore_send_pipelined(address: str, topic: str, count: int) -> None:
+    """As fast as the producer takes them; every receipt is looked at."""
+    from mqcore.client import Client, Message, SendFuture, SendStatus
+
+    body = os.urandom(BODY_SIZE)
+    with Client(address) as mq, mq.producer("benchmark") as producer:
+
+        def check(futures: list[SendFuture]) -> None:
+            for future in futures:
+                if future.result().status is not SendStatus.SEND_OK:
+                    raise AssertionError(future.result())
+            futures.clear()
+
+        def work(count: int) -> None:
+            under_way: list[SendFuture] = []
+            before: list[SendFuture] = []
+            for number in range(count):
+                under_way.append(producer.send_soon(Message(topic, body)))
+                if number % 5000 == 4999:
+                    check(before)
+                    before, under_way = under_way, []
+            check(before)
+            check(under_way)
+
+        measure(work, count)
+
+
+def mqcore_receive(address: str, topic: str, count: int) -> None:
+    """Poll a topic from its beginning."""
+    from mqcore.client import Client
+
+    with (
+        Client(address) as mq,
+        mq.pull_consumer(
+            f"benchmark_{os.getpid()}",
+            topic,
+            from_where="earliest",
+            pull_batch_size=RECEIVE_MAX,
+            pull_threshold_for_queue=4 * RECEIVE_MAX,
+            max_span=8 * RECEIVE_MAX,
+        ) as consumer,
+    ):
+        size = 0
+
+        def work(count: int) -> None:
+            nonlocal size
+            while count > 0:
+                messages = consumer.poll(1.0)
+                for message in messages:
+                    size += len(message.body)
+                count -= len(messages)
+
+        measure(work, count)
+
+
+# confluent-kafka.
+
+
+def confluent_send_sync(address: str, topic: str, count: int) -> None:
+    """One message after the other, each waited for."""
+    from confluent_kafka import Producer
+
+    body = os.urandom(BODY_SIZE)
+    producer = Producer({"bootstrap.servers": address, "linger.ms": 0})
+
+    def work(count: int) -> None:
+        for _ in range(count):
+            producer.produce(topic, body, on_delivery=check_delivery)
+            producer.flush()
+
+    measure(work, count)
+
+
+def confluent_send_pipelined(address: str, topic: str, count: int) -> None:
+    """As fast as the producer takes them, with its default linger; every delivery report is looked at."""
+    from confluent_kafka import Producer
+
+    body = os.urandom(BODY_SIZE)
+    producer = Producer({"bootstrap.servers": address})
+    delivered = 0
+
+    def note(error: object, message: object) -> None:
+        nonlocal delivered
+        check_delivery(error, message)
+        delivered += 1
+
+    def work(count: int) -> None:
+        nonlocal delivered
+        delivered = 0
+        for number in range(count):
+            while True:
+                try:
+                    producer.produce(topic, body, on_delivery=note)
+                    break
+                except BufferError:
+                    producer.poll(0.01)
+            if number % 256 == 0:
+                producer.poll(0)
+        producer.flush()
+        if delivered != count:
+            raise AssertionError(f"delivered: got {delivered}, wanted {count}")
+
+    measure(work, count)
+
+
+def check_delivery(error: object, message: object) -> None:
+    """Be the callback of a delivery."""
+    if error is not None:
+        raise AssertionError(error)
+
+
+def confluent_receive(address: str, topic: str, count: int) -> None:
+    """Consume a topic from its beginning."""
+    from confluent_kafka import Consumer
+
+    settings = {"bootstrap.servers": address, "group.id": f"g{os.getpid()}", "auto.offset.reset": "earliest"}
+    consumer = Consumer(settings)
+    consumer.subscribe([topic])
+    size = 0
+
+    def work(count: int) -> None:
+        nonlocal size
+        while count > 0:
+            messages = consumer.consume(RECEIVE_MAX, 1.0)
+            for message in messages:
+                size += len(message.value())
+            count -= len(messages)
+
+    measure(work, count)
+    consumer.close()
+
+
+LOADS: Final = {
+    ("mqcore", "send_sync"): mqcore_send_sync,
+    ("mqcore", "send_pipelined"): mqcore_send_pipelined,
+    ("mqcore", "receive"): mqcore_receive,
+    ("confluent", "send_sync"): confluent_send_sync,
+    ("confluent", "send_pipelined"): confluent_send_pipelined,
+    ("confluent", "receive"): confluent_receive,
+}
+
+
+if __name__ == "__main__":
+    client, load, address, topic, count = sys.argv[1:]
+    LOADS[client, load](address, topic, int(count))

@@ -1,0 +1,20 @@
+from typing import TypeVar
+
+from mqcore.protocol import pulled
+from mqcore.protocol.message import MessageQueue
+
+R = TypeVar("R")
+
+class RecordFields(pulled.RecordFields): ...
+
+def decode_pulled(
+    kind: type[R],
+    body: bytes,
+    queue: MessageQueue,
+    tags: frozenset[str] | None,
+    min_offset: int,
+    max_offset: int,
+    retry_topic: str | None,
+    held: object,
+    settler: object,
+) -> list[R]: ...

@@ -1,0 +1,62 @@
+"""The options that many commands share, and the reading of times."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import click
+
+from mqcore.admin.output import OUTPUTS, print_table, show
+from mqcore.client.admin.base import Outcomes
+from mqcore.codes import PermName
+
+PERMISSIONS = {"rw": PermName.READ | PermName.WRITE, "r": PermName.READ, "w": PermName.WRITE, "none": 0}
+
+AGO = re.compile(r"-?(\d+)(s|m|h|d)")
+AGO_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+
+output_option = click.option(
+    "--output", type=click.Choice(OUTPUTS), default="table", show_default=True, help="How to print."
+)
+yes_option = click.option("--yes", is_flag=True, help="Really do it.")
+cluster_option = click.option("--cluster", help="Only on the brokers of this cluster.")
+broker_option = click.option("--broker", help="Only on this broker: its name, or host:port.")
+
+
+def confirm(yes: bool, what: str) -> None:
+    """Refuse a destructive command without ``--yes``: a usage error, and nothing is done."""
+    if not yes:
+        raise click.UsageError(f"this would {what}; add --yes to do it")
+
+
+def check_place(cluster: str | None, broker: str | None) -> None:
+    if cluster is not None and broker is not None:
+        raise click.UsageError("give --cluster or --broker, not both")
+
+
+def when(text: str) -> datetime:
+    """Read an option: ISO 8601 (UTC when it names no zone), or how long ago, such as ``90m`` or ``2d``."""
+    found = parse_time(text)
+    if found is None:
+        raise click.BadParameter(f"got {text!r}, wanted a time such as 2026-01-31T12:00 or 90m (ago)")
+    return found
+
+
+def parse_time(text: str) -> datetime | None:
+    """Return the time that *text* means, or None when it is none."""
+    ago = AGO.fullmatch(text)
+    if ago is not None:
+        return datetime.now(UTC) - timedelta(**{AGO_UNITS[ago[2]]: int(ago[1])})
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def show_outcomes(outcomes: Outcomes, subject: Mapping[str, str], done: str, output: str) -> None:
+    """Print what became of a change at each address."""
+    rows = {address: done if error is None else str(error) for address, error in outcomes.items()}
+    show({**subject, "brokers": rows}, output, lambda: print_table(["BROKER", "RESULT"], list(rows.items())))

@@ -1,0 +1,61 @@
+"""Brokers: how they are, and their settings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from mqcore.client.admin.name_servers import NameServerCalls, read_settings
+from mqcore.codes import RequestCode
+from mqcore.config.properties import format_properties
+from mqcore.protocol.bodies import BrokerStatsData, KVTable
+from mqcore.protocol.headers import decode_response
+
+
+class BrokerCalls(NameServerCalls):
+    """What can be asked and changed of brokers. A broker is given by name or by address."""
+
+    async def broker_runtime(self, broker: str) -> dict[str, str]:
+        """Return how *broker* is: names and values as it gives them, sorted by name."""
+        answer = await self._ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+        return dict(sorted(KVTable.decode(answer.body).table.items()))
+
+    async def broker_config(self, broker: str) -> dict[str, str]:
+        """Return the settings of *broker*, sorted by name."""
+        answer = await self._ask(broker, RequestCode.GET_BROKER_CONFIG)
+        return read_settings(answer.body)
+
+    async def update_broker_config(self, broker: str, changes: Mapping[str, str]) -> None:
+        """Change settings of a running broker. It ignores names that it does not know; ask again to see what is."""
+        body = format_properties(changes).encode()
+        await self._ask(broker, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+    async def broker_stats(self, broker: str, name: str, key: str) -> BrokerStatsData:
+        """Return one of the broker's counters, such as ``TOPIC_PUT_NUMS`` of a topic, over minute, hour and day."""
+        values = {"stats_name": name, "stats_key": key}
+        answer = await self._ask(broker, RequestCode.VIEW_BROKER_STATS_DATA, values)
+        return BrokerStatsData.decode(answer.body)
+
+    async def clean_consume_queues(self, broker: str) -> None:
+        """Let *broker* delete consume queue files whose messages are gone."""
+        await self._ask(broker, RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE)
+
+    async def delete_expired_commit_log(self, broker: str) -> None:
+        """Let *broker* delete commit log files that are older than it keeps them."""
+        await self._ask(broker, RequestCode.DELETE_EXPIRED_COMMITLOG)
+
+    # What name servers say about brokers.
+
+    async def wipe_write_perm(self, broker_name: str) -> int:
+        """Let name servers hide all topics of *broker_name* from producers; return how many topics that changed."""
+        return await self._change_perm(RequestCode.WIPE_WRITE_PERM_OF_BROKER, "wipe_topic_count", broker_name)
+
+    async def add_write_perm(self, broker_name: str) -> int:
+        """Undo ``wipe_write_perm``; return how many topics that changed."""
+        return await self._change_perm(RequestCode.ADD_WRITE_PERM_OF_BROKER, "add_topic_count", broker_name)
+
+    async def _change_perm(self, code: RequestCode, field: str, broker_name: str) -> int:
+        changed = 0
+        for address in sorted(self._hub.name_servers.addresses):
+            answer = await self._hub.api.call(address, code, {"broker_name": broker_name})
+            changed = max(changed, int(decode_response(code, answer.ext_fields)[field]))
+        return changed

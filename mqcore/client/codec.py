@@ -1,0 +1,25 @@
+"""Where fast or plain is chosen for the client: the extensions, or with ``MQ_PURE=1`` their plain twins."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from mqcore.protocol.codec import PURE
+
+if TYPE_CHECKING or PURE:
+    from mqcore.client.batch_body import BatchBody, FutureFields, Joiner, Maker, Receipts, Room, UniqueIdGenerator
+    from mqcore.client.exchange import Exchange
+else:
+    from mqcore._fast.client_batch import BatchBody, FutureFields, Joiner, Maker, Receipts, Room, UniqueIdGenerator
+    from mqcore._fast.client_exchange import Exchange
+
+__all__ = [
+    "BatchBody",
+    "Exchange",
+    "FutureFields",
+    "Joiner",
+    "Maker",
+    "Receipts",
+    "Room",
+    "UniqueIdGenerator",
+]

@@ -1,0 +1,59 @@
+"""Giving messages that failed back to their broker, which delivers them again later or makes them dead letters."""
+
+from __future__ import annotations
+
+import logging
+
+from mqcore.client.cause_log import CauseLog
+from mqcore.client.membership import Membership
+from mqcore.client.messages import DEAD_LETTER, ReceivedMessage
+from mqcore.client.producer_core import Outgoing
+from mqcore.errors import MQError
+from mqcore.protocol import properties as names
+
+log = CauseLog(logging.getLogger(__name__))
+
+SEND_BACK_TIMEOUT_S = 5.0
+FIRST_RETRY_LEVEL = 3
+"""A message that failed n times waits at delay level 3 + n."""
+
+
+async def send_back(membership: Membership, message: ReceivedMessage, delay_level: int) -> bool:
+    """Give a failed message back to its broker, to come again at *delay_level*; 0 lets the back-off or the broker say.
+
+    When the broker cannot, the message is sent to the retry topic as a new one. Returns whether either worked.
+    Source: RocketMQ DefaultMQPushConsumerImpl.java, sendMessageBack.
+    """
+    hub, group, settings = membership.hub, membership.group, membership.settings
+    times_max = settings.max_reconsume_times_effective
+    if delay_level == 0 and settings.retry is not None:
+        delay_level = settings.retry.delay_level(message.reconsume_times + 1)
+    try:
+        address = await hub.master_address(message.queue)
+        await hub.api.send_back(address, group, message.ext, delay_level, times_max, SEND_BACK_TIMEOUT_S)
+        return True
+    except MQError as error:
+        log.warning("send back failed, sending anew", group=group, queue=message.queue, message=message, error=error)
+    times = times_max if delay_level == DEAD_LETTER else message.reconsume_times + 1
+    try:
+        await send_to_retry_topic(membership, message, times, delay_level)
+        return True
+    except MQError as error:
+        log.warning("send to retry topic failed", group=group, queue=message.queue, message=message, error=error)
+        return False
+
+
+async def send_to_retry_topic(
+    membership: Membership, message: ReceivedMessage, times: int, delay_level: int = 0
+) -> None:
+    """Send a copy of *message*, failed *times* times, to the retry topic; at the limit it becomes a dead letter."""
+    ext = message.ext
+    properties = dict(ext.properties)
+    properties.pop(names.PROPERTY_TRANSACTION_PREPARED, None)
+    properties.setdefault(names.PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
+    properties[names.PROPERTY_RETRY_TOPIC] = message.topic
+    properties[names.PROPERTY_RECONSUME_TIME] = str(times)
+    properties[names.PROPERTY_MAX_RECONSUME_TIMES] = str(membership.settings.max_reconsume_times_effective)
+    level = delay_level if delay_level > 0 else FIRST_RETRY_LEVEL + ext.reconsume_times
+    properties[names.PROPERTY_DELAY_TIME_LEVEL] = str(level)
+    await membership.hub.inner_producer.send(Outgoing(membership.retry_topic, ext.body, properties, ext.flag))

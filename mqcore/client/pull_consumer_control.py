@@ -1,0 +1,48 @@
+"""What a broker may ask of a pull consumer on behalf of a tool. Source: RocketMQ DefaultLitePullConsumerImpl.java."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import fields
+
+from mqcore.client.lite_pull import PollService
+from mqcore.client.lite_pull_assignment import LiteAssignment
+from mqcore.client.membership import Membership
+from mqcore.client.pull_consumer_settings import PullConsumerSettings
+from mqcore.client.remote_control import RemoteControl, read_reset_offsets
+from mqcore.protocol.bodies import ConsumeType
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.headers import decode_request
+
+logger = logging.getLogger(__name__)
+
+
+class PullRemoteControl(RemoteControl):
+    """Answers as every consumer does, but says that it pulls; a reset of offsets is a seek."""
+
+    def __init__(
+        self, membership: Membership, settings: PullConsumerSettings, service: PollService, assignment: LiteAssignment
+    ) -> None:
+        super().__init__(membership, service, assignment.forget)
+        self._settings = settings
+        self._assignment = assignment
+
+    async def reset_offset(self, command: RemotingCommand) -> None:
+        """Go on at the offsets in the request's body. (Java's pull consumers take no notice of it.)"""
+        offsets = read_reset_offsets(command.body)
+        topic = decode_request(command.code, command.ext_fields)["topic"]
+        affected = [queue for queue in self._assignment.queues if queue.topic == topic and queue in offsets]
+        logger.info("offsets are reset group=%s queues=%s", self._membership.group, affected)
+        for queue in affected:
+            assigned = self._assignment.queues.get(queue)
+            if assigned is not None:
+                self._membership.offsets.update(queue, offsets[queue], increase_only=False)
+                await self._assignment.seek(assigned, offsets[queue])
+        await self._membership.offsets.persist(affected)
+
+    def _properties(self) -> dict[str, str]:
+        own = {row.name: str(getattr(self._settings, row.name)) for row in fields(self._settings)}
+        kept = {
+            name: text for name, text in super()._properties().items() if not hasattr(self._membership.settings, name)
+        }
+        return own | kept | {"PROP_CONSUME_TYPE": ConsumeType.CONSUME_ACTIVELY.name}

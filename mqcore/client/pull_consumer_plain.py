@@ -1,0 +1,165 @@
+"""The pull consumer of mqcore.client: an asyncio one, driven from other threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from types import TracebackType
+from typing import Self
+
+from mqcore.client.errors import ClientClosedError
+from mqcore.client.lite_pull import Batch
+from mqcore.client.lite_pull_assignment import QueuesCallback
+from mqcore.client.loop_thread import LoopThread
+from mqcore.client.messages import ReceivedMessage
+from mqcore.client.plain_calls import PlainFace, plain
+from mqcore.client.pull_consumer import PullConsumer as AsyncPullConsumer
+from mqcore.client.pull_consumer_watch import TopicCallback
+from mqcore.protocol.message import MessageQueue
+
+PlainQueuesCallback = Callable[[Sequence[MessageQueue]], None]
+PlainTopicCallback = Callable[[str, Sequence[MessageQueue]], None]
+
+
+class Callbacks:
+    """Runs the application's callbacks in a thread of their own, so that they may call the consumer."""
+
+    def __init__(self) -> None:
+        self._pool = ThreadPoolExecutor(1, "mqcore callback")
+
+    def of_queues(self, callback: PlainQueuesCallback | None) -> QueuesCallback | None:
+        if callback is None:
+            return None
+
+        async def call(queues: Sequence[MessageQueue]) -> None:
+            await asyncio.get_running_loop().run_in_executor(self._pool, callback, queues)
+
+        return call
+
+    def of_topic(self, callback: PlainTopicCallback) -> TopicCallback:
+        async def call(topic: str, queues: Sequence[MessageQueue]) -> None:
+            await asyncio.get_running_loop().run_in_executor(self._pool, callback, topic, queues)
+
+        return call
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=False)
+
+
+class PullConsumer(PlainFace[AsyncPullConsumer]):
+    """Reads queues at the application's pace; see ``mqcore.aio.PullConsumer``. Any thread may poll, seek and commit.
+
+    Callbacks are plain functions, called one at a time in a thread of their own.
+    """
+
+    def __init__(self, thread: LoopThread, inner: AsyncPullConsumer, callbacks: Callbacks) -> None:
+        super().__init__(thread, inner)
+        self._callbacks = callbacks
+        self._claimed: Batch | None = None
+        self._claiming = threading.Lock()
+        self.group = inner.group
+
+    start = plain(AsyncPullConsumer.start)
+    wait_closed = plain(AsyncPullConsumer.wait_closed)
+    subscribe = plain(AsyncPullConsumer.subscribe)
+    unsubscribe = plain(AsyncPullConsumer.unsubscribe)
+    assign = plain(AsyncPullConsumer.assign)
+    queues = plain(AsyncPullConsumer.queues)
+    seek = plain(AsyncPullConsumer.seek)
+    seek_to_begin = plain(AsyncPullConsumer.seek_to_begin)
+    seek_to_end = plain(AsyncPullConsumer.seek_to_end)
+    seek_to_time = plain(AsyncPullConsumer.seek_to_time)
+    offset_for_time = plain(AsyncPullConsumer.offset_for_time)
+    committed = plain(AsyncPullConsumer.committed)
+    commit = plain(AsyncPullConsumer.commit)
+
+    def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
+        if self._thread.is_open:
+            self._thread.call(self._inner.close(drain=drain, timeout_s=timeout_s))
+            self._callbacks.close()
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close(drain=kind is None)
+
+    # Getting messages.
+
+    def poll(self, timeout_s: float | None = None, max_messages: int | None = None) -> list[ReceivedMessage]:
+        """Return the next messages, all of one queue, in order; none when *timeout_s* passes or the consumer closes.
+
+        What earlier polls returned is done: with ``auto_commit`` it will be committed.
+        """
+        self._give_back_claimed()
+        return self._thread.call(self._inner.poll(timeout_s, max_messages))
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> ReceivedMessage:
+        """Return the next message. Messages are fetched a batch at a time, and count as got one by one."""
+        while True:
+            with self._claiming:
+                batch = self._claimed
+                if batch is not None and batch.messages and batch.is_current:
+                    message = batch.messages.popleft()
+                    self._thread.post(self._inner.hand_out, batch, [message])
+                    return message
+                try:
+                    self._claimed = self._thread.call(self._inner.claim(None))
+                except ClientClosedError:
+                    self._claimed = None
+                if self._claimed is None:
+                    raise StopIteration
+
+    def _give_back_claimed(self) -> None:
+        with self._claiming:
+            claimed, self._claimed = self._claimed, None
+        if claimed is not None:
+            self._thread.post(self._inner.give_back, claimed)
+
+    # What is known without asking anybody.
+
+    @property
+    def assignment(self) -> list[MessageQueue]:
+        """The queues read now, sorted."""
+        return self._inner.assignment
+
+    @property
+    def paused(self) -> list[MessageQueue]:
+        """The paused queues, sorted."""
+        return self._inner.paused
+
+    def topics(self) -> Iterable[str]:
+        """The topics subscribed to, or of the assigned queues."""
+        return self._inner.topics()
+
+    def position(self, queue: MessageQueue) -> int:
+        """Return the offset of the next message that a poll would return of *queue*."""
+        return self._thread.call(self._position(queue))
+
+    async def _position(self, queue: MessageQueue) -> int:
+        return self._inner.position(queue)
+
+    def pause(self, *queues: MessageQueue) -> None:
+        """Pull nothing more of *queues*, or of all assigned ones; what has been pulled can still be polled."""
+        self._thread.call(self._pause(queues))
+
+    async def _pause(self, queues: tuple[MessageQueue, ...]) -> None:
+        self._inner.pause(*queues)
+
+    def resume(self, *queues: MessageQueue) -> None:
+        self._thread.call(self._resume(queues))
+
+    async def _resume(self, queues: tuple[MessageQueue, ...]) -> None:
+        self._inner.resume(*queues)
+
+    def watch_queues(self, topic: str, callback: PlainTopicCallback) -> None:
+        """Call *callback* with *topic* and all its queues when these have changed since the last look."""
+        self._thread.post(self._inner.watch_queues, topic, self._callbacks.of_topic(callback))

@@ -1,0 +1,18 @@
+"""Where fast or plain is chosen for the bytes of the wire: the extensions, or with ``MQ_PURE=1`` their plain twins."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+PURE = os.environ.get("MQ_PURE") == "1"
+
+if TYPE_CHECKING or PURE:
+    from mqcore.protocol.frame import decode_frame, encode_frame
+    from mqcore.protocol.pulled import RecordFields, decode_pulled
+    from mqcore.protocol.send_frames import SendHead
+else:
+    from mqcore._fast.client_frames import SendHead, decode_frame, encode_frame
+    from mqcore._fast.client_records import RecordFields, decode_pulled
+
+__all__ = ["PURE", "RecordFields", "SendHead", "decode_frame", "decode_pulled", "encode_frame"]

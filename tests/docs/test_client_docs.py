@@ -1,0 +1,99 @@
+"""The guide to the client: every block of Python in it runs, against a real broker, and prints what it says."""
+
+from __future__ import annotations
+
+import logging
+import re
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from page_runner import remarks, run, topics
+
+from mqcore.client.configuration import SECTIONS
+from mqcore.client.settings_page import PAGE
+from mqcore.testing import RunningBroker, running_broker
+from tests.rigs import maven, wire
+from tests.rigs.apache import ApacheServer
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs" / "client"
+PAGES = sorted(DOCS.glob("*.md"))
+OURS = [page for page in PAGES if remarks(page).get("broker") != ["apache"]]
+APACHES = [page for page in PAGES if page not in OURS]
+LINK = re.compile(r"\]\(([^)#]+)(?:#[^)]*)?\)")
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    with running_broker(topics={name: queues for page in OURS for name, queues in topics(page).items()}) as broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheServer]:
+    if missing := maven.missing_tools():
+        pytest.skip(missing)
+    properties = {"enablePropertyFilter": "true", "transactionTimeOut": "1000", "transactionCheckInterval": "1000"}
+    with ApacheServer("4.9.8", tmp_path_factory.mktemp("docs") / "store", properties) as server:
+        for page in APACHES:
+            for name, queues in topics(page).items():
+                wire.create_topic(server.broker_address, name, queues=queues)
+        yield server
+
+
+@pytest.mark.parametrize("page", OURS, ids=lambda page: page.stem)
+def test_the_page_does_what_it_says(
+    broker: RunningBroker, page: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    logging.getLogger("mqcore").setLevel(logging.ERROR)
+    try:
+        run(page, broker.name_server)
+    finally:
+        logging.getLogger("mqcore").setLevel(logging.NOTSET)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", APACHES, ids=lambda page: page.stem)
+def test_the_page_does_what_it_says_with_apaches_broker(apache: ApacheServer, page: Path) -> None:
+    run(page, apache.name_server)
+
+
+def test_no_topic_is_used_by_two_pages() -> None:
+    counts = Counter(name for page in PAGES for name in topics(page))
+    assert [name for name, count in counts.items() if count > 1] == []
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "README.md"], ids=lambda page: page.stem)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in LINK.findall(page.read_text(encoding="utf-8")):
+        if "://" not in target:
+            assert (page.parent / target).exists(), target
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    contents = (DOCS / "README.md").read_text(encoding="utf-8")
+    assert [page.name for page in PAGES if page.name != "README.md" and f"({page.name})" not in contents] == []
+
+
+@pytest.mark.parametrize("module", ["mqcore.client.settings_page", "mqcore.client.reference_page"])
+def test_a_generated_page_is_what_would_be_written(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "--check"], cwd=ROOT)
+    assert done.returncode == 0
+
+
+def test_every_setting_has_a_sentence() -> None:
+    from dataclasses import fields
+
+    empty = [
+        f"{cls.__name__}.{row.name}"
+        for cls in SECTIONS.values()
+        for row in fields(cls)  # type: ignore[arg-type]
+        if not row.metadata.get("doc")
+    ]
+    assert empty == []
+    assert PAGE.is_file()

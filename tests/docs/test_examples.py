@@ -1,0 +1,134 @@
+"""RocketMQ's examples, ported line by line in docs/examples, do what they do there."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from mqcore.testing import RunningBroker, assert_consumed, assert_received, running_broker
+from tests.rigs import maven
+from tests.rigs.apache import ApacheServer
+
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+NEED_APACHE = {"filter_by_sql", "transaction"}
+
+
+@pytest.fixture(scope="module")
+def broker() -> Iterator[RunningBroker]:
+    topics = [
+        "TopicTest", "TopicSimple", "TopicOrder", "TopicBroadcast", "TopicScheduled", "TopicBatch", "TagFilterTest",
+        "TopicLitePull", "TopicAssign",
+    ]  # fmt: skip
+    with running_broker(topics=topics) as broker:
+        yield broker
+
+
+def load(name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, EXAMPLES / f"{name}.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def output(name: str, capsys: pytest.CaptureFixture[str], *arguments: str) -> list[str]:
+    load(name).main(*arguments)
+    return capsys.readouterr().out.splitlines()
+
+
+def test_every_example_is_run_here() -> None:
+    here = Path(__file__).read_text(encoding="utf-8")
+    for path in EXAMPLES.glob("*.py"):
+        assert f'output("{path.stem}"' in here, path.stem
+
+
+def test_simple_producers(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("simple_producer", capsys, broker.name_server)
+    assert sum(line.startswith("SendResult [sendStatus=SEND_OK, msgId=") for line in lines) == 10
+    assert sum(" OK " in line for line in lines) == 10
+    hello = [f"Hello RocketMQ {i}" for i in range(10)]
+    assert_received(broker, "TopicTest", [*hello, *hello, *["Hello world"] * 10])
+
+
+def test_simple_consumer(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("simple_consumer", capsys, broker.name_server)
+    wanted = {f"Receive New Messages: Hello RocketMQ {i}" for i in range(5)}
+    assert {line for line in lines if line.startswith("Receive")} == wanted
+    assert_consumed(broker, "please_rename_unique_group_name_4", "TopicSimple")
+
+
+def test_ordered_messages(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("ordered_messages", capsys, broker.name_server)
+    contents = [re.sub(r".*content: ", "", line) for line in lines if "content:" in line]
+    for order in ("15103111039", "15103111065", "15103117235"):
+        steps = [content.split()[1] for content in contents if content.startswith(order)]
+        assert steps == ["create", "pay", "push", "finish"]
+
+
+def test_broadcast(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Counter(output("broadcast", capsys, broker.name_server))
+    assert lines == Counter(
+        f"member {number} Receive New Messages: Hello world {i}" for number in range(2) for i in range(5)
+    )
+
+
+def test_scheduled_messages(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("scheduled_messages", capsys, broker.name_server, "3", "1")
+    late = [int(re.findall(r"(\d+) ms after", line)[0]) for line in lines]
+    assert len(late) == 3
+    assert all(late_ms >= 1000 for late_ms in late)
+
+
+def test_batch(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    (line,) = output("batch", capsys, broker.name_server)
+    assert line.startswith("SendResult [sendStatus=SEND_OK, msgId=")
+    assert line.count(",") >= 4 + 2  # three ids
+    assert_received(broker, "TopicBatch", [*(f"Hello world {i}" for i in range(3)), *[b"x" * 1000] * 10_000])
+
+
+def test_filter_by_tag(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = Counter(output("filter_by_tag", capsys, broker.name_server))
+    assert lines == {"Receive New Messages: TagA": 3, "Receive New Messages: TagC": 3}
+
+
+def test_lite_pull_by_subscription(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("lite_pull_subscribe", capsys, broker.name_server)
+    assert sorted(lines) == [f"Hello {i}" for i in range(8)]
+
+
+def test_lite_pull_by_assignment(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("lite_pull_assign", capsys, broker.name_server)
+    got = Counter(line.split()[0] for line in lines if "Hello" in line)
+    committed = {line.split()[1]: int(line.split()[2]) for line in lines if line.startswith("committed")}
+    assert got == committed
+    assert len(committed) == 2
+
+
+@pytest.fixture(scope="module")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheServer]:
+    if missing := maven.missing_tools():
+        pytest.skip(missing)
+    properties = {"enablePropertyFilter": "true", "transactionTimeOut": "1000", "transactionCheckInterval": "1000"}
+    with ApacheServer("4.9.8", tmp_path_factory.mktemp("examples") / "store", properties) as server:
+        yield server
+
+
+@pytest.mark.slow
+def test_filter_by_sql(apache: ApacheServer, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("filter_by_sql", capsys, apache.name_server)
+    assert sorted(lines) == [f"Receive New Messages: a={i} {tag}" for i, tag in ((0, "TagA"), (1, "TagB"), (3, "TagA"))]
+
+
+@pytest.mark.slow
+def test_transaction(apache: ApacheServer, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("transaction", capsys, apache.name_server)
+    received = {line.split()[-1] for line in lines if line.startswith("received")}
+    assert received == {"0", "1", "3", "4"}
+    assert {line.split()[-1] for line in lines if line.startswith("check of")} == {"0", "3"}

@@ -1,0 +1,253 @@
+"""The plain producer's sends without an event loop: as safe as the others; what is unusual goes the long way."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from mqcore.client import Client, Message, Producer
+from mqcore.client.blocking import SOCKETS_MAX
+from mqcore.client.errors import ClientClosedError, ClientStateError, InvalidMessageError
+from mqcore.client.hooks import ProducerHook, SendContext
+from mqcore.codes import ResponseCode
+from mqcore.errors import BrokerError, RemotingSendError, RemotingTimeoutError
+from mqcore.protocol.message import MessageQueue
+from tests.integration.client_helpers import make_topic, running_broker
+from tests.integration.scripted_brokers import HANG_UP, SILENCE, ScriptedBrokers
+from tests.rigs import ApacheServer, RunningBroker
+from tests.rigs.maven import missing_tools
+from tests.waiting import wait_until
+
+DEADLINE_S = 60.0
+KINDS = [
+    "mqcore",
+    pytest.param(
+        "4.9.8", marks=[pytest.mark.compat, pytest.mark.skipif(bool(missing_tools()), reason=missing_tools())]
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    directory = tmp_path_factory.mktemp("short_way")
+    if request.param == "mqcore":
+        yield from running_broker(directory)
+        return
+    with ApacheServer(request.param, directory / "store") as apache:
+        yield apache
+
+
+@pytest.fixture
+def mq(broker: RunningBroker) -> Iterator[Client]:
+    with Client(broker.name_server) as client:
+        yield client
+
+
+@pytest.fixture
+def topic(broker: RunningBroker, request: pytest.FixtureRequest) -> str:
+    return make_topic(broker, request.node.name)
+
+
+def connections(producer: Producer) -> int:
+    """The connections that the producer's threads have made for themselves: none if all went the long way."""
+    return producer._short_way.connections
+
+
+def test_messages_lie_where_their_receipts_say(mq: Client, topic: str) -> None:
+    with mq.producer("P", compress_over_bytes=2000) as producer:
+        for number in range(12):
+            body = b"%d" % number * (1 if number % 3 else 4000)
+            sent = Message(topic, body, tag="é", keys=["k1", "k2"], properties={"a": '"\t'}, flag=number)
+            receipt = producer.send(sent)
+            (message,) = mq.pull(receipt.queue, receipt.offset, 1, wait_s=5).messages
+            assert (message.body, message.tag, message.keys, message.flag) == (body, "é", ("k1", "k2"), number)
+            assert message.properties["a"] == '"\t'
+            assert (message.msg_id, message.offset_msg_id) == (receipt.msg_id, receipt.offset_msg_id)
+            assert receipt.region_id == "DefaultRegion"
+        assert connections(producer) == 1
+
+
+def test_the_queue_is_the_next_in_turn_or_the_one_that_was_chosen(mq: Client, topic: str) -> None:
+    with mq.producer("P") as producer:
+        queues = producer.queues(topic)
+        taken = [producer.send(Message(topic, b"x")).queue for _ in range(8)]
+        assert sorted(taken) == sorted([*queues, *queues])
+        assert {producer.send(Message(topic, b"x"), queue=queues[2]).queue for _ in range(3)} == {queues[2]}
+        assert len({producer.send(Message(topic, b"x"), shard_key="k").queue for _ in range(5)}) == 1
+        assert producer.send(Message(topic, b"x"), selector=lambda found, message: found[1]).queue == queues[1]
+        assert connections(producer) == 1
+
+
+def test_more_threads_than_connections_lose_nothing(mq: Client, topic: str) -> None:
+    threads, each = SOCKETS_MAX + 8, 25
+    with mq.producer("P") as producer:
+        producer.send(Message(topic, b"first"))
+        barrier = threading.Barrier(threads)
+
+        def send(number: int) -> list[tuple[str, int, int]]:
+            barrier.wait(DEADLINE_S)
+            receipts = [producer.send(Message(topic, b"%d" % number), timeout_s=DEADLINE_S) for _ in range(each)]
+            return [(receipt.msg_id, receipt.queue.queue_id, receipt.offset) for receipt in receipts]
+
+        with ThreadPoolExecutor(threads) as pool:
+            found = [place for places in pool.map(send, range(threads)) for place in places]
+        assert connections(producer) <= SOCKETS_MAX
+    assert len({msg_id for msg_id, _, _ in found}) == len({place[1:] for place in found}) == threads * each
+    wait_until(lambda: sum(mq.max_offset(queue) for queue in mq.queues(topic)) == threads * each + 1)
+
+
+def test_what_is_refused_before_it_is_sent_is_refused_here_too(mq: Client, topic: str) -> None:
+    with mq.producer("P", max_message_size_bytes=100) as producer:
+        producer.send(Message(topic, b"x"))
+        for bad in (
+            Message(topic, b""),
+            Message(topic, bytes(101)),
+            Message(topic, b"x", properties={"a": "v" * 32760}),
+        ):
+            with pytest.raises(InvalidMessageError):
+                producer.send(bad)
+        other = MessageQueue("Other", "broker-a", 0)
+        with pytest.raises(Exception, match="message's topic not equal mq's topic"):
+            producer.send(Message(topic, b"x"), queue=other)
+        producer.send(Message(topic, b"x"))
+    with pytest.raises(ClientClosedError):
+        producer.send(Message(topic, b"x"))
+
+
+def test_a_restarted_broker_costs_no_attempt(
+    mq: Client, topic: str, broker: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    with mq.producer("P", retries=0) as producer:
+        producer.queues(topic)
+        producer.send(Message(topic, b"before"))
+        assert connections(producer) == 1
+        broker.restart()
+        wait_until(lambda: mq.queues(topic), DEADLINE_S, "the topic has its route again")
+        caplog.clear()
+        producer.send(Message(topic, b"after"))
+    assert "send failed" not in caplog.text
+
+
+def test_a_forked_child_is_told_and_does_not_disturb_its_parent(mq: Client, topic: str) -> None:
+    with mq.producer("P") as producer:
+        producer.queues(topic)
+        producer.send(Message(topic, b"before"))
+        child = os.fork()
+        if child == 0:
+            code = 1
+            try:
+                producer.send(Message(topic, b"from the child"))
+            except ClientStateError:
+                code = 0
+            finally:
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        assert os.waitstatus_to_exitcode(status) == 0
+        for number in range(5):
+            producer.send(Message(topic, b"%d" % number))
+        assert connections(producer) == 1
+    wait_until(lambda: sum(mq.max_offset(queue) for queue in mq.queues(topic)) == 6)
+
+
+def test_hooks_see_every_send(mq: Client, topic: str) -> None:
+    seen: list[str] = []
+
+    class Note(ProducerHook):
+        def before_send(self, context: SendContext) -> None:
+            seen.append(context.msg_id)
+
+    with mq.producer("P") as producer:
+        producer.add_hook(Note())
+        receipts = [producer.send(Message(topic, b"x")) for _ in range(3)]
+        assert connections(producer) == 0
+    assert seen == [receipt.msg_id for receipt in receipts]
+
+
+# Failures.
+
+
+def test_a_connection_closed_while_idle_costs_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
+    with ScriptedBrokers("a", idle_timeout_s=1.0) as cluster, Client(cluster.name_server) as mq:
+        (broker,) = cluster.brokers
+        with mq.producer("P", retries=0) as producer:
+            producer.send(Message("T", b"first"))
+            for number in range(2):
+                producer.send(Message("T", b"x"))
+                wait_until(lambda: broker.open_connections == 0, DEADLINE_S, "the broker has closed what is idle")
+                producer.send(Message("T", b"%d" % number))
+            assert connections(producer) == 1
+        assert len(broker.sends) == 5
+    assert "send failed" not in caplog.text
+
+
+@pytest.mark.parametrize("answer", [HANG_UP, ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE])
+def test_a_failed_attempt_is_followed_by_one_at_another_broker(
+    answer: ResponseCode | str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ScriptedBrokers("a", "b") as cluster, Client(cluster.name_server) as mq, mq.producer("P") as producer:
+        bad, good = cluster.brokers
+        producer.queues("T")
+        bad.answer = answer
+        for _ in range(6):
+            assert producer.send(Message("T", b"x")).queue.broker_name == "b"
+        assert len(good.sends) == 6
+        assert len(bad.sends) >= 3
+        ids = [(command.ext_fields or {})["i"] for command in (*good.sends, *bad.sends)]
+        assert len(set(ids)) == 6, "a repeated message keeps its id"
+    assert caplog.text.count("send failed topic=T") >= 3
+
+
+def test_a_chosen_queue_has_one_attempt() -> None:
+    with ScriptedBrokers("a", "b") as cluster, Client(cluster.name_server) as mq, mq.producer("P") as producer:
+        bad, good = cluster.brokers
+        producer.queues("T")
+        bad.answer = HANG_UP
+        with pytest.raises(RemotingSendError) as caught:
+            producer.send(Message("T", b"x"), queue=MessageQueue("T", "a", 0))
+        assert (caught.value.broker, caught.value.topic) == (bad.server.address, "T")
+        bad.answer = ResponseCode.SYSTEM_ERROR
+        with pytest.raises(BrokerError, match="refused"):
+            producer.send(Message("T", b"x"), queue=MessageQueue("T", "a", 0))
+        assert (len(bad.sends), len(good.sends)) == (2, 0)
+
+
+def test_a_refusal_that_no_other_broker_would_mend_is_raised_at_once() -> None:
+    with ScriptedBrokers("a", "b") as cluster, Client(cluster.name_server) as mq, mq.producer("P") as producer:
+        producer.queues("T")
+        for broker in cluster.brokers:
+            broker.answer = ResponseCode.SYSTEM_BUSY
+        with pytest.raises(BrokerError, match="refused") as caught:
+            producer.send(Message("T", b"x"))
+        assert caught.value.code == ResponseCode.SYSTEM_BUSY
+        assert sum(len(broker.sends) for broker in cluster.brokers) == 1
+
+
+def test_silence_is_a_timeout_and_its_connection_is_not_used_again() -> None:
+    with ScriptedBrokers("a") as cluster, Client(cluster.name_server) as mq, mq.producer("P") as producer:
+        (broker,) = cluster.brokers
+        producer.queues("T")
+        producer.send(Message("T", b"x"))
+        broker.answer = SILENCE
+        with pytest.raises(RemotingTimeoutError):
+            producer.send(Message("T", b"x"), timeout_s=0.2)
+        assert len(broker.sends) == 2
+        broker.answer = ResponseCode.SUCCESS
+        assert producer.send(Message("T", b"x")).offset == 3
+
+
+def test_a_broker_that_is_gone_is_left_for_another(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.WARNING)
+    with ScriptedBrokers("a", "b") as cluster, Client(cluster.name_server) as mq, mq.producer("P") as producer:
+        gone, good = cluster.brokers
+        producer.queues("T")
+        for _ in range(2):
+            producer.send(Message("T", b"x"))
+        cluster.stop(gone)
+        for _ in range(4):
+            assert producer.send(Message("T", b"x")).queue.broker_name == "b"
+        assert len(good.sends) == 5
