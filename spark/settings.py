@@ -1,0 +1,157 @@
+"""The options of a query as typed values, made once on the driver and sent to the executors with reader or writer."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeVar
+
+from mqcore.errors import ConfigError
+from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
+from mqcore.remoting.address import parse_address
+from mqcore.spark.options import Use, read_options
+
+_HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+S = TypeVar("S")
+
+NAME_SERVER_PORT: Final = 9876
+SOURCE_BATCH_BYTES: Final = 4 << 20
+SINK_BATCH_BYTES: Final = 1 << 20
+SINK_GROUP: Final = "SPARK_SINK"
+"""The producer group of a sink that names none; brokers only count by it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Calling:
+    """How brokers are called: times in ms, *name_servers* each ``host:port``."""
+
+    name_servers: tuple[str, ...]
+    timeout_ms: int
+    retries: int
+    retry_interval_ms: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceSettings:
+    """A read. Fields are the options of the same names; texts that hold positions are read by ``offsets``."""
+
+    calling: Calling
+    group: str | None
+    subscribe: str | None
+    subscribe_pattern: str | None
+    assign: str | None
+    starting_offsets: str | None
+    ending_offsets: str
+    starting_timestamp: str | None
+    ending_timestamp: str | None
+    starting_offsets_by_timestamp: str | None
+    ending_offsets_by_timestamp: str | None
+    starting_offsets_by_timestamp_strategy: str
+    fail_on_data_loss: bool
+    sub_expression: str | None
+    sql_expression: str | None
+    columns: str | None
+    include_properties: bool
+    decode: str
+    pushdown_filters: bool
+    dedup: bool
+    min_partitions: int | None
+    max_records_per_partition: int | None
+    max_offsets_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    min_offsets_per_trigger: int | None
+    max_trigger_delay: int
+    commit_offsets: bool
+    batch_bytes: int
+    pull_batch_size: int
+    fetch_max_bytes: int
+    pulls_in_flight: int
+
+    @property
+    def pull_group(self) -> str:
+        """The group in whose name pulls are made; brokers have TOOLS_CONSUMER even where groups must be created."""
+        return self.group or TOOLS_CONSUMER_GROUP
+
+    @property
+    def is_filtered(self) -> bool:
+        """Whether the broker leaves messages out."""
+        return self.sql_expression is not None or self.sub_expression not in (None, "", "*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinkSettings:
+    """A write. Fields are the options of the same names."""
+
+    calling: Calling
+    group: str
+    topic: str | None
+    batch_bytes: int
+    sends_in_flight: int
+    max_messages_per_second: int | None
+    compression: str
+    compress_over_bytes: int
+    dedup: bool
+    query_id: str | None
+
+
+def source_settings(given: Mapping[str, str], use: Use) -> SourceSettings:
+    """Return the settings of a read; ConfigError names the option that is wrong or missing."""
+    values = read_options(given, use)
+    if values["topic"] is not None:
+        if values["subscribe"] is not None:
+            raise ConfigError("option topic means the same as subscribe here: give one of them")
+        values["subscribe"] = values["topic"]
+    _one_of(values, ("subscribe", "subscribePattern", "assign"), needed=True)
+    _one_of(values, ("subExpression", "sqlExpression"), needed=False)
+    if values["commitOffsets"] and not values["group"]:
+        raise ConfigError("option commitOffsets needs the option group: the consumer group to be written to")
+    values["batchBytes"] = values["batchBytes"] or SOURCE_BATCH_BYTES
+    return _typed(SourceSettings, values | {"calling": _calling(values)})
+
+
+def sink_settings(given: Mapping[str, str]) -> SinkSettings:
+    """Return the settings of a write; ConfigError names the option that is wrong or missing."""
+    values = read_options(given, Use.SINK)
+    values["batchBytes"] = values["batchBytes"] or SINK_BATCH_BYTES
+    return _typed(SinkSettings, values | {"calling": _calling(values), "group": values["group"] or SINK_GROUP})
+
+
+def _one_of(values: Mapping[str, Any], names: tuple[str, ...], *, needed: bool) -> None:
+    given = [name for name in names if values[name] is not None]
+    if len(given) > 1:
+        raise ConfigError(f"options {' and '.join(given)} exclude each other")
+    if needed and not given:
+        raise ConfigError(f"one of the options {', '.join(names)} is needed")
+
+
+def _calling(values: Mapping[str, Any]) -> Calling:
+    if values["nameServer"] is None:
+        raise ConfigError("option nameServer is needed: host:port of the name server, several separated by ;")
+    return Calling(
+        name_servers(values["nameServer"]), values["pollTimeoutMs"], values["numRetries"], values["retryIntervalMs"]
+    )
+
+
+def name_servers(text: str) -> tuple[str, ...]:
+    """Split ``host:port;host:port`` (commas too); a missing port is 9876. Raises ConfigError."""
+    addresses = []
+    for part in text.replace(",", ";").split(";"):
+        address = part.strip()
+        if not address:
+            continue
+        has_port = ":" in address.rpartition("]")[2]
+        try:
+            parse_address(address if has_port else f"{address}:{NAME_SERVER_PORT}")
+        except ConfigError as error:
+            raise ConfigError(f"option nameServer: {error}") from error
+        addresses.append(address if has_port else f"{address}:{NAME_SERVER_PORT}")
+    if not addresses:
+        raise ConfigError(f"option nameServer: got {text!r}, wanted host:port or host:port;host:port")
+    return tuple(dict.fromkeys(addresses))
+
+
+def _typed(kind: type[S], values: Mapping[str, Any]) -> S:
+    by_field = {_HUMP.sub("_", name).lower(): value for name, value in values.items()}
+    return kind(**{field.name: by_field[field.name] for field in fields(kind)})  # type: ignore[arg-type]

