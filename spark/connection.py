@@ -7,6 +7,7 @@ event loop: a Python worker has one thing to do at a time, and a fork must not f
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import select
@@ -262,3 +263,6 @@ def close_idle_links() -> None:
     for (pid, _), links in _idle.items():
         while pid == os.getpid() and links:
             links.pop().close()
+
+
+atexit.register(close_idle_links)
