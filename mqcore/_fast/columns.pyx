@@ -91,7 +91,15 @@ cdef int64_t INT64_MAX = 0x7FFFFFFFFFFFFFFF
 cdef int64_t MS_MAX = INT64_MAX // MICROSECONDS_PER_MS
 
 for code, number in (
-        (ColumnCode.TOPIC, TOPIC), (ColumnCode.BROKER_NAME, BROKER_NAME), (ColumnCode.BODY, BODY),
+        (ColumnCode.TOPIC, TOPIC), (ColumnCode.BROKER_NAME, BROKER_NAME), (ColumnCode.QUEUE_ID, QUEUE_ID),
+        (ColumnCode.QUEUE_OFFSET, QUEUE_OFFSET), (ColumnCode.MSG_ID, MSG_ID), (ColumnCode.TAGS, TAGS),
+        (ColumnCode.KEYS, KEYS), (ColumnCode.BORN_TIMESTAMP, BORN_TIMESTAMP),
+        (ColumnCode.STORE_TIMESTAMP, STORE_TIMESTAMP), (ColumnCode.BORN_HOST, BORN_HOST),
+        (ColumnCode.RECONSUME_TIMES, RECONSUME_TIMES), (ColumnCode.FLAG, FLAG),
+        (ColumnCode.PHYSICAL_OFFSET, PHYSICAL_OFFSET), (ColumnCode.STORE_SIZE, STORE_SIZE),
+        (ColumnCode.BODY_SIZE, BODY_SIZE), (ColumnCode.COMPUTED_BODY_CRC, COMPUTED_BODY_CRC),
+        (ColumnCode.PREPARED_TRANSACTION_OFFSET, PREPARED_TRANSACTION_OFFSET),
+        (ColumnCode.OFFSET_MSG_ID, OFFSET_MSG_ID), (ColumnCode.BODY, BODY),
         (ColumnCode.PROPERTIES, PROPERTIES), (ColumnCode.SYS_FLAG, SYS_FLAG), (ColumnCode.BODY_CRC, BODY_CRC),
         (ColumnCode.STORE_HOST, STORE_HOST), (ColumnCode.UNIQUE_KEY, UNIQUE_KEY), (len(ColumnCode), COLUMN_COUNT)):
     if code != number:

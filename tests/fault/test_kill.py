@@ -40,8 +40,8 @@ pytestmark = pytest.mark.fault
 
 FLUSH_MODES = [pytest.param(SYNC_FLUSH, id="sync"), pytest.param(ASYNC_FLUSH, id="async")]
 EVERYDAY_KILLS = 3
-SLOW_ROUNDS = 20
-SLOW_KILLS = 8
+SLOW_ROUNDS = 30
+SLOW_KILLS = 12
 
 
 def kill_one_kind(broker: MqcoreBroker, history: History, kind: str, seed: int, kills: int) -> None:
@@ -134,7 +134,7 @@ def random_round(tmp_path: Path, seed: int) -> None:
         history = new_history(broker, "Random", f"random{seed}")
         worker_deaths = 0
         for number in range(SLOW_KILLS):
-            with under_load(history, broker, first=10 * number, burst_max=rng.choice([1, 16, 100])):
+            with under_load(history, broker, first=10 * number, burst_max=rng.choice([1, 32, 200])):
                 time.sleep(rng.uniform(0, 0.5))
                 victim = rng.choice([*WORKER_KINDS, "broker", "everything"])
                 if victim in WORKER_KINDS and worker_deaths < KILLS_PER_LIFE:
