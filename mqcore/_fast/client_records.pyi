@@ -1,3 +1,4 @@
+from collections.abc import Sequence
 from typing import TypeVar
 
 from mqcore.protocol import pulled
@@ -17,4 +18,6 @@ def decode_pulled(
     retry_topic: str | None,
     held: object,
     settler: object,
+    acyclic: bool = False,
 ) -> list[R]: ...
+def body_sizes(messages: Sequence[RecordFields]) -> int: ...

@@ -143,7 +143,7 @@ class Assignment:
     async def _prepare(self, queue: MessageQueue) -> tuple[HeldQueue, int] | None:
         """Make a process queue for *queue* and find where to start; None when it cannot be taken now."""
         membership = self._membership
-        held: HeldQueue = ProcessQueue(queue)
+        held = self._new_queue(queue)
         if membership.needs_broker_locks and not await self._locks.lock(held):
             logger.info("queue is locked by another member group=%s queue=%s", membership.group, queue)
             return None
@@ -155,6 +155,9 @@ class Assignment:
             return None
         logger.info("queue taken group=%s queue=%s offset=%d", membership.group, queue, start)
         return held, start
+
+    def _new_queue(self, queue: MessageQueue) -> HeldQueue:
+        return ProcessQueue(queue)
 
     async def _give_up(self, held: HeldQueue) -> None:
         """Let another member have a queue; it stays for the next round when order matters and a handler is still busy.

@@ -19,6 +19,7 @@ from mqcore.client.consuming import Outcome
 from mqcore.client.errors import ClientStateError
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import ReceivedMessage, Settler
+from mqcore.client.polled_queue import AssignedQueue, Batch
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
 from mqcore.client.pulling import BROKER_FLOW_CONTROL_DELAY_S, FAILED_DELAY_S, MIB, check_sql_version, received
 from mqcore.codes import ResponseCode
@@ -31,51 +32,6 @@ log = CauseLog(logging.getLogger(__name__))
 LOOK_AGAIN_S = 1.0
 """RocketMQ looks every 50 ms whether there is room again. Here the one who makes room wakes the loop; this is for
 what nobody tells of."""
-
-
-class AssignedQueue:
-    """One queue that a pull consumer reads. *next_offset* is where the next pull begins."""
-
-    __slots__ = ("held", "next_offset", "resumed", "turn")
-
-    def __init__(self, held: HeldQueue, next_offset: int) -> None:
-        self.held = held
-        self.next_offset = next_offset
-        self.turn = 0
-        self.resumed = asyncio.Event()
-        self.resumed.set()
-
-    @property
-    def paused(self) -> bool:
-        return not self.resumed.is_set()
-
-    @property
-    def position(self) -> int:
-        """The offset of the first message that the application has not got: what to commit when it is done."""
-        first = self.held.first_offset
-        return first if first >= 0 else self.next_offset
-
-    def turn_to(self, offset: int) -> None:
-        """Go on at *offset*, whatever is cached or on its way."""
-        self.turn += 1
-        self.next_offset = offset
-        self.held.clear()
-
-
-class Batch:
-    """Messages of one pull that the application has not got."""
-
-    __slots__ = ("_turn", "assigned", "messages")
-
-    def __init__(self, assigned: AssignedQueue, messages: Sequence[ReceivedMessage]) -> None:
-        self.assigned = assigned
-        self.messages = deque(messages)
-        self._turn = assigned.turn
-
-    @property
-    def is_current(self) -> bool:
-        """Whether it may be handed out: its queue is still held, and was not sent elsewhere since the pull."""
-        return self._turn == self.assigned.turn and not self.assigned.held.dropped
 
 
 class ReadyBatches:
@@ -96,7 +52,7 @@ class ReadyBatches:
 
     def put_back(self, batch: Batch) -> None:
         """Return what is left of a batch: it is the next one."""
-        if batch.messages:
+        if batch:
             self._batches.appendleft(batch)
             self._news.set()
 
@@ -266,10 +222,9 @@ class LitePullLoop:
             )
             return FAILED_DELAY_S if response.next_offset == asked else 0.0
         if response.code == ResponseCode.SUCCESS:
-            messages = received(response, queue, subscription, retry_topic=membership.retry_topic, held=self._held)
+            messages = received(response, queue, subscription, retry_topic=membership.retry_topic, held=self._held, acyclic=True)
             membership.statistics[queue.topic].add_pull(len(messages), time_ms)
             if messages:
-                self._held.put(messages)
                 self._ready.put(Batch(assigned, messages))
         return 0.0
 

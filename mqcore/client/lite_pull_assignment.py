@@ -12,8 +12,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
 from mqcore.client.assignment import Assignment
-from mqcore.client.lite_pull import AssignedQueue, LitePullLoop, PollService
+from mqcore.client.lite_pull import LitePullLoop, PollService
 from mqcore.client.membership import HeldQueue, Membership
+from mqcore.client.polled_queue import AssignedQueue, PolledQueue
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
 from mqcore.client.queue_locks import QueueLocks
 from mqcore.client.rebalance import sorted_queues
@@ -127,6 +128,9 @@ class LiteAssignment(Assignment):
         start = self._starts.pop(queue, None)
         return await super().start_offset(queue) if start is None else start
 
+    def _new_queue(self, queue: MessageQueue) -> HeldQueue:
+        return PolledQueue(queue)
+
     async def _give_up(self, held: HeldQueue) -> None:
         if self._settings.auto_commit and held.queue in self.queues:
             done = self.position(held.queue, with_unfinished=False)
@@ -135,6 +139,7 @@ class LiteAssignment(Assignment):
 
     def _start_pulling(self, held: HeldQueue, start: int) -> None:
         """Note the queue; its loop begins when the application has heard of it, and perhaps sought in it."""
+        assert isinstance(held, PolledQueue)  # as made here
         assigned = self.queues[held.queue] = AssignedQueue(held, start)
         self._fresh.append(assigned)
 

@@ -16,6 +16,7 @@ from mqcore.client.consumer import BATCH_FILL_S, RECEIVE_MAX
 from mqcore.client.consumer import Consumer as AsyncConsumer
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage, Settler
+from mqcore.client.postbox import Postbox
 from mqcore.client.settings import ConsumerSettings
 from mqcore.client.subscription import Expression
 from mqcore.protocol.heartbeat import SUB_ALL
@@ -39,6 +40,7 @@ class Consumer:
         self._pool = pool
         self._streams = threading.local()
         self._all_streams: list[MessageStream | BatchStream] = []
+        self._settler: ThreadSettler | None = None
         self.group = inner.group
 
     def start(self) -> None:
@@ -97,8 +99,14 @@ class Consumer:
 
     def _settled_here(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         for message in messages:
-            message.settle_through(lambda settler: ThreadSettler(self._thread, settler))
+            message.settle_through(self._settler_here)
         return messages
+
+    def _settler_here(self, settler: Settler) -> ThreadSettler:
+        """Return the one settler of this consumer: what is said to it by and by goes to the loop together."""
+        if self._settler is None:
+            self._settler = ThreadSettler(self._thread, settler)
+        return self._settler
 
     def abandon(self, messages: Sequence[ReceivedMessage]) -> None:
         """Say that nobody will settle *messages*: closing does not wait for them, and they come again."""
@@ -235,14 +243,18 @@ class BatchStream:
 class ThreadSettler:
     """Settles messages from another thread than the event loop's."""
 
-    __slots__ = ("_settler", "_thread")
+    __slots__ = ("_acked", "_settler", "_thread")
 
     def __init__(self, thread: LoopThread, settler: Settler) -> None:
         self._thread = thread
         self._settler = settler
+        self._acked: Postbox[ReceivedMessage] = Postbox(thread, settler.ack_all)
 
     def ack(self, message: ReceivedMessage) -> None:
-        self._thread.post(self._settler.ack, message)
+        self._acked.put(message)
+
+    def ack_all(self, messages: Sequence[ReceivedMessage]) -> None:
+        self._thread.post(self._settler.ack_all, messages)
 
     def nack(self, message: ReceivedMessage, delay_level: int) -> None:
         self._thread.post(self._settler.nack, message, delay_level)

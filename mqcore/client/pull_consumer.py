@@ -19,11 +19,12 @@ from typing import TYPE_CHECKING, Self
 from mqcore.client.cause_log import CauseLog
 from mqcore.client.errors import ClientClosedError, ClientStateError
 from mqcore.client.identity import client_id
-from mqcore.client.lite_pull import AssignedQueue, Batch, PollService, ReadyBatches
+from mqcore.client.lite_pull import PollService, ReadyBatches
 from mqcore.client.lite_pull_assignment import LiteAssignment, QueuesCallback
 from mqcore.client.membership import Membership
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.offsets import FileOffsets, MemoryOffsets, OffsetStore
+from mqcore.client.polled_queue import AssignedQueue, Batch
 from mqcore.client.pull_consumer_control import PullRemoteControl
 from mqcore.client.pull_consumer_offsets import CommitOffsets, timestamp_ms
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
@@ -246,8 +247,7 @@ class PullConsumer:
         batch = await self._ready.take(self._settings.poll_timeout_s if timeout_s is None else timeout_s)
         if batch is None:
             return []
-        count = len(batch.messages) if max_messages is None else min(max_messages, len(batch.messages))
-        messages = [batch.messages.popleft() for _ in range(count)]
+        messages = batch.take(max_messages)
         self._ready.put_back(batch)
         self.hand_out(batch, messages)
         return messages
@@ -261,7 +261,7 @@ class PullConsumer:
         batch = await self._ready.take(None)
         if batch is None:
             raise StopAsyncIteration
-        message = batch.messages.popleft()
+        message = batch.take_one()
         self._ready.put_back(batch)
         self.hand_out(batch, [message])
         return message
@@ -282,7 +282,13 @@ class PullConsumer:
         if messages and batch.is_current:
             self._unfinished.clear()
             self._unfinished[batch.assigned.held.queue] = messages[0].queue_offset
-            batch.assigned.held.remove(messages)
+            batch.got(messages)
+
+    def hand_out_each(self, batch: Batch, messages: list[ReceivedMessage]) -> None:
+        """Note that the application has got *messages* one by one: it has only the last of them in hand."""
+        if messages and batch.is_current:
+            self.hand_out(batch, messages)
+            self._unfinished[batch.assigned.held.queue] = messages[-1].queue_offset
 
     # Moving about.
 

@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from operator import itemgetter
 from types import TracebackType
 from typing import Self
 
 from mqcore.client.errors import ClientClosedError
-from mqcore.client.lite_pull import Batch
 from mqcore.client.lite_pull_assignment import QueuesCallback
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.plain_calls import PlainFace, plain
+from mqcore.client.polled_queue import Batch
+from mqcore.client.postbox import Postbox
 from mqcore.client.pull_consumer import PullConsumer as AsyncPullConsumer
 from mqcore.client.pull_consumer_watch import TopicCallback
 from mqcore.protocol.message import MessageQueue
@@ -58,6 +61,7 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
         super().__init__(thread, inner)
         self._callbacks = callbacks
         self._claimed: Batch | None = None
+        self._handed_out: Postbox[tuple[Batch, ReceivedMessage]] = Postbox(thread, self._note_handed_out)
         self._claiming = threading.Lock()
         self.group = inner.group
 
@@ -107,9 +111,9 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
         while True:
             with self._claiming:
                 batch = self._claimed
-                if batch is not None and batch.messages and batch.is_current:
-                    message = batch.messages.popleft()
-                    self._thread.post(self._inner.hand_out, batch, [message])
+                if batch and batch.is_current:
+                    message = batch.take_one()
+                    self._handed_out.put((batch, message))
                     return message
                 try:
                     self._claimed = self._thread.call(self._inner.claim(None))
@@ -117,6 +121,10 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
                     self._claimed = None
                 if self._claimed is None:
                     raise StopIteration
+
+    def _note_handed_out(self, handed_out: list[tuple[Batch, ReceivedMessage]]) -> None:
+        for batch, group in itertools.groupby(handed_out, key=itemgetter(0)):
+            self._inner.hand_out_each(batch, [message for _, message in group])
 
     def _give_back_claimed(self) -> None:
         with self._claiming:

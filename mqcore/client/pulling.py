@@ -48,9 +48,11 @@ def received(
     retry_topic: str | None = None,
     held: HeldQueue | None = None,
     settler: Settler | None = None,
+    acyclic: bool = False,
 ) -> list[ReceivedMessage]:
     """Return the messages of a pull that the subscription really wants; those of *retry_topic* show their first topic.
 
+    *acyclic* says that neither *held* nor *settler* leads back to a message: see ``decode_pulled``.
     Raises ProtocolError at a record that contradicts the layout.
     """
     return decode_pulled(
@@ -63,6 +65,7 @@ def received(
         retry_topic,
         held,
         settler,
+        acyclic,
     )
 
 

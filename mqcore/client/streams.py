@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Protocol
 
@@ -19,6 +19,9 @@ from mqcore.client.consuming import Abandoned, Outcome, describe_outcome
 from mqcore.client.errors import ClientStateError, Reject, Retry
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import DEAD_LETTER, ReceivedMessage, Settler
+
+
+_DONE = Outcome(1)
 
 
 class Source(Protocol):
@@ -157,10 +160,17 @@ class StreamService:
         await self._finisher.stop()
 
     def ack(self, message: ReceivedMessage) -> None:
-        held = _held_of(message)
-        held.hand_back(1)
-        self._settled(message, Outcome(1))
-        self._finisher.done(held, [message])
+        self.ack_all([message])
+
+    def ack_all(self, messages: Sequence[ReceivedMessage]) -> None:
+        """Be told that *messages* are done, of whatever queues; those of a queue leave it together."""
+        by_queue: defaultdict[HeldQueue, list[ReceivedMessage]] = defaultdict(list)
+        for message in messages:
+            self._settled(message, _DONE)
+            by_queue[_held_of(message)].append(message)
+        for held, done in by_queue.items():
+            held.hand_back(len(done))
+            self._finisher.done(held, done)
 
     def nack(self, message: ReceivedMessage, delay_level: int) -> None:
         held = _held_of(message)
@@ -221,6 +231,10 @@ class Handoff:
             await outcome
         finally:
             del self._outcomes[message]
+
+    def ack_all(self, messages: Sequence[ReceivedMessage]) -> None:
+        for message in messages:
+            self.ack(message)
 
     def ack(self, message: ReceivedMessage) -> None:
         outcome = self._outcomes.get(message)

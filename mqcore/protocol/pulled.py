@@ -6,6 +6,7 @@ what few handlers ask for, such as properties and hosts, it decodes when it is a
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from mqcore.protocol import properties as names
@@ -98,11 +99,14 @@ def decode_pulled(
     retry_topic: str | None,
     held: object,
     settler: object,
+    acyclic: bool = False,
 ) -> list[R]:
     """Return the messages of a pull, objects of *kind*, with the properties that a consumer adds.
 
     *tags* are those wanted, None for all: the broker compared hashes only. A message of *retry_topic* shows the topic
-    to which it was sent first. Raises ProtocolError at a record that contradicts the layout.
+    to which it was sent first. *acyclic* promises that neither *held* nor *settler* leads back to a message: then the fast
+    twin keeps the messages out of the cyclic garbage collector, which would look at each of them several times.
+    Raises ProtocolError at a record that contradicts the layout.
     """
     messages: list[R] = []
     for ext in iterate_messages(body):
@@ -115,6 +119,11 @@ def decode_pulled(
         make: Any = kind
         messages.append(make(ext, queue, topic=topic, held=held, settler=settler))
     return messages
+
+
+def body_sizes(messages: Sequence[RecordFields]) -> int:
+    """Return how many bytes the bodies of *messages* have together."""
+    return sum([message.body_size for message in messages])
 
 
 def complete(ext: MessageExt, broker_name: str, min_offset: int, max_offset: int) -> None:
