@@ -222,7 +222,8 @@ class LitePullLoop:
             )
             return FAILED_DELAY_S if response.next_offset == asked else 0.0
         if response.code == ResponseCode.SUCCESS:
-            messages = received(response, queue, subscription, retry_topic=membership.retry_topic, held=self._held, acyclic=True)
+            retry_topic = membership.retry_topic
+            messages = received(response, queue, subscription, retry_topic=retry_topic, held=self._held, acyclic=True)
             membership.statistics[queue.topic].add_pull(len(messages), time_ms)
             if messages:
                 self._ready.put(Batch(assigned, messages))

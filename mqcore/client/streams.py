@@ -20,7 +20,6 @@ from mqcore.client.errors import ClientStateError, Reject, Retry
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import DEAD_LETTER, ReceivedMessage, Settler
 
-
 _DONE = Outcome(1)
 
 

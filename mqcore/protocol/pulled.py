@@ -104,8 +104,8 @@ def decode_pulled(
     """Return the messages of a pull, objects of *kind*, with the properties that a consumer adds.
 
     *tags* are those wanted, None for all: the broker compared hashes only. A message of *retry_topic* shows the topic
-    to which it was sent first. *acyclic* promises that neither *held* nor *settler* leads back to a message: then the fast
-    twin keeps the messages out of the cyclic garbage collector, which would look at each of them several times.
+    to which it was sent first. *acyclic* promises that neither *held* nor *settler* leads back to a message: then the
+    fast twin keeps the messages out of the cyclic garbage collector, which would look at each of them several times.
     Raises ProtocolError at a record that contradicts the layout.
     """
     messages: list[R] = []

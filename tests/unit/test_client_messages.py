@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
 
@@ -176,6 +177,9 @@ class Recorder:
 
     def ack(self, message: ReceivedMessage) -> None:
         self.calls.append(("ack", 0))
+
+    def ack_all(self, messages: Sequence[ReceivedMessage]) -> None:
+        self.calls.extend(("ack", 0) for _ in messages)
 
     def nack(self, message: ReceivedMessage, delay_level: int) -> None:
         self.calls.append(("nack", delay_level))

@@ -1,0 +1,128 @@
+"""What a pull consumer has cached: counts, bytes and offsets by the pull, whatever part of it was taken."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+
+import pytest
+
+from mqcore.client.messages import ReceivedMessage
+from mqcore.client.polled_queue import AssignedQueue, Batch, PolledQueue
+from mqcore.protocol.codec import PURE, body_sizes, decode_pulled
+from mqcore.protocol.message import MessageExt, MessageQueue
+from mqcore.protocol.message_decoder import encode_message
+
+QUEUE = MessageQueue("T", "broker-a", 0)
+
+
+def messages(*offsets: int) -> list[ReceivedMessage]:
+    """Messages whose bodies are as long as their offsets."""
+    return [ReceivedMessage(MessageExt("T", b"x" * offset, queue_offset=offset), QUEUE) for offset in offsets]
+
+
+@pytest.fixture
+async def assigned() -> AssignedQueue:
+    return AssignedQueue(PolledQueue(QUEUE), 100)
+
+
+def figures(assigned: AssignedQueue) -> tuple[int, int, int, int, int]:
+    held = assigned.held
+    return held.count, held.size, held.first_offset, held.last_offset, assigned.position
+
+
+def offsets(taken: list[ReceivedMessage]) -> list[int]:
+    return [message.queue_offset for message in taken]
+
+
+async def test_an_empty_queue_is_where_the_next_pull_begins(assigned: AssignedQueue) -> None:
+    assert figures(assigned) == (0, 0, -1, -1, 100)
+    assert assigned.held.span == 0
+    assert assigned.held.first_message is None
+
+
+async def test_a_pull_that_leaves_whole_leaves_nothing(assigned: AssignedQueue) -> None:
+    batch = Batch(assigned, messages(3, 5, 9))
+    assert figures(assigned) == (3, 17, 3, 9, 3)
+    taken = batch.take()
+    assert (offsets(taken), bool(batch)) == ([3, 5, 9], False)
+    batch.got(taken)
+    assert figures(assigned) == (0, 0, -1, -1, 100)
+
+
+async def test_a_pull_leaves_in_parts_and_the_position_skips_what_was_filtered_out(assigned: AssignedQueue) -> None:
+    first, second = Batch(assigned, messages(3, 5, 9)), Batch(assigned, messages(12, 13))
+    assert (figures(assigned), assigned.held.span) == ((5, 42, 3, 13, 3), 10)
+    first.got([first.take_one()])
+    assert figures(assigned) == (4, 39, 5, 13, 5)
+    first.got(first.take(1))
+    assert figures(assigned) == (3, 34, 9, 13, 9)
+    first.got(first.take(7))
+    assert (figures(assigned), bool(first), bool(second)) == ((2, 25, 12, 13, 12), False, True)
+
+
+async def test_what_was_taken_counts_when_it_is_noted(assigned: AssignedQueue) -> None:
+    batch = Batch(assigned, messages(3, 5, 9))
+    taken = [batch.take_one(), batch.take_one()]
+    assert figures(assigned) == (3, 17, 3, 9, 3)
+    batch.got(taken)
+    assert figures(assigned) == (1, 9, 9, 9, 9)
+
+
+async def test_a_later_pull_that_leaves_first_does_not_move_the_position(assigned: AssignedQueue) -> None:
+    first, second = Batch(assigned, messages(3)), Batch(assigned, messages(4, 5))
+    second.got(second.take())
+    assert figures(assigned) == (1, 3, 3, 3, 3)
+    first.got(first.take())
+    assert figures(assigned) == (0, 0, -1, -1, 100)
+
+
+async def test_the_position_is_not_beyond_what_came_after_the_broker_set_the_queue_back(
+    assigned: AssignedQueue,
+) -> None:
+    later = Batch(assigned, messages(20, 21))
+    earlier = Batch(assigned, messages(1, 2))
+    assert figures(assigned) == (4, 44, 1, 21, 1)
+    later.got(later.take())
+    assert figures(assigned) == (2, 3, 1, 2, 1)
+    earlier.got(earlier.take())
+    assert figures(assigned) == (0, 0, -1, -1, 100)
+
+
+async def test_a_turn_forgets_what_is_cached(assigned: AssignedQueue) -> None:
+    batch = Batch(assigned, messages(3, 5))
+    assert batch.is_current
+    assigned.turn_to(7)
+    assert not batch.is_current
+    assert figures(assigned) == (0, 0, -1, -1, 7)
+    assert Batch(assigned, messages(7)).is_current
+    assert figures(assigned) == (1, 7, 7, 7, 7)
+
+
+async def test_a_queue_that_was_given_up_hands_out_nothing(assigned: AssignedQueue) -> None:
+    batch = Batch(assigned, messages(3))
+    assigned.held.dropped = True
+    assert not batch.is_current
+
+
+async def test_who_waits_for_room_hears_of_what_was_got(assigned: AssignedQueue) -> None:
+    batch = Batch(assigned, messages(3, 5))
+    waiting = asyncio.create_task(assigned.held.wait_change(3600))
+    await asyncio.sleep(0)
+    batch.got(batch.take(1))
+    await asyncio.wait_for(waiting, 30)
+
+
+def test_the_bytes_of_bodies_are_added() -> None:
+    assert body_sizes([]) == 0
+    assert body_sizes(messages(3, 0, 9)) == 12
+
+
+@pytest.mark.skipif(PURE, reason="the plain twin's messages are like all objects")
+def test_messages_that_lead_to_no_cycle_are_kept_from_the_garbage_collector() -> None:
+    record = encode_message(MessageExt("T", b"x"))
+    (tracked,) = decode_pulled(ReceivedMessage, record, QUEUE, None, 0, 1, None, None, None)
+    (untracked,) = decode_pulled(ReceivedMessage, record, QUEUE, None, 0, 1, None, None, None, True)
+    assert gc.is_tracked(tracked)
+    assert not gc.is_tracked(untracked)
+    assert (untracked.body, untracked.ext.topic) == (tracked.body, tracked.ext.topic)
