@@ -78,6 +78,19 @@ def test_messages_fetched_and_not_reached_come_again(mq: Client, topic: str, gro
     assert sorted(int(message.body) for message in first + rest) == list(range(20))
 
 
+def test_a_commit_in_an_iteration_over_a_pull_consumer_has_all_that_was_got(mq: Client, topic: str, group: str) -> None:
+    send_numbers(mq, topic, 40)
+    with mq.pull_consumer(group, topic, from_where="earliest", auto_commit=False) as consumer:
+        messages = iter(consumer)
+        found = [next(messages) for _ in range(7)]
+        consumer.commit()
+        assert committed(mq, group, topic) == 7
+        found += [next(messages) for _ in range(20)]
+        assert sum(consumer.position(queue) for queue in consumer.assignment) == 27
+    assert committed(mq, group, topic) == 7
+    assert len({int(message.body) for message in found}) == 27
+
+
 def test_an_orderly_consumer_can_be_iterated_and_left_at_any_message(mq: Client, topic: str, group: str) -> None:
     send_numbers(mq, topic, 20)
     begin = time.monotonic()
