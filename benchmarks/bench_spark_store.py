@@ -16,6 +16,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -159,8 +160,8 @@ def measure(spark: SparkSession, root: Path, body_size: int, rows: int, options:
     return Measured(body_size, rows, rates[0], megabytes[0], rates[1], megabytes[1], share, cpu_share)
 
 
-def new_session(cores: int) -> SparkSession:
-    """Return a session on *cores* of this machine."""
+def new_session(cores: int, settings: Mapping[str, str] | None = None) -> SparkSession:
+    """Return a session on *cores* of this machine, with more *settings* if given."""
     os.environ.update(java_environment())
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
     from pyspark.sql import SparkSession
@@ -168,7 +169,7 @@ def new_session(cores: int) -> SparkSession:
     builder = SparkSession.builder.master(f"local[{cores}]").appName("bench_spark_store")
     for name, value in {
         "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.showConsoleProgress": "false",
+        "spark.ui.showConsoleProgress": "false", **(settings or {}),
     }.items():  # fmt: skip
         builder = builder.config(name, value)
     session = builder.getOrCreate()

@@ -10,6 +10,7 @@ import os
 import shutil
 import uuid
 from base64 import urlsafe_b64encode
+from collections.abc import Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -29,17 +30,22 @@ START_DEADLINE_S: Final = 60.0
 STOP_DEADLINE_S: Final = 60.0
 
 
-def kafka_class_path() -> str:
-    """Return the broker's jars, downloading what is missing."""
-    pom = PROJECT / "pom.xml"
-    cached = TARGET / f"kafka-{content_hash(pom)}.classpath"
+def resolve_class_path(pom: Path, properties: Mapping[str, str] | None = None) -> str:
+    """Return the jars that *pom* with *properties* asks for, downloading what is missing; RuntimeError if it fails."""
+    given = [f"-D{name}={value}" for name, value in (properties or {}).items()]
+    cached = TARGET / f"{pom.parent.name}-{pom.stem}-{content_hash(pom, *given)}.classpath"
     with build_lock(TARGET):
         if not cached.is_file() or not all(Path(jar).is_file() for jar in cached.read_text().split(os.pathsep)):
             fresh = cached.with_name(cached.name + ".new")
-            goal = "dependency:build-classpath"
-            run_build(["mvn", "--batch-mode", "--quiet", goal, f"-Dmdep.outputFile={fresh}"], cwd=PROJECT)
+            command = ["mvn", "--batch-mode", "--quiet", f"--file={pom}", "dependency:build-classpath"]
+            run_build([*command, *given, f"-Dmdep.outputFile={fresh}"], cwd=pom.parent)
             fresh.rename(cached)
     return cached.read_text().strip()
+
+
+def kafka_class_path() -> str:
+    """Return the broker's jars, downloading what is missing."""
+    return resolve_class_path(PROJECT / "pom.xml")
 
 
 class KafkaBroker:

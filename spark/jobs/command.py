@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Final
 
 from py4j.protocol import Py4JJavaError
-from pyspark.errors import PySparkException
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from mqcore.errors import MQError
@@ -51,12 +51,22 @@ def session(name: str) -> Iterator[SparkSession]:
     """Give the session of spark-submit, or a new one that is stopped at the end; the format is registered in it."""
     active = SparkSession.getActiveSession()
     made = active or SparkSession.builder.appName(name).getOrCreate()
-    made.dataSource.register(RocketMQDataSource)
+    register(made)
     try:
         yield made
     finally:
         if active is None:
             made.stop()
+
+
+def register(spark: SparkSession) -> None:
+    """Make the format known to *spark*, if it has not found it by itself."""
+    try:
+        spark.dataSource.register(RocketMQDataSource)
+    except AnalysisException as error:
+        # Spark 4.0 refuses to replace what it has found; later versions replace it.
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
 
 
 def run(name: str, made: argparse.ArgumentParser, work: Work, arguments: Sequence[str] | None) -> int:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from mqcore.spark.batch import BatchReader
@@ -19,7 +20,10 @@ from tests.integration.client_helpers import make_topic
 from tests.rigs import MqcoreBroker, wire
 from tests.waiting import wait_until
 
-__all__ = ["bodies_of", "fill", "make_topic", "read", "reader", "running_broker", "settings_of"]
+__all__ = ["HAS_PUSHDOWN", "bodies_of", "fill", "make_topic", "read", "reader", "running_broker", "settings_of"]
+
+# Spark 4.0 hands no filters over.
+HAS_PUSHDOWN = hasattr(DataSourceReader, "pushFilters")
 
 # Patience of a busy machine, and no needless pauses.
 FAST = {"retryIntervalMs": "100", "numRetries": "300"}

@@ -21,9 +21,18 @@ from mqcore.spark.schema import SCHEMA
 from mqcore.spark.settings import sink_settings
 from mqcore.spark.sink import StreamRowWriter
 from mqcore.spark.source import RocketMQDataSource
-from mqcore.spark.stream import StreamReader
+from mqcore.spark.stream import HAS_ADMISSION_CONTROL, StreamReader
 from tests.rigs import JavaDriver, MqcoreBroker, gather, maven, wire
-from tests.spark.helpers import await_readable, bodies_of, fill, make_topic, read, running_broker, settings_of
+from tests.spark.helpers import (
+    HAS_PUSHDOWN,
+    await_readable,
+    bodies_of,
+    fill,
+    make_topic,
+    read,
+    running_broker,
+    settings_of,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,11 +130,13 @@ def test_filters_are_pushed_down_where_asked_and_allowed(spark: SparkSession, br
     frame = batch(spark, broker, subscribe=topic, pushdownFilters="true")
     chosen = frame.where("queueId = 1 AND offset >= 40 AND tags = 'b'")
     assert sorted(row.offset for row in chosen.collect()) == list(range(40, 100))
-    assert chosen.rdd.getNumPartitions() == 1
+    assert chosen.rdd.getNumPartitions() == (1 if HAS_PUSHDOWN else 4)
     # Spark keeps the first query's filters with the frame, so each query has its own.
     again = batch(spark, broker, subscribe=topic, pushdownFilters="true")
     assert again.where("queueId > 1 OR tags = 'a'").count() == 300
-    assert type(source(broker, subscribe=topic).reader(SCHEMA)).pushFilters is DataSourceReader.pushFilters
+    # Spark fails a query whose reader takes filters while its configuration forbids that.
+    plain = type(source(broker, subscribe=topic).reader(SCHEMA))
+    assert getattr(plain, "pushFilters", None) is getattr(DataSourceReader, "pushFilters", None)
 
 
 @pytest.mark.parametrize(
@@ -230,7 +241,9 @@ def test_a_stream_reads_in_portions_and_goes_on_from_its_checkpoint(
 ) -> None:
     fill(broker, topic, numbered(1000), queueId=[number % 4 for number in range(1000)])
     options = {"subscribe": topic, "maxOffsetsPerTrigger": "600", "group": "mirrored", "commitOffsets": "true"}
-    assert run_to_end(stream(spark, broker, **options), tmp_path) == [600, 400]
+    # Older Sparks make one micro-batch of the trigger AvailableNow, and the first one of a run has no limits.
+    portions = [600, 400] if HAS_ADMISSION_CONTROL else [1000]
+    assert run_to_end(stream(spark, broker, **options), tmp_path) == portions
     assert output(spark, tmp_path) == numbered(1000)
     fill(broker, topic, numbered(500, 1000), queueId=[number % 4 for number in range(500)])
     assert sum(run_to_end(stream(spark, broker, **options), tmp_path)) == 500
@@ -280,6 +293,8 @@ def restarted_at_random(
         query.awaitTermination(chance.uniform(0.05, 4.0))
         query.stop()
     run_to_end(stream(spark, broker, subscribe=topic), directory)
+    if not HAS_ADMISSION_CONTROL:  # that was one micro-batch: the one which was broken off
+        run_to_end(stream(spark, broker, subscribe=topic), directory)
     assert output(spark, directory) == numbered(sent)
 
 
@@ -314,7 +329,8 @@ def test_limits_in_offsets_and_bytes_shape_a_micro_batch(broker: MqcoreBroker, t
         reader = planner(broker, topic, **options)
         start = reader.initialOffset()
         assert total(start) == 0
-        assert 180 <= total(reader.latestOffset(start, reader.getDefaultReadLimit())) <= 210
+        limit = reader.getDefaultReadLimit() if HAS_ADMISSION_CONTROL else None
+        assert 180 <= total(reader.latestOffset(start, limit)) <= 210
     # Spark 4.0 and 4.1 tell neither the start nor a limit.
     older = planner(broker, topic, maxOffsetsPerTrigger=200)
     assert total(older.latestOffset()) == 800
