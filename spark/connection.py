@@ -32,7 +32,8 @@ from mqcore.remoting.address import parse_address
 logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S: Final = 3.0
-READ_SIZE: Final = 1 << 18
+BUFFER_SIZE: Final = 1 << 19
+"""The buffer of a link; it becomes larger for the first answer that does not fit."""
 IDLE_LINKS_MAX: Final = 4
 """Links to one address that are kept while nobody uses them."""
 IDLE_S_MAX: Final = 60.0
@@ -62,8 +63,10 @@ class Link:
         self.address = address
         self.under_way = 0
         self.idle_since_s = 0.0
-        self._buffer = bytearray()
-        self._at = 0
+        self._buffer = memoryview(bytearray(BUFFER_SIZE))
+        self._at = 0  # what was read and not yet taken is between the two
+        self._end = 0
+        self._frame_size = LENGTH_SIZE  # of the frame at _at, as far as is known
         try:
             self._socket = socket.create_connection(parse_address(address), min(CONNECT_TIMEOUT_S, timeout_s))
         except OSError as error:
@@ -85,7 +88,7 @@ class Link:
     @property
     def has_answer(self) -> bool:
         """Whether a whole frame was read already."""
-        have = len(self._buffer) - self._at - LENGTH_SIZE
+        have = self._end - self._at - LENGTH_SIZE
         return have >= 0 and have >= int.from_bytes(self._buffer[self._at : self._at + LENGTH_SIZE], "big")
 
     @property
@@ -127,32 +130,44 @@ class Link:
                 return answer
 
     def _next_payload(self) -> memoryview | None:
-        have = len(self._buffer) - self._at
+        """Return what is in the next frame, valid until more is read; None if it is not there yet."""
+        have = self._end - self._at
+        self._frame_size = LENGTH_SIZE
         if have < LENGTH_SIZE:
             return None
         length = int.from_bytes(self._buffer[self._at : self._at + LENGTH_SIZE], "big", signed=True)
         if not HEADER_MARK_SIZE <= length <= FRAME_LENGTH_MAX:
             raise FrameError(f"bad frame length from {self.address}: got {length}, wanted at most {FRAME_LENGTH_MAX}")
-        if have - LENGTH_SIZE < length:
+        self._frame_size = LENGTH_SIZE + length
+        if have < self._frame_size:
             return None
         start = self._at + LENGTH_SIZE
         self._at = start + length
-        return memoryview(self._buffer)[start : self._at]
+        return self._buffer[start : self._at]
 
     def _read(self) -> None:
-        if self._at:
-            # A new object and not a shorter one: the last payload may still be looked at.
-            self._buffer = self._buffer[self._at :]
-            self._at = 0
+        self._make_room()
         try:
-            data = self._socket.recv(READ_SIZE)
+            count = self._socket.recv_into(self._buffer[self._end :])
         except TimeoutError as error:
             raise RemotingTimeoutError(f"no answer from {self.address} in {self._socket.gettimeout():g} s") from error
         except OSError as error:
             raise RemotingSendError(f"connection to {self.address} broke: {error}") from error
-        if not data:
+        if not count:
             raise RemotingSendError(f"{self.address} closed the connection")
-        self._buffer += data
+        self._end += count
+
+    def _make_room(self) -> None:
+        """Let the frame under way fit behind _at. The memory is used again and again: fresh pages cost more than a
+        copy, and what was begun is copied only where the end of the buffer cuts it."""
+        if self._at == self._end:
+            self._at = self._end = 0
+        if self._frame_size > len(self._buffer) - self._at:
+            begun = bytes(self._buffer[self._at : self._end])
+            if self._frame_size > len(self._buffer):
+                self._buffer = memoryview(bytearray(self._frame_size))
+            self._buffer[: len(begun)] = begun
+            self._at, self._end = 0, len(begun)
 
 
 def _parse(payload: memoryview) -> Answer | None:
