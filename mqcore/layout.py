@@ -291,6 +291,7 @@ STORE_BOARD = Layout(
         *line(
             Field("prepared_end", "q", "files exist, with all blocks reserved, up to here, bytes"),
             Field("warmed_end", "q", "pages are in memory up to here, bytes"),
+            Field("cold_end", "q", "everybody lets go of the pages before it, bytes"),
         ),
         *line(Field("config_epoch", "q", "grows when the answer of a pull check may have changed")),
         *line(
@@ -436,7 +437,7 @@ WORKER_ROW = Layout(
             Field("buffered", "q", "bytes in connection buffers"),
             Field("protocol_errors", "q", "connections closed for bad frames"),
             Field("slow_readers", "q", "connections closed for not reading"),
-            Field("spare", "q", "0"),
+            Field("released", "q", "it has let go of the commit log's pages before it, bytes"),
         ),
     ),
 )
@@ -616,6 +617,8 @@ PULL_WORKERS_MAX = 4
 WORKER_CAPACITY = 16
 PULL_RING_BYTES = 1 << 20
 ARRIVAL_RING_BYTES = 1 << 20
+PULL_RANGES_MAX = 1023
+"""Messages of one pull reply: one writev takes 1024 parts (IOV_MAX), of which the first is the frame's head."""
 
 REGIONS: tuple[Region, ...] = (
     Region("board", STORE_BOARD, 1, STORE_BOARD.size),

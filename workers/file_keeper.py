@@ -1,6 +1,7 @@
 """Keeps commit log files ready ahead of the appends: made with all blocks reserved, pages in memory.
 
-Cold pages cost an append several times its price, so the pages just ahead are touched here and not under the put lock.
+Pages touched for the first time cost an append several times its price, so those just ahead are touched here and not
+under the put lock.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ import errno
 import logging
 import threading
 import time
+from collections.abc import Sequence
 
 from mqcore import layout
 from mqcore._fast.boards import SharedSegment
 from mqcore._fast.mapped_file import MappedFiles
 from mqcore.config import Settings
+from mqcore.workers.cold_pages import ColdPages
 
 logger = logging.getLogger(__name__)
 
@@ -31,7 +34,8 @@ RETRY_S = 1.0
 class FileKeeper:
     """One thread drives it. It never touches what is written: reserving and populating change no byte."""
 
-    def __init__(self, settings: Settings, segment: SharedSegment) -> None:
+    def __init__(self, settings: Settings, segment: SharedSegment, log_rows: Sequence[int] = ()) -> None:
+        """*log_rows* are the rows of the workers that map the commit log."""
         store = settings.store
         self._segment = segment
         self._file_size = store.mapped_file_size_commit_log
@@ -40,6 +44,7 @@ class FileKeeper:
         self._rate = 0.0
         self._seen = (time.monotonic(), segment.get("wrote_offset"))
         self._busy_until = 0.0
+        self._cold_pages = ColdPages(settings, segment, log_rows)
 
     def run(self, stop: threading.Event) -> None:
         """Keep ahead until *stop* is set."""
@@ -56,6 +61,7 @@ class FileKeeper:
             return
         try:
             self._make_files(wrote)
+            self._let_go()
             self._warm(wrote)
         except OSError as error:
             # EFAULT of a populate means the same as ENOSPC of a reservation.
@@ -88,4 +94,9 @@ class FileKeeper:
             self._files.warm(at, step)
             at += step
             self._segment.set("warmed_end", at)
+            # New pages are to come out of the memory of old ones, so the two go on together.
+            self._let_go()
         self._files.trim(wrote - wrote % self._file_size)
+
+    def _let_go(self) -> None:
+        self._files.release(self._cold_pages.let_go(time.monotonic(), time.time_ns() // 1_000_000))

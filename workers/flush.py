@@ -30,7 +30,7 @@ STORE_FLAG = layout.constants("StoreFlag")
 def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
     """Flush until the broker process says stop, then flush everything once more."""
     flusher = CommitLogFlusher(settings, segment, handover)
-    files = FileKeeper(settings, segment)
+    files = FileKeeper(settings, segment, [*(peer.row for peer in handover.senders), handover.reput.row])
     store = StoreKeeper(settings, segment)
     stop = threading.Event()
     threads = [

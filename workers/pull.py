@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import os
-
 from mqcore._fast.boards import SharedSegment
 from mqcore._fast.pull_loop import PullLoop
 from mqcore.config import Settings
+from mqcore.machine import memory_bytes
 from mqcore.workers.handover import Handover
-
-
-def memory_bytes() -> int:
-    """The physical memory of this machine, bytes."""
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:

@@ -25,8 +25,8 @@ from mqcore._fast.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_REC
                                   STORE_FLAG_CONSUME_QUEUE_ERROR, STORE_FLAG_DISK_FULL, STORE_FLAG_INDEX_ERROR,
                                   STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_NOT_WRITABLE, STORE_FLAG_SHUTTING_DOWN,
                                   STORE_FLAG_SYNC_FAILED, STORE_FLAG_WORKER_MISSING, StoreBoard)
-from mqcore._fast.mapped_file cimport (FileSet, MappedFile, file_at, file_made_at, files_close, files_open, files_rest,
-                                       files_trim)
+from mqcore._fast.mapped_file cimport (FileSet, MappedFile, file_at, file_made_at, files_close, files_open,
+                                       files_release, files_rest, files_trim)
 from mqcore._fast.record cimport (BODY_CRC_MASK, DECODE_OK, SYS_TRANSACTION_MASK, SYS_TRANSACTION_PREPARED,
                                   SYS_TRANSACTION_ROLLBACK, BatchMember, RecordFields, encode_record,
                                   next_batch_member, record_size)
@@ -317,6 +317,10 @@ cdef class CommitLogWriter:
         """Unmap the files that end at or before *offset*."""
         files_trim(self.files, offset)
         files_rest(self.files)
+
+    def release(self, int64_t offset):
+        """Let go of the pages before *offset*; their bytes stay readable."""
+        files_release(self.files, offset)
 
     def append(self, *, bytes topic not None, int queue_id, bytes body not None, bytes properties not None,
                int flag, int sys_flag, int64_t born_timestamp, bytes born_address not None, int born_port,

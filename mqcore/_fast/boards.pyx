@@ -467,6 +467,21 @@ cdef class SharedSegment:
         cdef int64_t at = tables.OFFSET_ROW.offsets[name]
         return observe(<int64_t *>(<uint8_t *>&self.shared.offsets[row] + at))
 
+    def set_offset_word(self, int row, str name not None, int64_t value):
+        """Store a word of an offset row."""
+        cdef int64_t at = tables.OFFSET_ROW.offsets[name]
+        publish(<int64_t *>(<uint8_t *>&self.shared.offsets[row] + at), value)
+
+    def behind_bytes_max(self, int64_t since):
+        """How far behind the end the farthest of the groups reads that were given messages since *since*, ms; bytes."""
+        cdef int32_t row
+        cdef int64_t behind = 0
+        with nogil:
+            for row in range(observe_i32(&self.shared.board.offset_rows)):
+                if peek(&self.shared.offsets[row].get_timestamp) >= since:
+                    behind = max(behind, peek(&self.shared.offsets[row].behind_bytes))
+        return behind
+
     # Workers ---------------------------------------------------------------------------------------------------
 
     def worker_word(self, int index, str name not None):

@@ -19,6 +19,7 @@ cdef enum:
     WORKER_CAPACITY = 16
     PULL_RING_BYTES = 1048576
     ARRIVAL_RING_BYTES = 1048576
+    PULL_RANGES_MAX = 1023
     RECORD_HEAD_SIZE = 48
     RECORD_HEAD_TOTAL_SIZE_AT = 0
     RECORD_HEAD_MAGIC_AT = 4
@@ -173,6 +174,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t min_offset
         int64_t prepared_end
         int64_t warmed_end
+        int64_t cold_end
         int64_t config_epoch
         int64_t store_flags
         int32_t error_number
@@ -255,7 +257,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t buffered
         int64_t protocol_errors
         int64_t slow_readers
-        int64_t spare
+        int64_t released
     ctypedef struct RingHead:
         int64_t capacity
         int64_t tail

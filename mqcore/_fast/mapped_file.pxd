@@ -20,6 +20,7 @@ cdef struct FileSet:
     bint writable
     int error
     int32_t round
+    int64_t released            # pages before it are no longer held by these mappings, unless somebody read there since
     int spare                   # a descriptor kept for the day on which connections have taken all others
     MappedFile slots[512]
 
@@ -29,6 +30,9 @@ cdef void files_close(FileSet *files) noexcept nogil
 cdef void files_trim(FileSet *files, int64_t offset) noexcept nogil
 # A round has passed: unmap what nobody has asked for in the last FILE_ROUNDS_KEPT.
 cdef void files_rest(FileSet *files) noexcept nogil
+# Let go of the pages before *offset* that no call has released yet; the bytes stay readable, from the page cache or the
+# disk. Clean or dirty, nothing is lost: the kernel alone decides when a page leaves memory.
+cdef void files_release(FileSet *files, int64_t offset) noexcept nogil
 # The mapped file that holds *offset*, opened if it must be; NULL (errno in files.error) if it is not there.
 cdef MappedFile *file_at(FileSet *files, int64_t offset) noexcept nogil
 # The same, made with all its blocks reserved if it is not there; NULL with ENOSPC in files.error on a full disk.

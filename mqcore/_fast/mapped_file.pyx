@@ -21,7 +21,7 @@ cdef extern from "<sys/mman.h>" nogil:
     int munmap(void *address, size_t length)
     int madvise(void *address, size_t length, int advice)
     int mlock(const void *address, size_t length)
-    int PROT_READ, PROT_WRITE, MAP_SHARED, MADV_WILLNEED
+    int PROT_READ, PROT_WRITE, MAP_SHARED, MADV_DONTNEED, MADV_WILLNEED
     void *MAP_FAILED
 
 cdef extern from "<sys/stat.h>" nogil:
@@ -90,6 +90,22 @@ cdef void files_rest(FileSet *files) noexcept nogil:
     for slot in range(FILE_SLOTS):
         if files.slots[slot].base != NULL and files.slots[slot].used_in < files.round - FILE_ROUNDS_KEPT:
             unmap_slot(files, &files.slots[slot])
+
+
+cdef void files_release(FileSet *files, int64_t offset) noexcept nogil:
+    cdef int slot
+    cdef int64_t start, end
+    offset &= ~<int64_t>4095
+    if offset <= files.released:
+        return
+    for slot in range(FILE_SLOTS):
+        start = files.slots[slot].start
+        if files.slots[slot].base == NULL or start >= offset or start + files.file_size <= files.released:
+            continue
+        end = min(offset - start, files.file_size)
+        start = max(<int64_t>0, files.released - start)
+        madvise(files.slots[slot].base + start, end - start, MADV_DONTNEED)
+    files.released = offset
 
 
 cdef int make_file(const char *path, const char *directory, int64_t size) noexcept nogil:
@@ -234,6 +250,10 @@ cdef class MappedFiles:
     def trim(self, int64_t offset):
         """Unmap the files that end at or before *offset*."""
         files_trim(self.files, offset)
+
+    def release(self, int64_t offset):
+        """Let go of the pages before *offset*; their bytes stay readable."""
+        files_release(self.files, offset)
 
     def view(self, int64_t offset):
         """A writable view from *offset* to the end of its file. Borrowed: not valid after trim() or close."""

@@ -17,7 +17,8 @@ from mqcore._fast.boards cimport ROW_NONE, Shared, SharedSegment, find_topic, ma
 from mqcore._fast.dispatch cimport (DISPATCH_BLANK, DISPATCH_FAILED, DISPATCH_INVALID, DISPATCH_SHORT, Dispatcher)
 from mqcore._fast.layout cimport (RING_KIND_ARRIVAL, RING_KIND_RESCAN, WORKER_COMMAND_STOP, Arrival, QueueRow,
                                   WorkerRow)
-from mqcore._fast.mapped_file cimport FileSet, bytes_at, files_close, files_open, files_rest, files_trim
+from mqcore._fast.mapped_file cimport (FileSet, bytes_at, files_close, files_open, files_release, files_rest,
+                                       files_trim)
 from mqcore._fast.rings cimport Ring, open_arrival_ring, ring_publish, ring_reserve
 
 from mqcore.errors import StoreError
@@ -200,11 +201,18 @@ cdef class ReputLoop(Dispatcher):
             self.naps = 0
         return fds[1].revents != 0
 
+    cdef void release_cold(self) noexcept nogil:
+        cdef int64_t cold = observe(&self.shared.board.cold_end)
+        if cold > peek(&self.row.released):
+            files_release(self.files, cold)
+            publish(&self.row.released, cold)
+
     cdef ReputNews follow(self) noexcept nogil:
         cdef int done
         while observe(&self.row.command) != WORKER_COMMAND_STOP:
             done = self.dispatch_some()
             self.row.turns += 1
+            self.release_cold()
             if done != 0:
                 self.wake_pullers()
                 self.naps = 0

@@ -24,7 +24,7 @@ from mqcore._fast.header cimport COMMAND_BAD, COMMAND_OK, CommandStatus, Command
 from mqcore._fast.layout cimport (LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, WORKER_COMMAND_DRAIN,
                                   WORKER_COMMAND_STOP,
                                   WORKER_STATE_DRAINED, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, LinkHead)
-from mqcore._fast.mapped_file cimport FileSet, files_close, files_open, files_rest, files_trim
+from mqcore._fast.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
 from mqcore._fast.rings cimport open_pull_reply_ring, open_pull_request_ring, ring_is_empty
 from mqcore._fast.send_path cimport SEND_UNUSUAL, answer_plain, handle_send, release_waiting
@@ -307,6 +307,14 @@ cdef void housekeeping(SendState *state) noexcept nogil:
     put_relaxed(&state.row.heartbeat, now_ms())
 
 
+cdef void release_cold(SendState *state) noexcept nogil:
+    cdef int64_t cold = observe(&state.shared.board.cold_end)
+    if cold > peek(&state.row.released):
+        files_release(state.appender.files, cold)
+        files_release(state.read_files, cold)
+        publish(&state.row.released, cold)
+
+
 cdef void wake_others(SendState *state) noexcept nogil:
     # Our news are published; whoever went to sleep before that says so in its row.
     cdef int puller
@@ -380,6 +388,7 @@ cdef void turn(SendState *state) noexcept nogil:
     check_pullers(state)
     take_pull_replies(state)
     release_waiting(state)
+    release_cold(state)
     if state.turn_ms >= state.housekeeping_at:
         housekeeping(state)
     write_dirty(state)

@@ -237,6 +237,7 @@ class SharedSink:
     def trim(self) -> None:
         """Let go of files that retention has deleted."""
         self._writer.trim(self._segment.get("min_offset"))
+        self._writer.release(self._segment.get("cold_end"))
 
     def close(self) -> None:
         os.close(self.wake)

@@ -12,10 +12,10 @@ from mqcore.broker.ports import Clock, DiskSpace, QueryResult, QueueUnit, StoreF
 from mqcore.broker.shared_ports import SegmentWatermarks
 from mqcore.config import FlushDiskType, Settings
 from mqcore.errors import OffsetOutOfRangeError
+from mqcore.machine import memory_bytes
 from mqcore.protocol.names import SCHEDULE_TOPIC
 from mqcore.store.disk import disk_used_ratio
 from mqcore.store.message_store import MessageStoreReader
-from mqcore.workers.pull import memory_bytes
 from mqcore.workers.reput import store_geometry, store_paths
 
 STORE_FLAG = layout.constants("StoreFlag")

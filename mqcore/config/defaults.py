@@ -47,6 +47,12 @@ def _ha_listen_port(context: Context) -> int:
     return port + 1 if port else 0
 
 
+def _hot_bytes(_: Context) -> int:
+    from mqcore.machine import memory_bytes
+
+    return memory_bytes() // 8
+
+
 def _black_list(context: Context) -> str:
     broker = context.program is Program.BROKER
     return "configBlackList;brokerConfigPath" if broker else "configBlackList;configStorePath;kvConfigPath"
@@ -56,6 +62,7 @@ host_name = Computed("host name", _host_name)
 advertised_address = Computed(
     "bindAddress, or the first usable local address when that is a wildcard", _advertised_address
 )
+hot_bytes = Computed("an eighth of the memory", _hot_bytes)
 store_root = Computed("~/store", _store_root)
 commit_log = Computed("<storePathRootDir>/commitlog", _commit_log)
 kv_config_path = _in_namesrv_home("kvConfig.json")

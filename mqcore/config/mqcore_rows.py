@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from mqcore.config.table import LIVE, Group, Program, Setting, Unit, in_group, number, text
+from mqcore.config.defaults import hot_bytes
+from mqcore.config.table import LIVE, LONG, Group, Program, Setting, Unit, in_group, number, text
 
 BOTH = (Program.BROKER, Program.NAMESRV)
 
@@ -40,6 +41,14 @@ OWN = (
         LIVE,
         unit=Unit.MS,
         minimum=1,
+    ),
+    number(
+        "commitLogHotBytes",
+        hot_bytes,
+        "newest part of the commit log that stays in the page cache; what is older leaves it once it is on disk and"
+        " behind every group that reads. 0 leaves all to the kernel",
+        LONG,
+        unit=Unit.BYTES,
     ),
     _shared(
         number(

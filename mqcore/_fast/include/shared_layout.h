@@ -28,7 +28,8 @@ typedef struct {
     uint8_t pad_min_offset[56];
     int64_t prepared_end;
     int64_t warmed_end;
-    uint8_t pad_prepared_end[48];
+    int64_t cold_end;
+    uint8_t pad_prepared_end[40];
     int64_t config_epoch;
     uint8_t pad_config_epoch[56];
     int64_t store_flags;
@@ -147,10 +148,10 @@ typedef struct {
     int64_t buffered;
     int64_t protocol_errors;
     int64_t slow_readers;
-    int64_t spare;
+    int64_t released;
 } WorkerRow;
 static_assert(sizeof(WorkerRow) == 256, "WorkerRow");
-static_assert(offsetof(WorkerRow, spare) == 248, "WorkerRow.spare");
+static_assert(offsetof(WorkerRow, released) == 248, "WorkerRow.released");
 
 typedef struct {
     int64_t capacity;
