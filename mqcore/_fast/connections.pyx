@@ -72,6 +72,8 @@ cdef enum:
     CONNECTION_CAPACITY_MIN = 256
     PAUSE_BYTES = 1 << 22           # unsent answers of a connection that stop us reading its requests
     LINK_BYTES_MAX = 1 << 26        # unsent bytes to the broker process that make it busy
+    LINK_HOLD_BYTES = 1 << 21       # with so many, whoever adds to them is not read from
+    LINK_RESUME_BYTES = 1 << 20     # until there are no more than these
 
 
 cdef int64_t connection_id(const SendState *state, const Connection *connection) noexcept nogil:
@@ -264,7 +266,7 @@ cdef void cut_off_slowest(SendState *state) noexcept nogil:
 cdef void arm(SendState *state, Connection *connection) noexcept nogil:
     cdef epoll_event event
     event.events = EPOLLRDHUP
-    if not connection.is_paused:
+    if not connection.is_paused and not connection.is_held:
         event.events |= EPOLLIN
     if connection.wants_write:
         event.events |= EPOLLOUT
@@ -347,7 +349,23 @@ cdef bint link_request(SendState *state, Connection *connection, const uint8_t *
         if not link_put(state, LINK_KIND_CONNECTED, identity, text, <int64_t>strlen_of(text)):
             return False
         connection.is_known = True
-    return link_put(state, LINK_KIND_REQUEST, identity, payload, size)
+    if not link_put(state, LINK_KIND_REQUEST, identity, payload, size):
+        return False
+    if buffer_size(&state.link_out) > LINK_HOLD_BYTES and not connection.is_held:
+        # The broker process is behind: who asks so much waits for it, so that the others' heart-beats do not.
+        connection.is_held = True
+        state.has_held = True
+        arm(state, connection)
+    return True
+
+
+cdef void resume_held(SendState *state) noexcept nogil:
+    cdef int32_t slot
+    state.has_held = False
+    for slot in range(state.connection_capacity):
+        if state.connections[slot] != NULL and state.connections[slot].is_held:
+            state.connections[slot].is_held = False
+            arm(state, state.connections[slot])
 
 
 cdef inline int64_t strlen_of(const char *text) noexcept nogil:
@@ -369,6 +387,8 @@ cdef void link_write(SendState *state) noexcept nogil:
             state.link_is_closed = sent < 0 and errno != EAGAIN
             break
         buffer_take(&state.link_out, sent)
+    if state.has_held and buffer_size(&state.link_out) <= LINK_RESUME_BYTES:
+        resume_held(state)
     wants_write = buffer_size(&state.link_out) > 0
     if wants_write != state.link_wants_write:
         state.link_wants_write = wants_write

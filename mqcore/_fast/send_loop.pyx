@@ -277,7 +277,7 @@ cdef void handle_event(SendState *state, const epoll_event *event) noexcept nogi
         if event.events & EPOLLOUT:
             mark_dirty(state, connection)
         if event.events & (EPOLLIN | EPOLLRDHUP) and not state.is_draining:
-            if connection.is_paused and not event.events & EPOLLRDHUP:
+            if (connection.is_paused or connection.is_held) and not event.events & EPOLLRDHUP:
                 return
             read_connection(state, connection)
             append_rest(&state.appender)

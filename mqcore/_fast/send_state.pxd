@@ -19,7 +19,6 @@ cdef enum:
     READ_SIZE = 262144          # bytes asked of the socket at once
     SCRATCH_SIZE = 131072       # unescaped header fields of one request
     MEMBERS_MAX = 262144        # of one batch
-    RANGES_MAX = 256            # of one pull reply
 
 cdef struct Connection:
     int32_t slot
@@ -31,6 +30,7 @@ cdef struct Connection:
     bint is_closing             # to be closed at the end of this turn
     bint wants_write            # EPOLLOUT is armed
     bint is_paused              # EPOLLIN is off: it does not read its answers
+    bint is_held                # EPOLLIN is off: it asks the broker process for more than that can answer
     uint8_t address[16]
     int32_t address_size
     int32_t port
@@ -98,6 +98,7 @@ cdef struct SendState:
     int link
     bint link_wants_write
     bint link_is_closed
+    bint has_held               # some connection is_held
     Buffer link_in
     Buffer link_out
     int puller_wakes[4]

@@ -17,7 +17,7 @@ from mqcore.errors import ProtocolError
 from mqcore.protocol import fastjson
 from mqcore.protocol.json_body import JsonBody
 
-REGISTER_BODY_SIZE_MAX: Final = 256 * 1024 * 1024
+REGISTER_BODY_SIZE_MAX: Final = 64 * 1024 * 1024
 """A compressed registration that grows beyond this is refused. A million topics take about fifty megabytes."""
 
 REGISTER_COMPRESS_LEVEL: Final = 9

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import socket
@@ -244,6 +245,35 @@ def test_the_broker_process_answers_and_closes_through_the_link(loop: LoopRig) -
         loop.tell(LINK["CLOSE"], identity)
         assert is_closed(client)
     assert loop.told() == (LINK["CLOSED"], identity, b"")
+
+
+def test_who_asks_for_more_than_the_broker_process_can_take_waits_alone(loop: LoopRig) -> None:
+    frame = heart_beat(1, bytes(100_000)).encode()
+    with loop.connect() as greedy, loop.connect() as modest:
+        greedy.settimeout(0)
+        sent = 0
+        while True:
+            with contextlib.suppress(BlockingIOError):
+                sent += greedy.send(frame[sent % len(frame) :])
+                continue
+            turns = loop.word("turns")
+            wait_until(lambda seen=turns: loop.word("turns") > seen + 1, DEADLINE_S, "turns in which it could be read")
+            if not select.select([], [greedy], [], 0)[1]:
+                break
+        modest.sendall(heart_beat(2).encode())
+        greedy_id = loop.introduced(greedy)
+        ahead = 0
+        while (message := loop.told())[1] == greedy_id:
+            assert message == (LINK["REQUEST"], greedy_id, frame[4:])
+            ahead += len(frame)
+        assert message[0] == LINK["CONNECTED"]
+        assert loop.told()[2] == heart_beat(2).encode()[4:]
+        assert ahead < 4 * 2**20
+        # Nothing of it is lost, and it is read from again.
+        greedy.settimeout(DEADLINE_S)
+        greedy.sendall(frame[sent % len(frame) :] if sent % len(frame) else b"")
+        for _ in range(-(-sent // len(frame)) - ahead // len(frame)):
+            assert loop.told() == (LINK["REQUEST"], greedy_id, frame[4:])
 
 
 # Sends -----------------------------------------------------------------------------------------------------------
