@@ -13,14 +13,14 @@ from mqcore._fast.boards cimport puller_of
 from mqcore._fast.buffers cimport Buffer, buffer_put, buffer_size, buffer_take
 from mqcore._fast.connections cimport connection_id, doom, find_connection, mark_dirty, write_connection
 from mqcore._fast.header cimport CommandView, TextView, field_of, text_to_i32, text_to_i64, text_unescape
-from mqcore._fast.layout cimport (GET_STATUS_MESSAGE_WAS_REMOVING, PullRange, PullReply, PullRequest,
+from mqcore._fast.layout cimport (GET_STATUS_MESSAGE_WAS_REMOVING, PULL_RANGES_MAX, PullRange, PullReply, PullRequest,
                                   RING_KIND_PULL_REQUEST, STORE_FLAG_PULL_CLOSED)
 from mqcore._fast.mapped_file cimport bytes_at
 from mqcore._fast.replies cimport Reply, put_decimal, reply_field, reply_put, reply_remark, reply_start
 from mqcore._fast.rings cimport ring_peek, ring_publish, ring_release, ring_reserve
 from mqcore._fast.send_path cimport answer_plain
-from mqcore._fast.send_state cimport (RANGES_MAX, SCRATCH_SIZE, TICKET_COUNT, TICKET_INDEX_MASK, Connection,
-                                      SendState, Ticket)
+from mqcore._fast.send_state cimport (SCRATCH_SIZE, TICKET_COUNT, TICKET_INDEX_MASK, Connection, SendState,
+                                      Ticket)
 
 from mqcore.codes import RequestCode, ResponseCode, SerializeType
 from mqcore.layout import constants
@@ -236,7 +236,7 @@ cdef bint reads_slowly(SendState *state, Connection *connection) noexcept nogil:
 
 cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ticket,
                       const PullReply *answer) noexcept nogil:
-    cdef iovec parts[RANGES_MAX + 1]
+    cdef iovec parts[PULL_RANGES_MAX + 1]
     cdef uint8_t numbers[4][20]
     cdef Reply reply
     cdef int32_t code = answer.code

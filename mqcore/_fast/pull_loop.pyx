@@ -24,10 +24,10 @@ from mqcore._fast.layout cimport (CQ_UNIT_SIZE, GET_STATUS_FOUND, GET_STATUS_MES
                                   GET_STATUS_NO_MATCHED_MESSAGE, GET_STATUS_NO_MESSAGE_IN_QUEUE,
                                   GET_STATUS_OFFSET_FOUND_NULL, GET_STATUS_OFFSET_OVERFLOW_BADLY,
                                   GET_STATUS_OFFSET_OVERFLOW_ONE, GET_STATUS_OFFSET_TOO_SMALL, LINK_KIND_BINDING,
-                                  LINK_KIND_OFFSET_MOVED, LINK_KIND_RESOLVE, RING_KIND_PULL_REPLY, RING_KIND_RESCAN,
-                                  WORKER_COMMAND_STOP, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, Arrival, LinkHead,
-                                  OffsetMoved, OffsetRow, PullRange, PullReply, PullRequest, QueueRow, Resolve,
-                                  TopicRow, WorkerRow)
+                                  LINK_KIND_OFFSET_MOVED, LINK_KIND_RESOLVE, PULL_RANGES_MAX, RING_KIND_PULL_REPLY,
+                                  RING_KIND_RESCAN, WORKER_COMMAND_STOP, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED,
+                                  Arrival, LinkHead, OffsetMoved, OffsetRow, PullRange, PullReply, PullRequest,
+                                  QueueRow, Resolve, TopicRow, WorkerRow)
 from mqcore._fast.layout cimport Binding as BindingMessage
 from mqcore._fast.queue_reader cimport QueueReader, queues_close, queues_open, queues_rest, units_at
 from mqcore._fast.rings cimport (Ring, open_arrival_ring, open_pull_reply_ring, open_pull_request_ring, ring_is_empty,
@@ -59,7 +59,6 @@ cdef int32_t FLAG_COMMIT = PullSysFlag.COMMIT_OFFSET
 cdef int32_t FLAG_SUSPEND = PullSysFlag.SUSPEND
 
 cdef enum:
-    RANGES_MAX = 256
     REQUESTS_PER_TURN = 1024
     HOLD_CHECK_MS = 1000            # how often held pulls are looked at whether or not anything arrived
     SCAN_CHECK_MS = 5000            # how often they are re-read without knowing a tag, as upstream does
@@ -251,7 +250,7 @@ cdef void count_found(PullState *state, const Held *held, const PullReply *reply
 
 cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, PullRange *ranges) noexcept nogil:
     # The offset lies within the queue: scan its units. Returns the GetStatus; *reply* gets offsets and sizes.
-    cdef RecordRange records[RANGES_MAX]
+    cdef RecordRange records[PULL_RANGES_MAX]
     cdef ScanResult result
     cdef int64_t requested = held.request.queue_offset
     cdef int64_t unit_count, file_units
@@ -265,7 +264,7 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
     state.limits.commit_log_min = observe(&state.shared.board.min_offset)
     state.limits.commit_log_max = observe(&state.shared.board.wrote_offset)
     reply.message_count = scan_units(units, unit_count, &state.limits, held.binding.tags, held.binding.tag_count,
-                                     records, RANGES_MAX, &result)
+                                     records, PULL_RANGES_MAX, &result)
     reply.next_begin_offset = requested + result.units_examined
     reply.total_size = <int32_t>result.bytes_total
     if result.flags & SCAN_SUGGEST_SLAVE:
@@ -361,7 +360,7 @@ cdef void tell_offset_moved(PullState *state, const Held *held, const PullReply 
 
 cdef void serve(PullState *state, Held *held) noexcept nogil:
     # Read, then answer or hold. *held* is given away.
-    cdef PullRange ranges[RANGES_MAX]
+    cdef PullRange ranges[PULL_RANGES_MAX]
     cdef PullReply reply
     commit(state, held)
     while True:
