@@ -259,9 +259,12 @@ def line(*members: Field) -> tuple[Field, ...]:
     return members if pad == 0 else (*members, Field(f"pad_{members[0].name}", f"{pad}s", "to the next cache line"))
 
 
+PUT_TALLY_BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10000)
+"""Upper bounds, exclusive, of the times by which puts are counted: RocketMQ's distribution of put times."""
+
 STORE_BOARD = Layout(
     "store_board",
-    size=18 * CACHE_LINE,
+    size=20 * CACHE_LINE,
     place="shared",
     source="mqcore",
     doc="One row: watermarks, locks, flags and totals of the store.",
@@ -316,7 +319,14 @@ STORE_BOARD = Layout(
             Field("put_times", "q", "messages appended since start"),
             Field("put_bytes", "q", "bytes appended since start"),
             Field("put_failed", "q", "appends refused since start"),
-            Field("put_lock_ms_max", "q", "longest time the put lock was held, ms"),
+            Field("put_ms_max", "q", "longest append, the wait for the put lock included, ms"),
+        ),
+        *line(
+            *(
+                Field(f"put_tally_{number}", "q", f"puts that took less than {bound} ms, and no less than those before")
+                for number, bound in enumerate(PUT_TALLY_BOUNDS_MS)
+            ),
+            Field(f"put_tally_{len(PUT_TALLY_BOUNDS_MS)}", "q", "puts that took longer"),
         ),
         *line(
             Field("topic_rows", "i", "rows in use"),

@@ -12,6 +12,7 @@ cdef struct Appender:
     int64_t record_size_max       # maxMessageSize + 64 KiB
     int64_t lock_timeout_ms       # longer than this is OS_PAGECACHE_BUSY
     bint counts_topics            # whether appends count into the topic's row
+    bint tallies                  # whether a put ends with its append: nobody waits for a flush
     bint keeps_lock               # take the put lock once for many appends, until append_rest
     bint holds_lock
 
@@ -36,6 +37,9 @@ cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *b
 
 # After a row of appends with keeps_lock, before anything that may wait: give the put lock back.
 cdef void append_rest(Appender *appender) noexcept nogil
+
+# Count a put by the time that it took.
+cdef void tally_put(Shared *shared, int64_t took_ms) noexcept nogil
 
 # For whoever holds the put lock without a way to append: complete a message whose end a dead owner had published. What
 # it had not published stays declared, and the next append wipes it.

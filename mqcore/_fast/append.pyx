@@ -12,8 +12,8 @@ from libc.string cimport memset
 
 import os
 
-from mqcore._fast.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TAKEN, LOCK_TIMED_OUT, coarse_ms, lock_release,
-                                   lock_take, now_ms, observe, or_full, peek, publish, put_relaxed)
+from mqcore._fast.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TAKEN, LOCK_TIMED_OUT, add_relaxed, coarse_ms,
+                                   lock_release, lock_take, now_ms, observe, or_full, peek, publish, put_relaxed)
 from mqcore._fast.big_endian cimport store_i32
 from mqcore._fast.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic
 from mqcore._fast.crc32 cimport crc32
@@ -31,10 +31,19 @@ from mqcore._fast.record cimport (BODY_CRC_MASK, DECODE_OK, SYS_TRANSACTION_MASK
                                   SYS_TRANSACTION_ROLLBACK, BatchMember, RecordFields, encode_record,
                                   next_batch_member, record_size)
 
+from mqcore.layout import PUT_TALLY_BOUNDS_MS
+
 cdef enum:
     REFUSING_FLAGS = (STORE_FLAG_NOT_WRITABLE | STORE_FLAG_CONSUME_QUEUE_ERROR | STORE_FLAG_INDEX_ERROR
                       | STORE_FLAG_DISK_FULL | STORE_FLAG_SYNC_FAILED | STORE_FLAG_SHUTTING_DOWN
                       | STORE_FLAG_WORKER_MISSING)
+
+
+cdef enum:
+    TALLY_COUNT = 13
+
+cdef int64_t TALLY_BOUNDS_MS[TALLY_COUNT - 1]
+TALLY_BOUNDS_MS[:] = PUT_TALLY_BOUNDS_MS
 
 
 cdef void finish_intent(Shared *shared) noexcept nogil:
@@ -136,11 +145,19 @@ cdef void declare_intent(Shared *shared, int64_t end, int64_t next_offset, int32
     publish(&shared.board.intent_end, end)
 
 
+cdef void tally_put(Shared *shared, int64_t took_ms) noexcept nogil:
+    cdef int64_t *tallies = &shared.board.put_tally_0
+    cdef int number = 0
+    while number < TALLY_COUNT - 1 and took_ms >= TALLY_BOUNDS_MS[number]:
+        number += 1
+    add_relaxed(&tallies[number], 1)
+
+
 cdef void publish_append(Appender *appender, int32_t topic_row, int32_t queue_row, int64_t next_offset,
                          int64_t began, const Appended *done) noexcept nogil:
     cdef Shared *shared = appender.shared
     cdef StoreBoard *board = shared.board
-    cdef int64_t held
+    cdef int64_t took
     publish(&board.wrote_offset, done.end_offset)
     publish(&shared.queues[queue_row].next_offset, next_offset)
     publish(&board.wrote_timestamp, done.store_timestamp)
@@ -150,9 +167,11 @@ cdef void publish_append(Appender *appender, int32_t topic_row, int32_t queue_ro
         put_relaxed(&shared.topics[topic_row].put_nums, shared.topics[topic_row].put_nums + done.count)
         put_relaxed(&shared.topics[topic_row].put_bytes, shared.topics[topic_row].put_bytes + done.size)
     publish(&board.intent_end, 0)
-    held = coarse_ms() - began
-    if held > board.put_lock_ms_max:
-        put_relaxed(&board.put_lock_ms_max, held)
+    took = coarse_ms() - began
+    if took > board.put_ms_max:
+        put_relaxed(&board.put_ms_max, took)
+    if appender.tallies:
+        tally_put(shared, took)
     put_relaxed(&board.locked_since, 0)
 
 
@@ -171,10 +190,10 @@ cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_r
     cdef int status
     if size < 0 or size > appender.record_size_max or size + FILE_END_MIN_BLANK_SIZE > appender.file_size:
         return PUT_STATUS_MESSAGE_ILLEGAL
+    began = coarse_ms()
     status = take_put_lock(appender)
     if status != PUT_STATUS_PUT_OK:
         return status
-    began = coarse_ms()
     out.store_timestamp = now_ms()
     put_relaxed(&shared.board.locked_since, out.store_timestamp)
     at = room_for(appender, size, &start)
@@ -247,10 +266,10 @@ cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *b
     cdef int status
     if total <= 0 or total + FILE_END_MIN_BLANK_SIZE > appender.file_size or count > starts_capacity:
         return PUT_STATUS_MESSAGE_ILLEGAL
+    began = coarse_ms()
     status = take_put_lock(appender)
     if status != PUT_STATUS_PUT_OK:
         return status
-    began = coarse_ms()
     out.store_timestamp = now_ms()
     put_relaxed(&shared.board.locked_since, out.store_timestamp)
     at = room_for(appender, total, &start)
@@ -295,7 +314,7 @@ cdef class CommitLogWriter:
     cdef SharedSegment segment
 
     def __cinit__(self, SharedSegment segment not None, str directory not None, int64_t file_size,
-                  int64_t max_message_size, int64_t lock_timeout_ms=1000):
+                  int64_t max_message_size, int64_t lock_timeout_ms=1000, bint tallies=True):
         self.files = <FileSet *>malloc(sizeof(FileSet))
         if self.files == NULL:
             raise MemoryError()
@@ -307,6 +326,7 @@ cdef class CommitLogWriter:
         self.appender.record_size_max = max_message_size + 65536
         self.appender.lock_timeout_ms = lock_timeout_ms
         self.appender.counts_topics = False
+        self.appender.tallies = tallies
 
     def __dealloc__(self):
         if self.files != NULL:

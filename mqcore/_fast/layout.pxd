@@ -193,7 +193,20 @@ cdef extern from "shared_layout.h" nogil:
         int64_t put_times
         int64_t put_bytes
         int64_t put_failed
-        int64_t put_lock_ms_max
+        int64_t put_ms_max
+        int64_t put_tally_0
+        int64_t put_tally_1
+        int64_t put_tally_2
+        int64_t put_tally_3
+        int64_t put_tally_4
+        int64_t put_tally_5
+        int64_t put_tally_6
+        int64_t put_tally_7
+        int64_t put_tally_8
+        int64_t put_tally_9
+        int64_t put_tally_10
+        int64_t put_tally_11
+        int64_t put_tally_12
         int32_t topic_rows
         int32_t queue_rows
         int32_t group_rows

@@ -473,6 +473,7 @@ cdef class SendLoop:
         state.appender.record_size_max = <int64_t>options["max_message_size"] + 65536
         state.appender.lock_timeout_ms = options["lock_timeout_ms"]
         state.appender.counts_topics = True
+        state.appender.tallies = not options["waits_for_flush"]
         # Alone it may keep the put lock for all the messages of one read; several would wait for each other.
         state.appender.keeps_lock = options["is_only_sender"]
         for index in range(TICKET_COUNT):

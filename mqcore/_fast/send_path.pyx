@@ -8,7 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
-from mqcore._fast.append cimport Appended, append_batch, append_record
+from mqcore._fast.append cimport Appended, append_batch, append_record, tally_put
 from mqcore._fast.atomics cimport observe, put_relaxed
 from mqcore._fast.big_endian cimport store_i32, store_i64
 from mqcore._fast.boards cimport ROW_NONE, find_queue, find_topic
@@ -276,6 +276,7 @@ cdef void release_waiting(SendState *state) noexcept nogil:
         connection = find_connection(state, sent.connection_id)
         if connection != NULL:
             if sent.end_offset <= flushed:
+                tally_put(state.shared, state.turn_ms - (sent.deadline - state.settings.sync_timeout_ms))
                 answer_send(state, connection, sent, SUCCESS, NULL)
             elif has_failed:
                 answer_plain(state, connection, sent.serialize_type, sent.opaque, SERVICE_NOT_AVAILABLE, SYNC_FAILED)

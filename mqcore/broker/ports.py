@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import UNKNOWN_HOST, HostAddress
@@ -218,22 +219,19 @@ class PullDispatcher(Protocol):
         ...
 
 
-PUT_LATENCY_BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10000)
-"""Upper bounds, exclusive, of the tallies of ``BrokerTotals.put_latency``; one more tally is for what took longer."""
-
-
 @dataclass(frozen=True, slots=True)
 class BrokerTotals:
     """Counts since the start, over all workers. Puts are of every message that was appended, whoever asked for it.
 
-    ``put_latency`` may be empty when nobody measures it.
+    ``put_latency`` has a tally for each of PUT_TALLY_BOUNDS_MS and one for what took longer; with SYNC_FLUSH a put ends
+    with its flush.
     """
 
     put_nums: int = 0
     put_bytes: int = 0
     put_failed: int = 0
     put_time_max_ms: int = 0
-    put_latency: tuple[int, ...] = ()
+    put_latency: tuple[int, ...] = (0,) * (len(PUT_TALLY_BOUNDS_MS) + 1)
     get_found: int = 0
     get_miss: int = 0
     get_nums: int = 0

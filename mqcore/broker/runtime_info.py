@@ -11,7 +11,6 @@ from typing import Final, NamedTuple
 from mqcore.broker.java_text import human_size
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.ports import (
-    PUT_LATENCY_BOUNDS_MS,
     BrokerTotals,
     Clock,
     Counters,
@@ -23,6 +22,7 @@ from mqcore.broker.processors.table import POOLS
 from mqcore.broker.schedule import ScheduleMessageService
 from mqcore.broker.statistics import DayTotals
 from mqcore.codes import CURRENT_VERSION, version_name
+from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.fastjson import java_double
 
 SAMPLE_INTERVAL_S: Final = 1
@@ -34,7 +34,7 @@ DISTRIBUTION_LABELS: Final = (
     "[3~4s]", "[4~5s]", "[5~10s]", "[10s~]",
 )  # fmt: skip
 
-assert len(DISTRIBUTION_LABELS) == len(PUT_LATENCY_BOUNDS_MS) + 1
+assert len(DISTRIBUTION_LABELS) == len(PUT_TALLY_BOUNDS_MS) + 1
 
 POOL_PREFIXES: Final = (
     ("send", "sendThreadPoolQueue"),
@@ -171,8 +171,7 @@ def _duration(elapsed_ms: int) -> str:
 
 
 def _distribution(totals: BrokerTotals) -> str:
-    tallies = totals.put_latency or (0,) * len(DISTRIBUTION_LABELS)
-    return "".join(f"{label}:{count} " for label, count in zip(DISTRIBUTION_LABELS, tallies, strict=True))
+    return "".join(f"{label}:{count} " for label, count in zip(DISTRIBUTION_LABELS, totals.put_latency, strict=True))
 
 
 def _latency(totals: BrokerTotals, share: float) -> str:
@@ -181,7 +180,7 @@ def _latency(totals: BrokerTotals, share: float) -> str:
         return java_double(0.0)
     rank = int(sum(totals.put_latency) * share)
     seen = 0
-    for bound, count in zip(PUT_LATENCY_BOUNDS_MS, totals.put_latency, strict=False):
+    for bound, count in zip(PUT_TALLY_BOUNDS_MS, totals.put_latency, strict=False):
         seen += count
         if seen > rank:
             return java_double(float(bound))

@@ -15,6 +15,7 @@ from mqcore._fast.boards import SharedSegment
 from mqcore.broker.ports import BrokerTotals, GetCount, InnerMessage, PoolFacts, PutCount, PutResult, PutStatus
 from mqcore.broker.supervisor import BROKER_ROW
 from mqcore.config import FlushDiskType, Settings
+from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.message_id import HostAddress, encode_offset_message_id
 
@@ -113,7 +114,8 @@ class SharedCounters:
             put_nums=get("put_times"),
             put_bytes=get("put_bytes"),
             put_failed=get("put_failed"),
-            put_time_max_ms=get("put_lock_ms_max"),
+            put_time_max_ms=get("put_ms_max"),
+            put_latency=tuple(get(f"put_tally_{number}") for number in range(len(PUT_TALLY_BOUNDS_MS) + 1)),
             get_found=get("get_found"),
             get_miss=get("get_missed"),
             get_nums=get("get_times"),
@@ -151,6 +153,7 @@ class SharedSink:
             store.mapped_file_size_commit_log,
             store.max_message_size,
             store.os_page_cache_busy_time_out_ms,
+            store.flush_disk_type is not FlushDiskType.SYNC_FLUSH,
         )
         self._max_message_size = store.max_message_size
         self._waits_for_flush = store.flush_disk_type is FlushDiskType.SYNC_FLUSH

@@ -94,6 +94,11 @@ def test_the_board_says_what_was_appended(log: Log) -> None:
     appended = [log.append(bytes(size)) for size in (1, 1000, 3)]
     get = log.segment.get
     assert (get("put_times"), get("put_bytes")) == (3, sum(done.size for done in appended))
+    tallies = [get(f"put_tally_{number}") for number in range(len(layout.PUT_TALLY_BOUNDS_MS) + 1)]
+    assert sum(tallies) == 3
+    assert max(number for number, count in enumerate(tallies) if count) == sum(
+        get("put_ms_max") >= bound for bound in layout.PUT_TALLY_BOUNDS_MS
+    )
     assert get("wrote_offset") == appended[-1].end
     assert get("wrote_timestamp") == appended[-1].timestamp
     assert (get("locked_since"), get("intent_end"), get("put_repairs")) == (0, 0, 0)

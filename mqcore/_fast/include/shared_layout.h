@@ -53,8 +53,22 @@ typedef struct {
     int64_t put_times;
     int64_t put_bytes;
     int64_t put_failed;
-    int64_t put_lock_ms_max;
+    int64_t put_ms_max;
     uint8_t pad_put_times[32];
+    int64_t put_tally_0;
+    int64_t put_tally_1;
+    int64_t put_tally_2;
+    int64_t put_tally_3;
+    int64_t put_tally_4;
+    int64_t put_tally_5;
+    int64_t put_tally_6;
+    int64_t put_tally_7;
+    int64_t put_tally_8;
+    int64_t put_tally_9;
+    int64_t put_tally_10;
+    int64_t put_tally_11;
+    int64_t put_tally_12;
+    uint8_t pad_put_tally_0[24];
     int32_t topic_rows;
     int32_t queue_rows;
     int32_t group_rows;
@@ -71,8 +85,8 @@ typedef struct {
     int64_t delete_orders;
     uint8_t pad_delete_orders[56];
 } StoreBoard;
-static_assert(sizeof(StoreBoard) == 1152, "StoreBoard");
-static_assert(offsetof(StoreBoard, pad_delete_orders) == 1096, "StoreBoard.pad_delete_orders");
+static_assert(sizeof(StoreBoard) == 1280, "StoreBoard");
+static_assert(offsetof(StoreBoard, pad_delete_orders) == 1224, "StoreBoard.pad_delete_orders");
 
 typedef struct {
     int64_t config;
