@@ -49,6 +49,13 @@ async def test_an_updated_topic_is_on_disk_when_it_is_acknowledged(rig: BrokerRi
     assert (config.read_queue_nums, config.write_queue_nums, config.topic_filter_type.name) == (8, 4, "MULTI_TAG")
 
 
+async def test_whether_a_topic_is_in_order_is_for_the_name_servers_table_to_say(rig: BrokerRig) -> None:
+    assert (await rig.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, topic_ext(order="true"))).code == 0
+    config = rig.broker.topics.find("fresh")
+    assert config is not None
+    assert not config.order
+
+
 @pytest.mark.parametrize(
     ("topic", "remark"),
     [

@@ -36,7 +36,7 @@ class AdminTopicProcessor:
     async def update_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 17. On success the topic is on disk, and with the name servers that answered.
 
-        ``order`` is taken as it comes; the name servers' table overrules it at the next registration.
+        ``order`` is ignored, as RocketMQ ignores it: which topics are in order stands in the name servers' table.
         """
         header = headers.decode_request(request.code, request.ext_fields)
         topic = str(header["topic"])
@@ -51,7 +51,6 @@ class AdminTopicProcessor:
             header["perm"],
             _filter_type(header["topic_filter_type"]),
             header["topic_sys_flag"] or 0,
-            header["order"],
         )
         await self._broker.topics.update(config)
         await self._broker.registration.register_topic(config)
