@@ -68,22 +68,6 @@ SERVICE = (
     flag("slaveReadEnable", False, "send consumers that lag far behind to a slave", LIVE),
     flag("transferMsgByHeap", True, "copy pulled messages into the answer instead of sending them from the file", LIVE),
     flag("enableDetailStat", True, "count per queue as well as per topic and group"),
-    number("waitTimeMillsInSendQueue", 200, "a send that waited longer is answered busy", LIVE | LONG, unit=Unit.MS),
-    number("waitTimeMillsInPullQueue", 5_000, "a pull that waited longer is answered busy", LIVE | LONG, unit=Unit.MS),
-    number(
-        "waitTimeMillsInHeartbeatQueue",
-        31_000,
-        "a heart-beat that waited longer is answered busy",
-        LIVE | LONG,
-        unit=Unit.MS,
-    ),
-    number(
-        "waitTimeMillsInTransactionQueue",
-        3_000,
-        "an end of transaction that waited longer is answered busy",
-        LIVE | LONG,
-        unit=Unit.MS,
-    ),
     number(
         "startAcceptSendRequestTimeStamp",
         0,
@@ -112,6 +96,7 @@ SQL = "SQL filters are not built"
 CHECKS = "transaction checks are not built"
 POOL = "mqcore has one process per kind of work and no thread pools"
 QUEUE = "mqcore bounds its rings and buffers itself"
+AGE = "requests wait in their sockets and not in queues of the broker, so that none grows old there"
 
 UNUSED = (
     replace(unused("rocketmqHome", "", "mqcore needs no home"), environment_variable="ROCKETMQ_HOME", programs=BOTH),
@@ -154,7 +139,11 @@ UNUSED = (
     unused("maxDelayTime", 40, "RocketMQ does not use it either"),
     unused("disableConsumeIfConsumerReadSlowly", False, "slow groups are shown, not switched off"),
     unused("consumerFallbehindThreshold", 16 * 2**30, "slow groups are shown, not switched off"),
-    unused("brokerFastFailureEnable", True, "the waitTimeMillsIn... settings always hold"),
+    unused("brokerFastFailureEnable", True, AGE),
+    unused("waitTimeMillsInSendQueue", 200, AGE, LONG),
+    unused("waitTimeMillsInPullQueue", 5_000, AGE, LONG),
+    unused("waitTimeMillsInHeartbeatQueue", 31_000, AGE, LONG),
+    unused("waitTimeMillsInTransactionQueue", 3_000, AGE, LONG),
     unused("enableCalcFilterBitMap", False, SQL),
     unused("expectConsumerNumUseFilter", 32, SQL),
     unused("maxErrorRateOfBloomFilter", 20, SQL),

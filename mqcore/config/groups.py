@@ -45,10 +45,6 @@ class BrokerSettings:
     slave_read_enable: bool
     transfer_msg_by_heap: bool
     enable_detail_stat: bool
-    wait_time_in_send_queue_ms: int
-    wait_time_in_pull_queue_ms: int
-    wait_time_in_heartbeat_queue_ms: int
-    wait_time_in_transaction_queue_ms: int
     start_accept_send_request_time_stamp_ms: int
     register_broker_timeout_ms: int
     register_name_server_period_ms: int

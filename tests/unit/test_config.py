@@ -145,7 +145,6 @@ def test_defaults_are_those_of_rocketmq() -> None:
     assert settings.store.store_path_root_dir == str(Path.home() / "store")
     assert settings.store.store_path_commit_log == str(Path.home() / "store" / "commitlog")
     assert settings.broker.default_topic_queue_nums == 8
-    assert settings.broker.wait_time_in_send_queue_ms == 200
     assert settings.warnings == ()
 
 

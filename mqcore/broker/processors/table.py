@@ -37,26 +37,24 @@ MAIN_ONLY: Final = frozenset({Port.MAIN})
 
 @dataclass(frozen=True, slots=True)
 class Pool:
-    """One of RocketMQ's thread pools. None: unbounded, or no limit on the wait."""
+    """One of RocketMQ's thread pools. None: unbounded."""
 
     name: str
     capacity: int | None
     capacity_setting: str | None = None
-    wait_limit_ms: int | None = None
-    wait_setting: str | None = None
 
 
 POOLS: Final = {
     pool.name: pool
     for pool in (
-        Pool("send", 10_000, "sendThreadPoolQueueCapacity", 200, "waitTimeMillsInSendQueue"),
-        Pool("pull", 100_000, "pullThreadPoolQueueCapacity", 5_000, "waitTimeMillsInPullQueue"),
+        Pool("send", 10_000, "sendThreadPoolQueueCapacity"),
+        Pool("pull", 100_000, "pullThreadPoolQueueCapacity"),
         Pool("reply", 10_000, "replyThreadPoolQueueCapacity"),
         Pool("query", 20_000, "queryThreadPoolQueueCapacity"),
         Pool("client_manage", 1_000_000, "clientManagerThreadPoolQueueCapacity"),
-        Pool("heartbeat", 50_000, "heartbeatThreadPoolQueueCapacity", 31_000, "waitTimeMillsInHeartbeatQueue"),
+        Pool("heartbeat", 50_000, "heartbeatThreadPoolQueueCapacity"),
         Pool("consumer_manage", None),
-        Pool("end_transaction", 100_000, "endTransactionPoolQueueCapacity", 3_000, "waitTimeMillsInTransactionQueue"),
+        Pool("end_transaction", 100_000, "endTransactionPoolQueueCapacity"),
         Pool("admin", None),
     )
 }
