@@ -4,7 +4,7 @@ A file's blocks are reserved when it is made, so that a full disk is an error co
 shortens a file: truncation is a change of a position. Deleted files stay valid for whoever has them mapped.
 """
 
-from libc.errno cimport EEXIST, EMFILE, ENAMETOOLONG, errno
+from libc.errno cimport EEXIST, EINVAL, EMFILE, ENAMETOOLONG, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
@@ -230,7 +230,8 @@ cdef class MappedFiles:
         at = (offset - slot.start) & ~<int64_t>4095
         end = min(offset - slot.start + size, self.files.file_size)
         with nogil:
-            if madvise(slot.base + at, end - at, MADV_POPULATE_WRITE) != 0:
+            # EINVAL: a kernel before 5.14, where the appends touch the pages themselves.
+            if madvise(slot.base + at, end - at, MADV_POPULATE_WRITE) != 0 and errno != EINVAL:
                 failed = errno
         if failed != 0:
             raise OSError(failed, os.strerror(failed))

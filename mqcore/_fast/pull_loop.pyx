@@ -18,6 +18,7 @@ from mqcore._fast.bindings cimport (Binding, BindingTable, binding_matches, bind
 from mqcore._fast.boards cimport (ROW_NONE, Shared, SharedSegment, make_group, make_offset, make_queue, make_topic,
                                   puller_of)
 from mqcore._fast.buffers cimport Buffer, buffer_free, buffer_put, buffer_room, buffer_size, buffer_take
+from mqcore._fast.cold_reader cimport COLD_AFTER_BYTES, ColdReader, cold_bring_in, cold_close, cold_open
 from mqcore._fast.consume_queue cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_SLAVE, RecordRange, ScanLimits,
                                          ScanResult, scan_units)
 from mqcore._fast.layout cimport (CQ_UNIT_SIZE, GET_STATUS_FOUND, GET_STATUS_MESSAGE_WAS_REMOVING,
@@ -101,6 +102,7 @@ cdef struct PullState:
     Ring arrivals
     BindingTable bindings
     QueueReader queues
+    ColdReader cold
     ScanLimits limits
     Held *resolving             # newest first
     int64_t resolve_next
@@ -248,6 +250,17 @@ cdef void count_found(PullState *state, const Held *held, const PullReply *reply
     put_relaxed(&row.get_timestamp, now_ms())
 
 
+cdef void bring_in(PullState *state, const PullRange *ranges, int32_t count) noexcept nogil:
+    # What lies far behind the end may be on disk only: read it here, where pulls alone wait for the disk.
+    cdef int64_t hot = state.limits.commit_log_max - COLD_AFTER_BYTES
+    cdef int64_t done
+    cdef int32_t index
+    for index in range(count):
+        if ranges[index].physical_offset < hot:
+            done = cold_bring_in(&state.cold, ranges[index].physical_offset, ranges[index].size, state.turn_ms)
+            put_relaxed(&state.row.bytes, state.row.bytes + done)
+
+
 cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, PullRange *ranges) noexcept nogil:
     # The offset lies within the queue: scan its units. Returns the GetStatus; *reply* gets offsets and sizes.
     cdef RecordRange records[PULL_RANGES_MAX]
@@ -271,6 +284,7 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
         reply.suggest_broker_id = held.binding.slow_broker_id
     if result.flags & SCAN_FOUND:
         reply.range_count = join_ranges(records, reply.message_count, ranges)
+        bring_in(state, ranges, reply.range_count)
         count_found(state, held, reply, state.limits.commit_log_max - result.physical_offset_last)
         return GET_STATUS_FOUND
     return GET_STATUS_MESSAGE_WAS_REMOVING if result.flags & SCAN_REMOVING else GET_STATUS_NO_MATCHED_MESSAGE
@@ -666,6 +680,9 @@ cdef class PullLoop:
         state.limits.count_on_disk_max = options["count_on_disk_max"]
         state.limits.in_memory_bytes_max = options["in_memory_bytes_max"]
         state.limits.commit_log_file_size = options["commit_log_file_size"]
+        log_directory = os.fsencode(options["commit_log"])
+        if not cold_open(&state.cold, log_directory, options["commit_log_file_size"]):
+            raise MemoryError()
         if not bindings_open(&state.bindings):
             raise MemoryError()
         self.forget_waiters(options["puller_count"])
@@ -709,6 +726,7 @@ cdef class PullLoop:
         free(state.held)
         bindings_close(&state.bindings)
         queues_close(&state.queues)
+        cold_close(&state.cold)
         for row in range(4):
             buffer_free(&state.overflow[row])
         buffer_free(&state.link_in)

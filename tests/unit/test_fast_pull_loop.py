@@ -23,6 +23,9 @@ from mqcore._fast.pull_loop import PullLoop
 from mqcore.codes import PullSysFlag, ResponseCode
 from mqcore.protocol.hashing import java_string_hash
 from mqcore.store.codec import Dispatcher
+from mqcore.store.geometry import StoreGeometry
+from mqcore.workers.cold_pages import drop_pages
+from tests.page_cache import keeps_pages, resident_share
 from tests.waiting import wait_until
 
 LINK = layout.constants("LinkKind")
@@ -34,9 +37,10 @@ HEAD, QUESTION, BINDING = layout.LINK_HEAD, layout.RESOLVE, layout.BINDING
 REQUEST, REPLY, RANGE = layout.PULL_REQUEST, layout.PULL_REPLY, layout.PULL_RANGE
 SEND_ROW, PULL_ROW = 1, 2
 TOPIC, GROUP = b"TopicA", b"billing"
-DEADLINE_S = 20.0
+DEADLINE_S = 60.0
 GEOMETRY = replace(SMALL, consume_queue_file_size=20 * 100)
 MESSAGES = 30
+FAR = 1 << 30
 SUSPEND, COMMIT = int(PullSysFlag.SUSPEND), int(PullSysFlag.COMMIT_OFFSET)
 
 
@@ -45,19 +49,26 @@ def names(item: layout.Layout) -> list[str]:
 
 
 class PullRig:
-    """A running loop over a store of 30 messages in queues 0 and 1 of TopicA, with the tags T0, T1 and T2 in turn."""
+    """A running loop over a store of messages in queues 0 and 1 of TopicA, with the tags T0, T1 and T2 in turn."""
 
-    def __init__(self, root: Path, segment: SharedSegment, **changes: Any) -> None:
+    def __init__(
+        self,
+        root: Path,
+        segment: SharedSegment,
+        messages: int = MESSAGES,
+        geometry: StoreGeometry = GEOMETRY,
+        **changes: Any,
+    ) -> None:
         self.segment = segment
-        self.store = StoreBuilder(root, GEOMETRY)
-        self.store.append_many(MESSAGES)
-        dispatcher = Dispatcher(self.store.paths, GEOMETRY)
+        self.store = StoreBuilder(root, geometry)
+        self.store.append_many(messages)
+        dispatcher = Dispatcher(self.store.paths, geometry)
         for start, data in self.store.runs():
             dispatcher.dispatch(data, start)
         dispatcher.close()
         segment.set("wrote_offset", self.store.end)
         for queue_id in (0, 1):
-            segment.set_queue_word(segment.queue_row(TOPIC, queue_id, True), "max_offset", MESSAGES // 2)
+            segment.set_queue_word(segment.queue_row(TOPIC, queue_id, True), "max_offset", messages // 2)
         self._wakes = [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(2)]
         self._link, self._theirs = socket.socketpair()
         self._theirs.setblocking(False)
@@ -69,8 +80,8 @@ class PullRig:
             "number": 0, "row": PULL_ROW, "wake": self._wakes[0], "link": self._theirs.fileno(),
             "senders": [(SEND_ROW, self._wakes[1])], "puller_count": 1,
             "consume_queue": str(self.store.paths.consume_queue),
-            "consume_queue_file_size": GEOMETRY.consume_queue_file_size,
-            "commit_log_file_size": GEOMETRY.commit_log_file_size, "bytes_in_memory_max": 1 << 18,
+            "commit_log": str(self.store.paths.commit_log), "consume_queue_file_size": geometry.consume_queue_file_size,
+            "commit_log_file_size": geometry.commit_log_file_size, "bytes_in_memory_max": 1 << 18,
             "count_in_memory_max": 32, "bytes_on_disk_max": 1 << 16, "count_on_disk_max": 8,
             "in_memory_bytes_max": 1 << 30,
         }  # fmt: skip
@@ -223,6 +234,27 @@ def test_only_the_wanted_tags_are_handed_out(rig: PullRig) -> None:
     assert (reply["ranges"], reply["next_begin_offset"]) == ([], 15)
 
 
+@pytest.mark.parametrize(
+    ("asked", "found"), [(900, 900), (layout.PULL_RANGES_MAX, layout.PULL_RANGES_MAX), (2000, layout.PULL_RANGES_MAX)]
+)
+def test_a_pull_brings_as_many_scattered_messages_as_one_write_can_take(tmp_path: Path, asked: int, found: int) -> None:
+    geometry = replace(GEOMETRY, consume_queue_file_size=20 * 3000, commit_log_file_size=1 << 20)
+    limits = {"count_in_memory_max": 5000, "bytes_in_memory_max": 1 << 30}
+    with shared_segment() as segment:
+        rig = PullRig(tmp_path, segment, 2 * (layout.PULL_RANGES_MAX + 100), geometry, **limits)
+        try:
+            reply = rig.pull(1, 50, max_msg_nums=asked)
+            assert (reply["message_count"], reply["range_count"]) == (found, found)
+            assert reply["next_begin_offset"] == 50 + found
+            assert bodies(rig, reply) == [b"body %d" % (2 * number) for number in range(50, 50 + found)]
+        finally:
+            rig.close()
+
+
+def test_one_write_can_take_the_ranges_of_a_pull_and_its_head() -> None:
+    assert os.sysconf("SC_IOV_MAX") >= layout.PULL_RANGES_MAX + 1
+
+
 def test_a_refused_pull_only_gives_its_ticket_back(rig: PullRig) -> None:
     rig.ask(9)
     resolve_id, _ = rig.question()
@@ -359,3 +391,45 @@ def test_a_new_worker_forgets_what_its_predecessor_held_and_not_what_others_hold
         assert left == [0 if puller_of(queue_id) == 0 else 10 for queue_id in queues]
         assert int(RawSegment(segment.fd).board["waiting_pulls"]) == sum(left)
         assert 0 < sum(left) < 80
+
+
+# What lies far behind ----------------------------------------------------------------------------------------------
+
+
+def drop_log(rig: PullRig) -> Path:
+    """Put the first file of the log out of memory."""
+    path = rig.store.log_file(0)
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+    drop_pages(path, 0, path.stat().st_size)
+    assert resident_share(path) == 0
+    return path
+
+
+def test_messages_far_behind_the_end_are_in_memory_before_they_are_handed_over(rig: PullRig, tmp_path: Path) -> None:
+    if keeps_pages(tmp_path):
+        pytest.skip(f"{tmp_path} lies in memory: pages of its files never leave it")
+    path = drop_log(rig)
+    rig.segment.set("wrote_offset", FAR)
+    reply = rig.pull(1)
+    assert bodies(rig, reply) == expected(0)
+    assert resident_share(path) == 1
+    read = rig.segment.worker_word(PULL_ROW, "bytes")
+    assert read >= path.stat().st_size
+    # A moment later they are taken to be there still.
+    rig.ask(2)
+    rig.reply()
+    assert rig.segment.worker_word(PULL_ROW, "bytes") == read
+
+
+def test_messages_near_the_end_are_not_read(rig: PullRig) -> None:
+    rig.pull(1)
+    assert rig.segment.worker_word(PULL_ROW, "bytes") == 0
+
+
+def test_messages_whose_file_is_gone_are_handed_over_all_the_same(rig: PullRig) -> None:
+    # The send worker finds out, and asks the client to come again.
+    rig.store.log_file(0).unlink()
+    rig.segment.set("wrote_offset", FAR)
+    assert rig.pull(1)["code"] == ResponseCode.SUCCESS
+    assert rig.segment.worker_word(PULL_ROW, "bytes") == 0

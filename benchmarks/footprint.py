@@ -1,0 +1,87 @@
+"""What mqcore's broker costs before anybody asks for anything: time to the first message, idle CPU, memory per process.
+
+    python -m benchmarks.footprint [--starts N] [--idle SECONDS]
+
+Each start is on an empty store with RocketMQ's default file sizes, its name server embedded. The clock runs from the
+start of the process to the answer that acknowledges a message to a new topic.
+"""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import Final
+
+import click
+import psutil
+
+from tests.compat import apache_requests as requests
+from tests.rigs.mqcore_broker import MqcoreBroker
+from tests.rigs.wire import SUCCESS
+
+DEFAULT_SIZES: Final = {"mappedFileSizeCommitLog": str(1 << 30), "mappedFileSizeConsumeQueue": str(300_000 * 20)}
+BODY: Final = bytes(1024)
+DEADLINE_S: Final = 30.0
+
+
+def first_message_s(broker: MqcoreBroker, started: float) -> float:
+    """Send until a message is acknowledged; seconds since *started*."""
+    number = 0
+    while time.monotonic() - started < DEADLINE_S:
+        properties = {"UNIQ_KEY": f"{number:032d}", "WAIT": "true"}
+        number += 1
+        try:
+            answer = requests.send(broker.broker_address, "Footprint", 0, BODY, int(time.time() * 1000), properties)
+        except OSError:
+            continue
+        if answer.code == SUCCESS:
+            return time.monotonic() - started
+    raise click.ClickException(f"no message was acknowledged within {DEADLINE_S:.0f} s")
+
+
+def name_of(process: psutil.Process) -> str:
+    words = process.cmdline()
+    return words[words.index("mqcore.workers") + 1] if "mqcore.workers" in words else "broker"
+
+
+def cpu_s(processes: list[psutil.Process]) -> float:
+    return sum(sum(process.cpu_times()[:2]) for process in processes)
+
+
+@click.command(help=__doc__)
+@click.option("--starts", default=5, show_default=True, help="Broker starts; the median counts.")
+@click.option("--idle", default=20.0, show_default=True, help="Seconds for which the last of them is left alone.")
+def main(starts: int, idle: float) -> None:
+    """Measure and print."""
+    times = []
+    for number in range(starts):
+        with tempfile.TemporaryDirectory() as directory:
+            started = time.monotonic()
+            with MqcoreBroker(Path(directory) / "store", DEFAULT_SIZES) as broker:
+                times.append(first_message_s(broker, started))
+                if number == starts - 1:
+                    main_process = psutil.Process(broker.pid)
+                    show_idle([main_process, *main_process.children(recursive=True)], idle)
+                broker.stop()
+    click.echo(f"start to first acknowledged message: median {statistics.median(times):.2f} s, "
+               f"{min(times):.2f} to {max(times):.2f} s, {starts} starts")  # fmt: skip
+
+
+def show_idle(processes: list[psutil.Process], seconds: float) -> None:
+    """Print what *processes* use while nobody asks for anything."""
+    time.sleep(2)
+    before, began = cpu_s(processes), time.monotonic()
+    time.sleep(seconds)
+    share = (cpu_s(processes) - before) / (time.monotonic() - began)
+    click.echo(f"idle: {share:.2%} of one core, all {len(processes)} processes together, over {seconds:.0f} s")
+    click.echo("process   resident  own share of it (PSS)  unique (USS), MiB")
+    for process in processes:
+        memory = process.memory_full_info()
+        click.echo(f"{name_of(process):8}  {memory.rss / 2**20:8.1f}  {memory.pss / 2**20:21.1f}  "
+                   f"{memory.uss / 2**20:12.1f}")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
