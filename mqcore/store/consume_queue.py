@@ -9,10 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING, Any
 
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
 from mqcore.files import zero_from
@@ -21,7 +18,15 @@ from mqcore.store.consume_queue_units import Unit
 from mqcore.store.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths, is_topic
 
-Units = NDArray[np.void]
+# NumPy takes longer to import than all the rest of a start, and an empty store does not need it.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    Units = NDArray[np.void]
+else:
+    Units = Any
+
 UNIT_SIZE = CONSUME_QUEUE_UNIT.size
 RECOVERED_FILES = 3
 UNITS_PER_PAGE = 4096 // UNIT_SIZE + 1
@@ -70,7 +75,7 @@ class ConsumeQueue:
             raise OffsetOutOfRangeError("queue offset", first, low, high)
         count = min(count_max, high - first, self.units_per_file - first % self.units_per_file)
         if count <= 0:
-            return np.empty(0, dtype=CONSUME_QUEUE_UNIT.dtype)
+            return no_units()
         return as_units(self.files.view(first * UNIT_SIZE, count * UNIT_SIZE))
 
     def unit_at(self, queue_offset: int, bounds: tuple[int, int]) -> Unit:
@@ -166,7 +171,7 @@ class ConsumeQueue:
             end = start // UNIT_SIZE + len(units)
             kept = (units["record_size"] != PRE_FILL_SIZE) & (units["physical_offset"] >= commit_log_min)
             if kept.any():
-                return start // UNIT_SIZE + int(np.argmax(kept))
+                return start // UNIT_SIZE + int(kept.argmax())
         return end
 
     def truncate(self, physical_offset: int, is_record: Callable[[Unit], bool] | None = None) -> None:
@@ -226,7 +231,14 @@ class ConsumeQueue:
 
 def as_units(view: memoryview) -> Units:
     """Return a view of *view* as an array of units."""
+    import numpy as np
+
     return np.frombuffer(view, dtype=CONSUME_QUEUE_UNIT.dtype)
+
+
+def no_units() -> Units:
+    """Return an empty array of units."""
+    return as_units(memoryview(b""))
 
 
 def to_unit(row: Any) -> Unit:
@@ -250,11 +262,11 @@ def newest_record_end(units: Units) -> int:
     real = units[units["record_size"] != PRE_FILL_SIZE]
     if not len(real):
         return -1
-    return int((real["physical_offset"].astype(np.int64) + real["record_size"].astype(np.int64)).max())
+    return int((real["physical_offset"].astype("i8") + real["record_size"].astype("i8")).max())
 
 
 def _first_true(mask: NDArray[np.bool_]) -> int:
-    return int(np.argmax(mask)) if mask.any() else len(mask)
+    return int(mask.argmax()) if mask.any() else len(mask)
 
 
 def _drop_torn(units: Units, count: int, is_record: Callable[[Unit], bool]) -> int:

@@ -8,12 +8,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import numpy as np
-
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
-from mqcore.layout import CONSUME_QUEUE_UNIT
 from mqcore.store.commit_log import CommitLog
-from mqcore.store.consume_queue import ConsumeQueue, Units
+from mqcore.store.consume_queue import ConsumeQueue, Units, no_units
 from mqcore.store.disk import disk_used_ratio
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.index_service import IndexService
@@ -112,7 +109,7 @@ class MessageStoreReader:
         """Return units of a queue as ConsumeQueue.units does; none for an unknown queue."""
         bounds = self._watermarks.queue_bounds(topic, queue_id)
         if bounds is None:
-            return np.empty(0, dtype=CONSUME_QUEUE_UNIT.dtype)
+            return no_units()
         return self._queue(topic, queue_id).units(first, count_max, bounds)
 
     # Keys
