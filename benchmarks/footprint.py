@@ -46,8 +46,8 @@ def name_of(process: psutil.Process) -> str:
     return words[words.index("mqcore.workers") + 1] if "mqcore.workers" in words else "broker"
 
 
-def cpu_s(processes: list[psutil.Process]) -> float:
-    return sum(sum(process.cpu_times()[:2]) for process in processes)
+def cpu_s(process: psutil.Process) -> float:
+    return sum(process.cpu_times()[:2])
 
 
 @click.command(help=__doc__)
@@ -72,14 +72,15 @@ def main(starts: int, idle: float) -> None:
 def show_idle(processes: list[psutil.Process], seconds: float) -> None:
     """Print what *processes* use while nobody asks for anything."""
     time.sleep(2)
-    before, began = cpu_s(processes), time.monotonic()
+    before, began = [cpu_s(process) for process in processes], time.monotonic()
     time.sleep(seconds)
-    share = (cpu_s(processes) - before) / (time.monotonic() - began)
-    click.echo(f"idle: {share:.2%} of one core, all {len(processes)} processes together, over {seconds:.0f} s")
-    click.echo("process   resident  own share of it (PSS)  unique (USS), MiB")
-    for process in processes:
+    waited = time.monotonic() - began
+    shares = [(cpu_s(process) - then) / waited for process, then in zip(processes, before, strict=True)]
+    click.echo(f"idle: {sum(shares):.2%} of one core, all {len(processes)} processes together, over {seconds:.0f} s")
+    click.echo("process   of a core  resident  own share of it (PSS)  unique (USS), MiB")
+    for process, share in zip(processes, shares, strict=True):
         memory = process.memory_full_info()
-        click.echo(f"{name_of(process):8}  {memory.rss / 2**20:8.1f}  {memory.pss / 2**20:21.1f}  "
+        click.echo(f"{name_of(process):8}  {share:9.2%}  {memory.rss / 2**20:8.1f}  {memory.pss / 2**20:21.1f}  "
                    f"{memory.uss / 2**20:12.1f}")  # fmt: skip
 
 
