@@ -38,7 +38,12 @@ SCHEDULE_GROUP: Final = "SCHEDULE_CONSUMER"
 FIRST_RUN_S: Final = 1.0
 RETRY_S: Final = 0.1
 ERROR_PAUSE_S: Final = 10.0
-IDLE_POLL_S: Final = 1.0
+IDLE_POLL_S: Final = 5.0
+"""A level whose queue is empty is told of a put; this is for what nobody told."""
+
+CLOCK_POLL_S: Final = 1.0
+"""A level that waits looks at the clock so often: it may be set."""
+
 UNITS_PER_READ: Final = 64
 
 
@@ -207,8 +212,7 @@ class ScheduleMessageService:
         for unit in units:
             wait_ms = self._wait_ms(level, unit)
             if wait_ms > 0:
-                # The clock may be set, so a long wait is looked at again.
-                return min(wait_ms / 1000, IDLE_POLL_S)
+                return min(wait_ms / 1000, CLOCK_POLL_S)
             if not await self._deliver(level, unit):
                 return RETRY_S
             self.offsets[level] = unit.queue_offset + 1
