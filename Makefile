@@ -35,6 +35,7 @@ lint: setup
 	$(BIN)/mypy
 	$(BIN)/cython-lint mqcore/_fast
 	$(BIN)/python -m mqcore.layout --check
+	$(BIN)/python -m mqcore.store.column_codes --check
 	$(BIN)/python -m mqcore.config --check
 	$(BIN)/python -m mqcore.client.settings_page --check
 	$(BIN)/python -m mqcore.client.reference_page --check

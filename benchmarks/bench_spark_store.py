@@ -2,8 +2,9 @@
 
 ``python -m benchmarks.bench_spark_store``; --help lists the options.
 
-Both give the same rows to Spark's noop sink, in turn, in one session on this machine's cores. The store is made for the
-run, with consume queues, and lies in the page cache. The number of rows is checked first.
+Both give rows of the same columns and sizes, in batches of the same size and as many partitions, to Spark's noop sink,
+in turn, in one session on this machine's cores. The store is made for the run, with consume queues, and lies in the
+page cache. The number of rows is checked first, and both are read once before anything is timed.
 """
 
 from __future__ import annotations
@@ -25,25 +26,19 @@ import numpy as np
 import psutil
 from numpy.typing import NDArray
 
-from benchmarks.spark_memory_source import MEMORY_OPTION, MemorySource
-from mqcore.layout import BLANK_MAGIC, BLANK_RECORD, CONSUME_QUEUE_FILE_UNITS, CONSUME_QUEUE_UNIT, RECORD_HEAD
+from benchmarks.spark_memory_source import QUEUES, TOPIC, MemorySource, numbered_records, template
+from mqcore.layout import BLANK_MAGIC, BLANK_RECORD, CONSUME_QUEUE_FILE_UNITS, CONSUME_QUEUE_UNIT
 from mqcore.spark.java import java_environment
-from mqcore.store.codec import encode_record
 from mqcore.store.paths import StorePaths, file_name
-from mqcore.store.record import HostAddress, Record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 ROOT: Final = Path(__file__).resolve().parent.parent
-QUEUES: Final = 8
 FILE_SIZE: Final = 1 << 28
 ROUNDS: Final = 5
 BAR: Final = 0.6
 """The store source is to reach this share of the ceiling."""
-
-HOST: Final = HostAddress(b"\x7f\x00\x00\x01", 10911)
-PROPERTIES: Final = b"KEYS\x01order-0000000000\x02UNIQ_KEY\x017F00000100001B28DAB15D0BD7C80000\x02TAGS\x01TagA"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,56 +59,32 @@ class Measured:
     cpu_share: float
 
 
-def template(body_size: int) -> bytes:
-    """Return one record, all of which are of the same size."""
-    body = np.random.default_rng(body_size).bytes(body_size)
-    return encode_record(
-        Record(
-            queue_id=0, flag=0, queue_offset=0, physical_offset=0, sys_flag=0, born_timestamp=1_700_000_000_000,
-            born_host=HOST, store_timestamp=1_700_000_000_001, store_host=HOST, reconsume_times=0,
-            prepared_transaction_offset=0, body=body, topic=b"Bench", properties=PROPERTIES,
-        )
-    )  # fmt: skip
-
-
-def big_endian(numbers: NDArray[Any], code: str) -> NDArray[np.uint8]:
-    """Return *numbers* as rows of bytes."""
-    return numbers.astype(f">{code}").view(np.uint8).reshape(len(numbers), -1)
-
-
 def make_store(root: Path, body_size: int, rows: int) -> None:
     """Write a store of *rows* messages in QUEUES queues of the topic Bench."""
     paths = StorePaths.at(root)
     paths.make_directories()
-    record = np.frombuffer(template(body_size), dtype=np.uint8)
-    per_file = (FILE_SIZE - BLANK_RECORD.size) // len(record)
+    record_size = len(template(body_size))
+    per_file = (FILE_SIZE - BLANK_RECORD.size) // record_size
     places = []
     for first in range(0, rows, per_file):
         numbers = np.arange(first, min(rows, first + per_file), dtype=np.int64)
         start = first // per_file * FILE_SIZE
-        physical = start + (numbers - first) * len(record)
-        data = np.tile(record, (len(numbers), 1))
-        for field, values, code in (
-            ("queue_id", numbers % QUEUES, "i4"), ("queue_offset", numbers // QUEUES, "i8"),
-            ("physical_offset", physical, "i8"),
-        ):  # fmt: skip
-            at = RECORD_HEAD.offsets[field]
-            data[:, at : at + int(code[1])] = big_endian(values, code)
-        used = data.size
+        physical = start + (numbers - first) * record_size
+        data = numbered_records(numbers, body_size, physical)
         with (paths.commit_log / file_name(start)).open("wb") as file:
-            file.write(data.tobytes())
+            file.write(data)
             if first + per_file < rows:
-                file.write(BLANK_RECORD.struct.pack(FILE_SIZE - used, BLANK_MAGIC))
+                file.write(BLANK_RECORD.struct.pack(FILE_SIZE - len(data), BLANK_MAGIC))
             file.truncate(FILE_SIZE)
         places.append(physical)
-    write_queues(paths, np.concatenate(places), len(record))
+    write_queues(paths, np.concatenate(places), record_size)
 
 
 def write_queues(paths: StorePaths, places: NDArray[np.int64], record_size: int) -> None:
     """Write the consume queues of records at *places*, which went to the queues in turn."""
     for queue_id in range(QUEUES):
         own = places[queue_id::QUEUES]
-        directory = paths.consume_queue / "Bench" / str(queue_id)
+        directory = paths.consume_queue / TOPIC / str(queue_id)
         directory.mkdir(parents=True)
         for first in range(0, len(own), CONSUME_QUEUE_FILE_UNITS):
             units = np.zeros(CONSUME_QUEUE_FILE_UNITS, dtype=CONSUME_QUEUE_UNIT.dtype)
@@ -140,13 +111,23 @@ def run_once(frame: DataFrame) -> tuple[float, float]:
     return time.perf_counter() - start, cpu_time() - cpu_start
 
 
+def from_memory(spark: SparkSession, rows: int, body_size: int, columns: str, **more: Any) -> DataFrame:
+    """Return the ceiling: *rows* rows of *columns*; *more* are other options of MemorySource."""
+    given = {"rows": rows, "bodySize": body_size, "columns": columns, **more}
+    return spark.read.format(MemorySource.name()).options(**given).load()
+
+
 def measure(spark: SparkSession, root: Path, body_size: int, rows: int, options: dict[str, str]) -> Measured:
     """Compare both sources on a store of *rows* messages; raises RuntimeError if a source gives another number."""
     store = spark.read.format("rocketmq-store").options(**options).load(str(root))
-    ceiling = spark.read.format(MemorySource.name()).options(**options).option(MEMORY_OPTION, rows).load(str(root))
+    ceiling = from_memory(
+        spark, rows, body_size, ",".join(store.columns), partitions=store.rdd.getNumPartitions(),
+        **{name: value for name, value in options.items() if name == "batchBytes"},
+    )  # fmt: skip
     for frame in (store, ceiling):
         if frame.count() != rows:
             raise RuntimeError(f"wrong number of rows: got {frame.count()}, wanted {rows}")
+        run_once(frame)
     times: list[tuple[tuple[float, float], tuple[float, float]]] = []
     for number in range(ROUNDS):
         if number % 2:

@@ -38,7 +38,7 @@ def fill(frame: DataFrame, broker: KafkaBroker, topic: str, partitions: int) -> 
     frame.selectExpr(*columns).write.format("kafka").options(**options).save()
 
 
-def from_kafka(spark: SparkSession, broker: KafkaBroker, topic: str) -> DataFrame:
-    """Return all of *topic*, with the seven columns that the source always makes."""
-    options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic}
+def from_kafka(spark: SparkSession, broker: KafkaBroker, topic: str, **more: str) -> DataFrame:
+    """Return all of *topic*, with the seven columns that the source always makes; *more* are its options."""
+    options = {"kafka.bootstrap.servers": broker.address, "subscribe": topic, **more}
     return spark.read.format("kafka").options(**options).load()

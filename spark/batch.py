@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from mqcore.spark.cluster import Cluster
 from mqcore.spark.offsets import Where, check_available, ending_position, resolve, starting_position
 from mqcore.spark.ranges import QueueRange, plan_ranges
-from mqcore.spark.rows import RangeRows, first_selection
 from mqcore.spark.settings import SourceSettings
 from mqcore.spark.subscription import find_queues
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class BatchReader(DataSourceReader):
@@ -22,7 +24,6 @@ class BatchReader(DataSourceReader):
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
         self._schema = schema
-        self._selection = first_selection(settings)
         self._start = starting_position(settings, Where.EARLIEST)
         self._end = ending_position(settings)
 
@@ -34,14 +35,19 @@ class BatchReader(DataSourceReader):
         """
         settings, cluster = self._settings, Cluster(self._settings.calling)
         queues = find_queues(settings, cluster)
-        if self._selection.queue_ids is not None:
-            queues = [queue for queue in queues if queue.queue_id in self._selection.queue_ids]
+        if settings.sql_expression is not None:
+            cluster.check_expression(settings.sql_expression, queues, settings.pull_group)
+        selection = settings.selection
         start = resolve(self._start, cluster, queues, settings.group)
-        start = check_available(cluster, start, self._start, settings)
-        end = check_available(cluster, resolve(self._end, cluster, queues, settings.group), self._end, settings)
-        for queue in queues:
-            start[queue] = max(start[queue], self._selection.offset_min)
-            end[queue] = min(end[queue], self._selection.offset_max)
+        end = resolve(self._end, cluster, queues, settings.group)
+        bounds = {queue: selection.queue_bounds(queue.topic, queue.queue_id) for queue in queues}
+        # Only now are queues left out: a position may name those that no condition wants.
+        wanted = [queue for queue, (first, last) in bounds.items() if first < last]
+        start = check_available(cluster, {queue: start[queue] for queue in wanted}, self._start, settings)
+        end = check_available(cluster, {queue: end[queue] for queue in wanted}, self._end, settings)
+        for queue in wanted:
+            start[queue] = max(start[queue], bounds[queue][0])
+            end[queue] = min(end[queue], bounds[queue][1])
         # A guard against repeats sees one range: cutting a queue's would hide a repeat from it.
         ranges = plan_ranges(
             start,
@@ -53,17 +59,8 @@ class BatchReader(DataSourceReader):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Iterate over a partition's rows. Spark makes one partition of none, which has none."""
+        # Executors need what turns bytes into rows; planning does without.
+        from mqcore.spark.rows import RangeRows
+
         if isinstance(partition, QueueRange):
-            yield from RangeRows(self._settings, self._schema, self._selection).read(partition)
-
-
-class PushdownBatchReader(BatchReader):
-    """Takes filters over from Spark. Spark fails a query with such a reader while its configuration forbids it, so it
-    is chosen by the option ``pushdownFilters`` alone."""
-
-    def pushFilters(self, filters: list) -> Iterable:  # type: ignore[type-arg]  # Filter is new in Spark 4.1
-        """Take what can be looked at before a row is made; return the rest."""
-        from mqcore.spark.filters import push_filters
-
-        self._selection, left = push_filters(filters, self._selection)
-        return left
+            yield from RangeRows(self._settings, self._schema).read(partition)

@@ -13,7 +13,8 @@ from typing import Any, Final, TypeVar
 
 from mqcore.codes import PermName, PullSysFlag, RequestCode, ResponseCode
 from mqcore.errors import BrokerError, FrameError, RemotingConnectError, RemotingError
-from mqcore.protocol.bodies import TopicList, TopicRouteData
+from mqcore.protocol.bodies import CheckClientRequestBody, SubscriptionData, TopicList, TopicRouteData
+from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.message_decoder import decode_message
@@ -28,6 +29,8 @@ T = TypeVar("T")
 
 PIPELINE_MAX: Final = 128
 """Requests of ``each`` that are under way on one connection."""
+
+CLIENT_ID: Final = "spark"
 
 SAMPLE_SIZE: Final = 32
 """Messages of one pull, which is what most brokers allow."""
@@ -69,6 +72,7 @@ class Cluster:
     def __init__(self, calling: Calling) -> None:
         self._calling = calling
         self._timeout_s = calling.timeout_ms / 1000
+        self.sign = calling.signer()
         self._routes: dict[str, TopicRouteData | None] = {}
         self._chosen = 0
 
@@ -78,6 +82,13 @@ class Cluster:
 
     def retries(self) -> Retries:
         return Retries(self._calling)
+
+    def request(self, code: RequestCode, values: Mapping[str, Any] | None = None, body: bytes = b"") -> RemotingCommand:
+        """Return a request, signed if the options have keys."""
+        command = request(code, values, body)
+        if self.sign is not None:
+            self.sign(command)
+        return command
 
     def forget_routes(self) -> None:
         """Ask again for every route: something has changed."""
@@ -101,7 +112,7 @@ class Cluster:
             address = self._calling.name_servers[self._chosen]
             try:
                 with borrow(address, self._timeout_s) as link:
-                    answer = link.call(code, values)
+                    answer = link.call(self.request(code, values))
             except RemotingError as error:
                 last = error
                 self._chosen = (self._chosen + 1) % len(self._calling.name_servers)
@@ -203,15 +214,15 @@ class Cluster:
 
         return self._retrying(f"asking brokers ({code.name})", ask_missing)
 
-    @staticmethod
     def _ask(
+        self,
         link: Link,
         code: RequestCode,
         queues: Sequence[MessageQueue],
         values: Callable[[MessageQueue], Mapping[str, Any]],
         accepted: Iterable[int],
     ) -> dict[MessageQueue, Answer]:
-        commands = [request(code, {**_queue_values(queue), **values(queue)}) for queue in queues]
+        commands = [self.request(code, {**_queue_values(queue), **values(queue)}) for queue in queues]
         link.send(b"".join(command.encode() for command in commands), len(commands))
         by_opaque = dict(zip((command.opaque for command in commands), queues, strict=True))
         answers = {}
@@ -224,6 +235,24 @@ class Cluster:
                 raise BrokerError(answer.code, f"{answer.remark} ({queue})", link.address)
             answers[queue] = answer
         return answers
+
+    def check_expression(self, expression: str, queues: Iterable[MessageQueue], group: str) -> None:
+        """Ask the brokers of *queues* whether they can evaluate an SQL92 expression; else BrokerError has their words.
+
+        Apache's broker lets every message through for an expression that it cannot parse, and says nothing.
+        """
+
+        def ask_brokers() -> None:
+            for queue in {queue.broker_name: queue for queue in queues}.values():
+                filtered = SubscriptionData(topic=queue.topic, sub_string=expression, expression_type="SQL92")
+                body = CheckClientRequestBody(CLIENT_ID, group, filtered).encode()
+                address = self.address(queue.topic, queue.broker_name)
+                with borrow(address, self._timeout_s) as link:
+                    answer = link.call(self.request(RequestCode.CHECK_CLIENT_CONFIG, None, body))
+                if answer.code not in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
+                    raise BrokerError(answer.code, f"{answer.remark} (sqlExpression {expression!r})", address)
+
+        self._retrying("asking brokers about sqlExpression", ask_brokers)
 
     def min_offsets(self, queues: Sequence[MessageQueue]) -> dict[MessageQueue, int]:
         """Return the offset of the first message that each queue still has."""

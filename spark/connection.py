@@ -15,7 +15,7 @@ import socket
 import struct
 import time
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final, NamedTuple
 
@@ -40,6 +40,10 @@ IDLE_S_MAX: Final = 60.0
 """A link unused for longer is not used again: brokers close connections that are idle for 120 s."""
 
 _HEAD: Final = struct.Struct(">ii")
+
+
+Sign = Callable[[RemotingCommand], None]
+"""Adds key and signature to a request."""
 
 
 class Answer(NamedTuple):
@@ -120,9 +124,8 @@ class Link:
                 self.under_way -= 1
                 return answer
 
-    def call(self, code: RequestCode, values: Mapping[str, Any] | None = None, body: bytes = b"") -> Answer:
+    def call(self, command: RemotingCommand) -> Answer:
         """Send one request and return its answer; nothing else may be under way."""
-        command = request(code, values, body)
         self.send(command.encode(), 1)
         while True:
             answer = self.receive()
@@ -207,14 +210,20 @@ def request(code: RequestCode, values: Mapping[str, Any] | None = None, body: by
 class RequestTemplate:
     """A request that is sent many times with a few numbers changed: its frame is encoded once and filled in.
 
-    *slots* names the fields to fill; the opaque is always one of them.
+    *slots* names the fields to fill; the opaque is always one of them. With *sign* each frame is encoded anew, since a
+    signature is of all that is in it.
     """
 
     # Numbers that are not found elsewhere in a header, all of the longest length, so that none is part of another.
     _MARK: Final = 9_100_000_000_000_000_000
     _OPAQUE_MARK: Final = 2_100_000_007
 
-    def __init__(self, code: RequestCode, values: Mapping[str, Any], slots: tuple[str, ...]) -> None:
+    def __init__(
+        self, code: RequestCode, values: Mapping[str, Any], slots: tuple[str, ...], sign: Sign | None = None
+    ) -> None:
+        self._code = code
+        self._values = values
+        self._sign = sign
         marks = {slot: self._MARK + number for number, slot in enumerate(slots)}
         fields = encode_request(code, **{**values, **dict.fromkeys(slots, 0)})
         names = {slot: _wire_name(code, slot) for slot in slots}
@@ -227,6 +236,11 @@ class RequestTemplate:
 
     def frame(self, opaque: int, **numbers: int) -> bytes:
         """Return the frame with *numbers* in the slots, without a body."""
+        if self._sign is not None:
+            command = request(self._code, {**self._values, **numbers})
+            command.opaque = opaque
+            self._sign(command)
+            return command.encode()
         header = self._header % {b"opaque": opaque, **{name.encode(): value for name, value in numbers.items()}}
         return _HEAD.pack(HEADER_MARK_SIZE + len(header), len(header)) + header
 

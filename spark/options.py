@@ -116,6 +116,9 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("topic", Use.ALL, T, None, "sink: the topic of rows without a column `topic`; source: alias of `subscribe`"),
     Option("group", Use.ALL, T, None, "the consumer group of `committed` offsets and of the mirror; the producer group "
            "of the sink", ("kafka.group.id", "consumer.group", "producer.group")),
+    Option("accessKey", Use.ALL, T, None, "for brokers that check who asks (ACL), with `secretKey`"),
+    Option("secretKey", Use.ALL, T, None, "requests are signed with it; it is not sent"),
+    Option("securityToken", Use.ALL, T, None, "a token of a session, if the keys belong to one"),
     # From where to where.
     Option("startingOffsets", Use.SOURCE, T, None, "`earliest`, `latest`, `committed` (the group's offsets) or "
            '`{"T":{"broker-a":{"0":42}}}` with -2 earliest, -1 latest; batch: earliest, stream: latest'),
@@ -137,9 +140,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("columns", Use.SOURCE, T, None, "the columns to build, separated by commas; others cost nothing"),
     Option("includeProperties", Use.SOURCE, B, False, "add the column `properties` (a map)", ("includeHeaders",)),
     Option("decode", Use.SOURCE, C, "raw", "type of the column `body`: binary, or string", choices=("raw", "utf8")),
-    Option("pushdownFilters", Use.BATCH, B, False, "filter on queueId, offset, tags and storeTimestamp before reading; "
-           "needs spark.sql.python.filterPushdown.enabled=true, and a frame loaded anew for each query (Spark keeps "
-           "the first query's filters with the frame)"),
+    Option("where", Use.SOURCE, T, None, "conditions on `topic`, `queueId`, `offset`, `tags` and `storeTimestamp`, "
+           "joined by AND, that leave messages out before rows are made of them; tags at the broker"),
     Option("dedup", Use.SOURCE | Use.SINK, B, False, "sink: keys made of query, batch, partition and row instead of "
            "random ones, so that a repeated row has the same key; source: drop repeats of such keys"),
     # How much at once.

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from mqcore.codes import PullSysFlag, RequestCode, ResponseCode
-from mqcore.errors import BrokerError, FrameError, ProtocolError, RemotingError
+from mqcore.errors import BrokerError, FrameError, ProtocolError, RemotingError, RemotingTimeoutError
 from mqcore.layout import RECORD_HEAD
 from mqcore.protocol.command import next_opaque
 from mqcore.protocol.heartbeat import SUB_ALL
@@ -31,6 +31,8 @@ LANE_PULLS: Final = 4
 FILTERED_LANE_SIZE: Final = 4096
 """Offsets of a lane where the broker filters: an answer covers what it has looked through, not what it found."""
 FIRST_LANE_SIZE: Final = 32
+PUT_OFF_MAX: Final = 10_000
+"""How often in a row a broker may answer a lane that it should ask again; then the connection is taken to be bad."""
 
 PULL_CODES: Final = frozenset(
     {
@@ -65,6 +67,7 @@ class _Lane:
     end: int
     bodies: list[bytes] = field(default_factory=list)
     is_pulled: bool = False
+    put_off: int = 0  # answers in a row that say: ask again
 
     @property
     def is_done(self) -> bool:
@@ -85,7 +88,9 @@ class RangeReading:
         self._end = part.end
         self.has_lost = False
         self._lane_size = FILTERED_LANE_SIZE if settings.is_filtered else FIRST_LANE_SIZE
-        self._buffered = 0
+        self._buffered = 0  # bytes that were read and not handed out
+        self._under_way = 0  # pulls without an answer
+        self._answer_size = 0  # bytes of the last answer with messages
         self._template = RequestTemplate(
             RequestCode.PULL_MESSAGE,
             {
@@ -101,6 +106,7 @@ class RangeReading:
                 "bname": part.broker_name,
             },
             ("queue_offset", "max_msg_nums"),
+            cluster.sign,
         )
 
     def bodies(self) -> Iterator[bytes]:
@@ -131,7 +137,7 @@ class RangeReading:
         lanes: deque[_Lane] = deque()
         by_opaque: dict[int, _Lane] = {}
         planned = self._at
-        self._buffered = 0
+        self._buffered = self._under_way = 0
         while self._at < self._end:
             while planned < self._end and len(lanes) < self._settings.pulls_in_flight and (not lanes or self._has_room):
                 lane = _Lane(planned, min(planned + self._lane_size, self._end))
@@ -153,7 +159,7 @@ class RangeReading:
 
     def _wake(self, link: Link, lanes: deque[_Lane], by_opaque: dict[int, _Lane]) -> None:
         """Let lanes go on that were stopped because too much is held; the first one always may."""
-        if len(by_opaque) == len(lanes):
+        if self._under_way == len(lanes):
             return
         for lane in lanes:
             if not lane.is_pulled and not lane.is_done and (lane is lanes[0] or self._has_room):
@@ -161,12 +167,14 @@ class RangeReading:
 
     @property
     def _has_room(self) -> bool:
-        return self._buffered < self._settings.fetch_max_bytes
+        """Whether what is held and what is about to come leave room for one more answer."""
+        return self._buffered + self._under_way * self._answer_size < self._settings.fetch_max_bytes
 
     def _pull(self, link: Link, lane: _Lane, by_opaque: dict[int, _Lane]) -> None:
         opaque = next_opaque()
         by_opaque[opaque] = lane
         lane.is_pulled = True
+        self._under_way += 1
         count = self._settings.pull_batch_size
         if not self._settings.is_filtered:
             count = min(count, lane.end - lane.next)
@@ -181,7 +189,12 @@ class RangeReading:
         if answer.code not in PULL_CODES:
             raise BrokerError(answer.code, f"{answer.remark} (reading {self._part})", link.address)
         lane.is_pulled = False
+        self._under_way -= 1
         asked, next_offset = lane.next, int(answer.fields["nextBeginOffset"])
+        if answer.code == ResponseCode.PULL_RETRY_IMMEDIATELY and next_offset == asked:
+            self._put_off(lane, link)
+            return
+        lane.put_off = 0
         if answer.code == ResponseCode.SUCCESS:
             self._found(lane, next_offset, answer.body)
         else:
@@ -190,6 +203,14 @@ class RangeReading:
             raise ProtocolError(f"{link.address} answers a pull at {asked} with next offset {next_offset}")
         if not lane.is_done and self._has_room:
             self._pull(link, lane, by_opaque)
+
+    @staticmethod
+    def _put_off(lane: _Lane, link: Link) -> None:
+        """Take notice that the broker gives nothing now: too much waits on this connection, or it starts anew in part.
+        The lane asks again when other answers have been read; the first one does so at once."""
+        lane.put_off += 1
+        if lane.put_off > PUT_OFF_MAX:
+            raise RemotingTimeoutError(f"{link.address} says again and again that offset {lane.next} comes later")
 
     def _found(self, lane: _Lane, next_offset: int, body: bytes) -> None:
         if not self._settings.is_filtered:
@@ -200,6 +221,7 @@ class RangeReading:
         if body:
             lane.bodies.append(body)
             self._buffered += len(body)
+            self._answer_size = len(body)
 
     def _not_found(self, lane: _Lane, next_offset: int, answer: Answer) -> None:
         """Move the lane past what has no message to be read, or say that messages are gone."""

@@ -10,7 +10,6 @@ from typing import Final
 import pyarrow as pa
 from pyspark.sql.types import StructType
 
-from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.spark.arrow import arrow_schema, to_record_batch
 from mqcore.spark.cluster import Cluster
 from mqcore.spark.errors import DataLossError
@@ -27,26 +26,13 @@ logger = logging.getLogger(__name__)
 MSG_ID: Final = "msgId"
 
 
-def wanted_tags(settings: SourceSettings) -> frozenset[str] | None:
-    """Return the tags of ``subExpression``, None for all. The broker filters by their hashes, which may be those of
-    other tags too."""
-    if settings.sub_expression in (None, "", SUB_ALL):
-        return None
-    return frozenset(tag.strip() for tag in str(settings.sub_expression).split("||") if tag.strip())
-
-
-def first_selection(settings: SourceSettings) -> Selection:
-    """Return what the options alone select, before filters are pushed down."""
-    return Selection(tags=wanted_tags(settings))
-
-
 class RangeRows:
     """Reads ranges for one query. It holds no connection and can be pickled."""
 
-    def __init__(self, settings: SourceSettings, schema: StructType, selection: Selection) -> None:
+    def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
         self._schema = schema
-        self._selection = selection
+        self._selection = settings.selection
         # The guard looks at ids, also where the query does not.
         self._has_guard_column = settings.dedup and MSG_ID not in schema.names
         self._decoded = StructType([*schema.fields, *schema_of([MSG_ID]).fields]) if self._has_guard_column else schema
@@ -56,6 +42,8 @@ class RangeRows:
 
         Raises DataLossError when rows are missing and the query minds, and what RangeReading.bodies raises.
         """
+        first, end = self._selection.queue_bounds(part.topic, part.queue_id)
+        part = replace(part, start=max(part.start, first), end=min(part.end, end))
         guard = RepeatGuard() if self._settings.dedup else None
         types = arrow_schema(self._decoded)
         reading = RangeReading(Cluster(self._settings.calling), self._settings, part)
@@ -63,15 +51,11 @@ class RangeRows:
         for batch in self._decode(reading, part, types):
             count += batch.num_rows
             yield self._finished(batch, guard)
-        if self._is_complete_by_count and count != part.size and not reading.has_lost:
+        if self._is_complete_by_count and count != max(0, part.size) and not reading.has_lost:
             self._miss(f"{part}: got {count} messages, wanted {part.size}")
 
     def _decode(self, reading: RangeReading, part: QueueRange, types: pa.Schema) -> Iterator[pa.RecordBatch]:
-        selection = replace(
-            self._selection,
-            offset_min=max(self._selection.offset_min, part.start),
-            offset_max=min(self._selection.offset_max, part.end),
-        )
+        selection = replace(self._selection, offset_min=part.start, offset_max=part.end)
         decoder = ColumnDecoder(
             decoder_columns(self._decoded),
             broker_name=part.broker_name,
@@ -96,8 +80,12 @@ class RangeRows:
 
     @property
     def _is_complete_by_count(self) -> bool:
-        """Whether each offset of a range must give a row."""
-        return self._selection == Selection() and not self._settings.is_filtered
+        """Whether each offset of a range must give a row: nothing is looked at but the place."""
+        chosen = self._selection
+        by_place = Selection(
+            topics=chosen.topics, queue_ids=chosen.queue_ids, offset_min=chosen.offset_min, offset_max=chosen.offset_max
+        )
+        return chosen == by_place and not self._settings.is_filtered
 
     def _miss(self, what: str) -> None:
         if self._settings.fail_on_data_loss:

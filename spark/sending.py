@@ -20,7 +20,7 @@ from mqcore.errors import BrokerError, FrameError, RemotingError, RemotingTimeou
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 from mqcore.spark.cluster import Cluster
-from mqcore.spark.connection import Answer, Link, borrow, request
+from mqcore.spark.connection import Answer, Link, borrow
 from mqcore.spark.errors import NoRouteError, SinkError
 from mqcore.spark.settings import SinkSettings
 
@@ -153,7 +153,7 @@ class Sender:
             "bname": queue.broker_name,
         }
         code = RequestCode.SEND_BATCH_MESSAGE if work.is_batch else RequestCode.SEND_MESSAGE_V2
-        command = request(code, values, work.body)
+        command = self._cluster.request(code, values, work.body)
         try:
             link.send(command.encode(), 1)
         except RemotingError:

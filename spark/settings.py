@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
 from mqcore.errors import ConfigError
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
 from mqcore.remoting.address import parse_address
+from mqcore.spark.conditions import narrowed
 from mqcore.spark.options import Use, read_options
+from mqcore.store.message_columns import Selection
 
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
+
+_BROKERS_TAG: Final = re.compile(r"[^\s|*]+")
+"""A tag that can be named in an expression for a broker; others are looked for on the executors alone."""
+TAG_SEPARATOR: Final = "||"
 
 S = TypeVar("S")
 
@@ -25,12 +33,24 @@ SINK_GROUP: Final = "SPARK_SINK"
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """How brokers are called: times in ms, *name_servers* each ``host:port``."""
+    """How brokers are called: times in ms, *name_servers* each ``host:port``; keys for brokers that ask for them."""
 
     name_servers: tuple[str, ...]
     timeout_ms: int
     retries: int
     retry_interval_ms: int
+    access_key: str | None = None
+    secret_key: str | None = field(default=None, repr=False)
+    security_token: str | None = field(default=None, repr=False)
+
+    def signer(self) -> Callable[[RemotingCommand], None] | None:
+        """Return what adds key and signature to a request; None without keys."""
+        if self.access_key is None or self.secret_key is None:
+            return None
+        from mqcore.client.credentials import Signer
+
+        signer = Signer(self.access_key, self.secret_key, self.security_token)
+        return lambda command: signer("", command)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +75,7 @@ class SourceSettings:
     columns: str | None
     include_properties: bool
     decode: str
-    pushdown_filters: bool
+    where: str | None
     dedup: bool
     min_partitions: int | None
     max_records_per_partition: int | None
@@ -77,7 +97,20 @@ class SourceSettings:
     @property
     def is_filtered(self) -> bool:
         """Whether the broker leaves messages out."""
-        return self.sql_expression is not None or self.sub_expression not in (None, "", "*")
+        return self.sql_expression is not None or self.tags is not None
+
+    @property
+    def tags(self) -> frozenset[str] | None:
+        """The tags of ``subExpression``, None for all. The broker filters by their hashes, which may be those of other
+        tags too."""
+        if self.sub_expression in (None, "", SUB_ALL):
+            return None
+        return frozenset(tag.strip() for tag in str(self.sub_expression).split(TAG_SEPARATOR) if tag.strip())
+
+    @property
+    def selection(self) -> Selection:
+        """What the options choose among the messages of the queues to be read."""
+        return narrowed(Selection(tags=self.tags), self.where)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,6 +141,9 @@ def source_settings(given: Mapping[str, str], use: Use) -> SourceSettings:
     if values["commitOffsets"] and not values["group"]:
         raise ConfigError("option commitOffsets needs the option group: the consumer group to be written to")
     values["batchBytes"] = values["batchBytes"] or SOURCE_BATCH_BYTES
+    tags = narrowed(Selection(), values["where"]).tags
+    if tags and all(map(_BROKERS_TAG.fullmatch, tags)) and not (values["subExpression"] or values["sqlExpression"]):
+        values["subExpression"] = TAG_SEPARATOR.join(sorted(tags))
     return _typed(SourceSettings, values | {"calling": _calling(values)})
 
 
@@ -129,8 +165,16 @@ def _one_of(values: Mapping[str, Any], names: tuple[str, ...], *, needed: bool) 
 def _calling(values: Mapping[str, Any]) -> Calling:
     if values["nameServer"] is None:
         raise ConfigError("option nameServer is needed: host:port of the name server, several separated by ;")
+    if (values["accessKey"] is None) != (values["secretKey"] is None):
+        raise ConfigError("options accessKey and secretKey: got one of them, wanted both or none")
     return Calling(
-        name_servers(values["nameServer"]), values["pollTimeoutMs"], values["numRetries"], values["retryIntervalMs"]
+        name_servers(values["nameServer"]),
+        values["pollTimeoutMs"],
+        values["numRetries"],
+        values["retryIntervalMs"],
+        values["accessKey"],
+        values["secretKey"],
+        values["securityToken"],
     )
 
 

@@ -35,11 +35,11 @@ class RocketMQDataSource(DataSource):
         return default_schema(source_settings(self.options, Use.SOURCE))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from mqcore.spark.batch import BatchReader, PushdownBatchReader
+        from mqcore.spark.batch import BatchReader
 
         settings = source_settings(self.options, Use.BATCH)
         decoder_columns(schema)
-        return (PushdownBatchReader if settings.pushdown_filters else BatchReader)(settings, schema)
+        return BatchReader(settings, schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         from mqcore.spark.stream import StreamReader

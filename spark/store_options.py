@@ -13,6 +13,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from mqcore.errors import ConfigError
+from mqcore.spark.conditions import narrowed
 from mqcore.spark.options import Kind, Option, Use
 from mqcore.store.message_columns import BATCH_BYTES_DEFAULT, UNBOUNDED_MAX, UNBOUNDED_MIN, Selection
 
@@ -48,9 +49,8 @@ STORE_OPTIONS: Final[tuple[Option, ...]] = (
     Option("decompress", _READ, B, True, "give bodies as the application wrote them; else as stored"),
     Option("checkCrc", _READ, B, True, "compare each body with its CRC"),
     Option("failOnDataLoss", _READ, B, True, "fail at damaged records and missing files; else warn and go on"),
-    Option("pushdownFilters", _READ, B, False, "filter on topic, queueId, offset, tags and storeTimestamp before rows "
-           "are made; needs spark.sql.python.filterPushdown.enabled=true, and a frame loaded anew for each query "
-           "(Spark keeps the first query's filters with the frame)"),
+    Option("where", _READ, T, None, "conditions on `topic`, `queueId`, `offset`, `tags` and `storeTimestamp`, joined "
+           "by AND, that leave files and messages out before rows are made of them"),
     Option("pruneByQueues", _READ, B, True, "with topics named, read only where consume queues know their messages; "
            "messages that a deleted and recreated topic left behind may then be missed"),
     Option("maxPartitionBytes", _READ, N, PARTITION_BYTES_DEFAULT, "how much of the commit log a partition reads",
@@ -87,7 +87,6 @@ class StoreSettings:
     decompress: bool
     check_crc: bool
     fail_on_data_loss: bool
-    pushdown_filters: bool
     prune_by_queues: bool
     partition_bytes: int
     min_partitions: int | None
@@ -102,14 +101,13 @@ def store_settings(given: Mapping[str, str]) -> StoreSettings:
         raise ConfigError("option columns: got no name")
     return StoreSettings(
         places=_places(values),
-        selection=_selection(values),
+        selection=narrowed(_selection(values), values["where"]),
         columns=tuple(names) or None,
         include_properties=values["includeProperties"],
         body_as_text=values["decode"] == "utf8",
         decompress=values["decompress"],
         check_crc=values["checkCrc"],
         fail_on_data_loss=values["failOnDataLoss"],
-        pushdown_filters=values["pushdownFilters"],
         prune_by_queues=values["pruneByQueues"],
         partition_bytes=values["maxPartitionBytes"],
         min_partitions=values["minPartitions"],

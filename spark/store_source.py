@@ -18,7 +18,6 @@ from mqcore.errors import CorruptFileError, CorruptRecordError, OffsetOutOfRange
 from mqcore.spark.errors import DataLossError
 from mqcore.spark.schema import SCHEMA, decoder_columns, schema_of
 from mqcore.spark.store_options import StorePlace, StoreSettings, store_settings
-from mqcore.store.message_columns import Selection
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,7 +58,7 @@ class RocketMQStoreDataSource(DataSource):
     def reader(self, schema: StructType) -> DataSourceReader:
         settings = store_settings(self.options)
         decoder_columns(schema)
-        return (PushdownStoreReader if settings.pushdown_filters else StoreBatchReader)(settings, schema)
+        return StoreBatchReader(settings, schema)
 
 
 def default_schema(settings: StoreSettings) -> StructType:
@@ -80,7 +79,6 @@ class StoreBatchReader(DataSourceReader):
     def __init__(self, settings: StoreSettings, schema: StructType) -> None:
         self._settings = settings
         self._schema = schema
-        self._selection: Selection = settings.selection
 
     def partitions(self) -> list[InputPartition]:
         """Return the ranges to be read.
@@ -97,7 +95,7 @@ class StoreBatchReader(DataSourceReader):
     def _plan(self, place: StorePlace, store: StoreReader) -> list[LogRanges]:
         settings = self._settings
         by_queues = settings.prune_by_queues
-        whole = store.segments(self._selection, by_queues=by_queues)
+        whole = store.segments(self._settings.selection, by_queues=by_queues)
         if settings.fail_on_data_loss:
             try:
                 store.check_gaps(whole)
@@ -107,7 +105,7 @@ class StoreBatchReader(DataSourceReader):
         size = sum(segment.size for segment in whole)
         size_max = max(1, min(settings.partition_bytes, -(-size // wanted)))
         may_walk = len(whole) < max(wanted, WALKED_FILES_MAX)
-        segments = store.segments(self._selection, size_max, by_queues=by_queues, may_walk=may_walk)
+        segments = store.segments(self._settings.selection, size_max, by_queues=by_queues, may_walk=may_walk)
         return list(bundled(place, segments, size_max))
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
@@ -125,7 +123,7 @@ class StoreBatchReader(DataSourceReader):
         decoder = ColumnDecoder(
             decoder_columns(self._schema),
             broker_name=partition.place.broker_name,
-            selection=self._selection,
+            selection=self._settings.selection,
             batch_bytes=settings.batch_bytes,
             decompress=settings.decompress,
             check_crc=settings.check_crc,
@@ -133,18 +131,6 @@ class StoreBatchReader(DataSourceReader):
         with open_store(partition.place) as store:
             for batch in read_ranges(store, partition, decoder, settings.fail_on_data_loss):
                 yield to_record_batch(batch, self._schema, wanted)
-
-
-class PushdownStoreReader(StoreBatchReader):
-    """Takes filters over from Spark. Spark fails a query with such a reader while its configuration forbids it, so it
-    is chosen by the option ``pushdownFilters`` alone."""
-
-    def pushFilters(self, filters: list) -> Iterable:  # type: ignore[type-arg]  # Filter is new in Spark 4.1
-        """Take what a selection can say; return the rest."""
-        from mqcore.spark.filters import push_filters
-
-        self._selection, left = push_filters(filters, self._selection)
-        return left
 
 
 def open_store(place: StorePlace) -> StoreReader:

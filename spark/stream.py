@@ -10,9 +10,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-import pyarrow as pa
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
@@ -33,9 +32,11 @@ from mqcore.spark.offsets import (
 from mqcore.spark.ranges import QueueRange, plan_ranges, share_out
 from mqcore.spark.reading import NotThereYetError
 from mqcore.spark.record_size import RecordSize
-from mqcore.spark.rows import RangeRows, first_selection
 from mqcore.spark.settings import SourceSettings
 from mqcore.spark.subscription import find_queues
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 try:
     from pyspark.sql.streaming.datasource import (
@@ -74,13 +75,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._mirrored: Offsets = {}
         self._mirror_warned_s = 0.0
         self._size = RecordSize(settings)
+        self._checked: set[str] = set()  # brokers that can evaluate sqlExpression
 
     # On the driver.
 
     def initialOffset(self) -> dict[str, int]:
         """Return where a query without a checkpoint begins."""
         cluster = Cluster(self._settings.calling)
-        queues = find_queues(self._settings, cluster)
+        queues = self._find_queues(cluster)
         start = resolve(self._start, cluster, queues, self._settings.group)
         self._planned = check_available(cluster, start, self._start, self._settings)
         return to_json(self._planned)
@@ -125,7 +127,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of this run: what is there now, and nothing that comes later."""
         cluster = Cluster(self._settings.calling)
-        self._final = cluster.max_offsets(find_queues(self._settings, cluster))
+        self._final = cluster.max_offsets(self._find_queues(cluster))
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
         """Return the ranges between two offsets; a queue that *start* does not know is read from its beginning."""
@@ -149,6 +151,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def stop(self) -> None:
         """End of the query: nothing is open that the end of the process does not close."""
 
+    def _find_queues(self, cluster: Cluster, *, only_known: bool = False) -> list[MessageQueue]:
+        """Return the queues to be read now; BrokerError if a broker that is new among them cannot filter them."""
+        settings = self._settings
+        queues = find_queues(settings, cluster, only_known=only_known)
+        new = [queue for queue in queues if queue.broker_name not in self._checked]
+        if settings.sql_expression is not None and new:
+            cluster.check_expression(settings.sql_expression, new, settings.pull_group)
+        self._checked |= {queue.broker_name for queue in new}
+        return queues
+
     def _available(self, known: Offsets) -> Offsets:
         """Return the ends of all queues now; those that cannot be seen just now stay where *known* has them.
 
@@ -156,7 +168,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         cluster = Cluster(self._settings.calling)
         try:
-            queues = find_queues(self._settings, cluster, only_known=True)
+            queues = self._find_queues(cluster, only_known=True)
         except NoRouteError as error:
             self._lose(f"the topic {error.topic} is gone")
             queues = [queue for queue in known if queue.topic != error.topic and cluster.has_route(queue.topic)]
@@ -233,5 +245,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Iterate over a partition's rows."""
+        from mqcore.spark.rows import RangeRows
+
         if isinstance(partition, QueueRange):
-            yield from RangeRows(self._settings, self._schema, first_selection(self._settings)).read(partition)
+            yield from RangeRows(self._settings, self._schema).read(partition)

@@ -3,25 +3,27 @@
 The twin, and the readable statement of the rules, is mqcore/store/column_decoder.py. With the default columns a message
 of 100 bytes takes 0.10 us and one of 1 KiB 0.33 us, properties apart another 0.02 us; the twin takes 30 us.
 
-The loop runs without the GIL. What needs Python (a topic seen for the first time, a compressed body, malformed UTF-8,
-an IPv6 host) stops it, is done at the border, and the same record is taken again.
+Here records are read and chosen; the columns that they become grow in column_rows. The loop runs without the GIL. What
+needs Python (a topic seen for the first time, a compressed body, malformed UTF-8, an IPv6 host) stops it, is done at
+the border, and the same record is taken again.
 """
 
-from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
-from libc.stdlib cimport free, malloc, realloc
-from libc.string cimport memchr, memcmp, memcpy, memset
-
-import numpy as np
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp, memset
 
 from mqcore._fast.big_endian cimport load_i16, load_i32, load_i64
-from mqcore._fast.column_memory cimport Memory, put_bytes, put_end, put_i32, put_i64, put_u8
+from mqcore._fast.column_codes cimport BODY, BORN_HOST, KEYS, MSG_ID, PROPERTIES, STORE_HOST, TAGS, UNIQUE_KEY
+from mqcore._fast.column_memory cimport Memory, put_bytes
+from mqcore._fast.column_rows cimport (Columns, Row, free_columns, keep_host_text, make_host_text, put_row, start_rows,
+                                       take_columns, want_columns)
 from mqcore._fast.crc32 cimport crc32
 from mqcore._fast.layout cimport (MESSAGE_MAGIC_V2, RECORD_HEAD_BODY_CRC_AT,
                                   RECORD_HEAD_PHYSICAL_OFFSET_AT, RECORD_HEAD_BORN_TIMESTAMP_AT, RECORD_HEAD_FLAG_AT,
                                   RECORD_HEAD_QUEUE_ID_AT, RECORD_HEAD_QUEUE_OFFSET_AT, RECORD_HEAD_SIZE,
                                   RECORD_HEAD_SYS_FLAG_AT, RECORD_MIDDLE_PREPARED_TRANSACTION_OFFSET_AT,
                                   RECORD_MIDDLE_RECONSUME_TIMES_AT, RECORD_MIDDLE_SIZE, RECORD_STORE_TIME_SIZE)
+from mqcore._fast.property_pairs cimport Pair, Pairs, find_pair, same_text, split_properties
 from mqcore._fast.record cimport (BODY_CRC_MASK, DECODE_BAD_CRC, DECODE_BAD_MAGIC, DECODE_BAD_SIZE, DECODE_BLANK,
                                   DECODE_OK, DECODE_SHORT, RECORD_SIZE_MIN, SYS_BORN_HOST_V6, SYS_STORE_HOST_V6,
                                   DecodeStatus, Host, RecordView, decode_record)
@@ -29,51 +31,18 @@ from mqcore._fast.utf8 cimport is_utf8
 
 from mqcore.errors import ProtocolError
 from mqcore.protocol.compression import decompress as decompress_body
-from mqcore.store import column_decoder as twin
-from mqcore.store.message_columns import (BATCH_BYTES_DEFAULT, BATCH_ROWS_DEFAULT, EVERYTHING, ColumnBuffers,
-                                          ColumnCode, ColumnKind, MessageBatch, bad_body, bad_record, check_limits,
-                                          columns_of, constant_column, fixed_column, text_column)
+from mqcore.store.message_columns import (BATCH_BYTES_DEFAULT, BATCH_ROWS_DEFAULT, EVERYTHING, MessageBatch, bad_body,
+                                          bad_record, check_limits, columns_of)
 
-
-cdef enum:                                  # as ColumnCode; checked below
-    TOPIC = 0
-    BROKER_NAME = 1
-    QUEUE_ID = 2
-    QUEUE_OFFSET = 3
-    MSG_ID = 4
-    TAGS = 5
-    KEYS = 6
-    BODY = 7
-    PROPERTIES = 8
-    BORN_TIMESTAMP = 9
-    STORE_TIMESTAMP = 10
-    BORN_HOST = 11
-    RECONSUME_TIMES = 12
-    SYS_FLAG = 13
-    FLAG = 14
-    PHYSICAL_OFFSET = 15
-    STORE_SIZE = 16
-    BODY_SIZE = 17
-    BODY_CRC = 18
-    COMPUTED_BODY_CRC = 19
-    PREPARED_TRANSACTION_OFFSET = 20
-    STORE_HOST = 21
-    OFFSET_MSG_ID = 22
-    UNIQUE_KEY = 23
-    COLUMN_COUNT = 24
 
 cdef enum:
-    NAME_VALUE_SEPARATOR = 1
-    PROPERTY_SEPARATOR = 2
     SYS_COMPRESSED = 1
     PORT_SIZE = 4
     BODY_SIZE_SIZE = 4
     TOPIC_SIZE_SIZE_V2 = 2
     PROPERTIES_SIZE_SIZE = 2
-    HOST_TEXT_SIZE = 64
     INT32_MAX = 0x7FFFFFFF
     ROW_SLACK = 1024                        # what a row adds at most besides body and properties, topic apart
-    MICROSECONDS_PER_MS = 1000
     MISPLACED = 6                           # as in mqcore.store.record.DecodeStatus
 
 cdef enum Stop:                             # why the loop stopped
@@ -88,29 +57,6 @@ cdef enum Stop:                             # why the loop stopped
     STOP_MEMORY
 
 cdef int64_t INT64_MAX = 0x7FFFFFFFFFFFFFFF
-cdef int64_t MS_MAX = INT64_MAX // MICROSECONDS_PER_MS
-
-for code, number in (
-        (ColumnCode.TOPIC, TOPIC), (ColumnCode.BROKER_NAME, BROKER_NAME), (ColumnCode.QUEUE_ID, QUEUE_ID),
-        (ColumnCode.QUEUE_OFFSET, QUEUE_OFFSET), (ColumnCode.MSG_ID, MSG_ID), (ColumnCode.TAGS, TAGS),
-        (ColumnCode.KEYS, KEYS), (ColumnCode.BORN_TIMESTAMP, BORN_TIMESTAMP),
-        (ColumnCode.STORE_TIMESTAMP, STORE_TIMESTAMP), (ColumnCode.BORN_HOST, BORN_HOST),
-        (ColumnCode.RECONSUME_TIMES, RECONSUME_TIMES), (ColumnCode.FLAG, FLAG),
-        (ColumnCode.PHYSICAL_OFFSET, PHYSICAL_OFFSET), (ColumnCode.STORE_SIZE, STORE_SIZE),
-        (ColumnCode.BODY_SIZE, BODY_SIZE), (ColumnCode.COMPUTED_BODY_CRC, COMPUTED_BODY_CRC),
-        (ColumnCode.PREPARED_TRANSACTION_OFFSET, PREPARED_TRANSACTION_OFFSET),
-        (ColumnCode.OFFSET_MSG_ID, OFFSET_MSG_ID), (ColumnCode.BODY, BODY),
-        (ColumnCode.PROPERTIES, PROPERTIES), (ColumnCode.SYS_FLAG, SYS_FLAG), (ColumnCode.BODY_CRC, BODY_CRC),
-        (ColumnCode.STORE_HOST, STORE_HOST), (ColumnCode.UNIQUE_KEY, UNIQUE_KEY), (len(ColumnCode), COLUMN_COUNT)):
-    if code != number:
-        raise ValueError(f"the numbers of columns differ from those of ColumnCode: {code!r} is {number}")
-
-
-cdef struct Pair:                           # one property; points into the text
-    const uint8_t *name
-    int32_t name_size
-    const uint8_t *value
-    int32_t value_size
 
 cdef struct Range:
     int32_t queue_id
@@ -127,34 +73,16 @@ cdef struct Topic:                          # one topic that was seen; *name* as
     int32_t first_range
     int32_t range_count
 
-cdef struct HostText:                       # the host that was written last, and its text
-    uint8_t[16] address
-    int32_t address_size                    # 0: none yet
-    int32_t port
-    uint8_t[HOST_TEXT_SIZE] text
-    int32_t text_size
-
 cdef struct Text:
     const uint8_t *data
     Py_ssize_t size
 
 cdef struct State:
-    bint[COLUMN_COUNT] wanted
-    Memory[COLUMN_COUNT] values
-    Memory[COLUMN_COUNT] offsets
-    Memory[COLUMN_COUNT] valid
-    Memory map_key_offsets
-    Memory map_keys
-    Memory map_value_offsets
-    Memory map_values
-    Memory pairs
-    Py_ssize_t pair_count
+    Columns columns
+    Pairs pairs
     bint needs_properties
     bint decompress
     bint check_crc
-    int64_t bytes                           # collected in this batch
-    int64_t fixed_row_size                  # what each row adds whatever is in it
-    int64_t rows
     int64_t batch_bytes
     int64_t batch_rows
     # what is wanted
@@ -174,100 +102,12 @@ cdef struct State:
     int32_t slot_count                      # a power of two
     int32_t topic_last                      # index of the topic of the record before
     # the record under way
-    HostText born_host
-    HostText store_host
     Py_ssize_t override_at                  # place in the buffer that the next two belong to, -1 for none
     Text clean_properties                   # data is NULL: as stored
     Text plain_body
     RecordView view
     DecodeStatus status
     int64_t last_queue_offset
-
-
-# -------------------------------------------------------------------------------------------- memory
-
-
-cdef class ColumnBuffer:
-    """Memory that a decoder has filled, read-only; freed with its last view."""
-
-    cdef uint8_t *data
-    cdef Py_ssize_t size
-
-    def __dealloc__(self):
-        free(self.data)
-
-    def __getbuffer__(self, Py_buffer *view, int flags):
-        PyBuffer_FillInfo(view, self, self.data, self.size, 1, flags)
-
-
-# Hand the bytes of *memory* to an array; *memory* is empty afterwards.
-cdef object take_array(Memory *memory, dtype):
-    cdef ColumnBuffer owner
-    cdef uint8_t *shrunk
-    if memory.size == 0:
-        return np.empty(0, dtype=dtype)
-    owner = ColumnBuffer.__new__(ColumnBuffer)
-    memory.hint = memory.size + memory.size // 16
-    if memory.size < memory.capacity // 2:
-        shrunk = <uint8_t *>realloc(memory.data, memory.size)
-        memory.data = shrunk if shrunk != NULL else memory.data
-    owner.data = memory.data
-    owner.size = memory.size
-    memory.data = NULL
-    memory.size = 0
-    memory.capacity = 0
-    return np.frombuffer(owner, dtype=dtype)
-
-
-# -------------------------------------------------------------------------------------------- text
-
-
-cdef inline int32_t write_decimal(uint8_t *out, int64_t value) noexcept nogil:
-    cdef uint8_t[20] digits
-    cdef int32_t count = 0, size = 0
-    cdef uint64_t left
-    if value < 0:
-        out[0] = 45                         # '-'
-        size = 1
-    left = <uint64_t>(-value if value < 0 else value)
-    while True:
-        digits[count] = <uint8_t>(48 + left % 10)
-        left //= 10
-        count += 1
-        if left == 0:
-            break
-    while count > 0:
-        count -= 1
-        out[size] = digits[count]
-        size += 1
-    return size
-
-
-# Make *cache* hold the text of *host*; False: it is an IPv6 address, which Python writes.
-cdef bint write_host(HostText *cache, const Host *host) noexcept nogil:
-    cdef int32_t part, size = 0
-    if (cache.address_size == host.address_size and cache.port == host.port
-            and memcmp(cache.address, host.address, host.address_size) == 0):
-        return True
-    if host.address_size != 4:
-        return False
-    for part in range(4):
-        size += write_decimal(cache.text + size, host.address[part])
-        cache.text[size] = 46 if part < 3 else 58       # '.', ':'
-        size += 1
-    cache.text_size = size + write_decimal(cache.text + size, host.port)
-    memcpy(cache.address, host.address, 4)
-    cache.address_size = 4
-    cache.port = host.port
-    return True
-
-
-cdef inline void write_hex(uint8_t *out, const uint8_t *data, int32_t size) noexcept nogil:
-    cdef int32_t at
-    cdef const uint8_t *digits = b"0123456789ABCDEF"
-    for at in range(size):
-        out[2 * at] = digits[data[at] >> 4]
-        out[2 * at + 1] = digits[data[at] & 15]
 
 
 # -------------------------------------------------------------------------------------------- one record, parsed
@@ -340,58 +180,6 @@ cdef inline DecodeStatus decode_any(
     return status
 
 
-cdef inline bint same_text(const uint8_t *a, int32_t a_size, const uint8_t *b, int32_t b_size) noexcept nogil:
-    return a_size == b_size and memcmp(a, b, a_size) == 0
-
-
-# Split a properties text into s.pairs; the last of duplicate names stays, at its place. False: no memory.
-cdef bint split_properties(State *s, const uint8_t *text, Py_ssize_t size) noexcept nogil:
-    cdef const uint8_t *at = text
-    cdef const uint8_t *end = text + size
-    cdef const uint8_t *stop
-    cdef const uint8_t *split
-    cdef Pair pair
-    s.pairs.size = 0
-    s.pair_count = 0
-    while at < end:
-        stop = <const uint8_t *>memchr(at, PROPERTY_SEPARATOR, end - at)
-        if stop == NULL:
-            stop = end
-        split = <const uint8_t *>memchr(at, NAME_VALUE_SEPARATOR, stop - at)
-        if split != NULL and split > at and split + 1 < stop:
-            pair.name = at
-            pair.name_size = <int32_t>(split - at)
-            pair.value = split + 1
-            pair.value_size = <int32_t>(stop - split - 1)
-            drop_pair(s, &pair)
-            if not put_bytes(&s.pairs, <const uint8_t *>&pair, sizeof(Pair)):
-                return False
-            s.pair_count += 1
-        at = stop + 1
-    return True
-
-
-cdef void drop_pair(State *s, const Pair *pair) noexcept nogil:
-    cdef Pair *pairs = <Pair *>s.pairs.data
-    cdef Py_ssize_t index, other
-    for index in range(s.pair_count):
-        if same_text(pairs[index].name, pairs[index].name_size, pair.name, pair.name_size):
-            for other in range(index + 1, s.pair_count):
-                pairs[other - 1] = pairs[other]
-            s.pair_count -= 1
-            s.pairs.size -= sizeof(Pair)
-            return
-
-
-cdef const Pair *find_pair(const State *s, const char *name, int32_t name_size) noexcept nogil:
-    cdef const Pair *pairs = <const Pair *>s.pairs.data
-    cdef Py_ssize_t index
-    for index in range(s.pair_count):
-        if same_text(pairs[index].name, pairs[index].name_size, <const uint8_t *>name, name_size):
-            return &pairs[index]
-    return NULL
-
-
 # -------------------------------------------------------------------------------------------- what is wanted
 
 
@@ -460,7 +248,7 @@ cdef inline bint is_wanted(const State *s, const Topic *topic) noexcept nogil:
 
 
 cdef bint has_tag(const State *s) noexcept nogil:
-    cdef const Pair *tags = find_pair(s, b"TAGS", 4)
+    cdef const Pair *tags = find_pair(&s.pairs, b"TAGS", 4)
     cdef Py_ssize_t index
     if tags == NULL:
         return False
@@ -471,116 +259,6 @@ cdef bint has_tag(const State *s) noexcept nogil:
     return False
 
 
-# -------------------------------------------------------------------------------------------- one row written
-
-
-cdef inline bint put_text(State *s, int column, const uint8_t *data, Py_ssize_t size) noexcept nogil:
-    s.bytes += size
-    return put_bytes(&s.values[column], data, size) and put_end(&s.offsets[column], &s.values[column])
-
-
-cdef inline bint put_optional(State *s, int column, const Pair *pair) noexcept nogil:
-    if not put_u8(&s.valid[column], pair != NULL):
-        return False
-    return put_text(s, column, pair.value, pair.value_size) if pair != NULL else put_text(s, column, NULL, 0)
-
-
-cdef bint put_map(State *s) noexcept nogil:
-    cdef const Pair *pairs = <const Pair *>s.pairs.data
-    cdef Py_ssize_t index
-    for index in range(s.pair_count):
-        s.bytes += pairs[index].name_size + pairs[index].value_size + 8
-        if not (put_bytes(&s.map_keys, pairs[index].name, pairs[index].name_size)
-                and put_end(&s.map_key_offsets, &s.map_keys)
-                and put_bytes(&s.map_values, pairs[index].value, pairs[index].value_size)
-                and put_end(&s.map_value_offsets, &s.map_values)):
-            return False
-    return put_i32(&s.offsets[PROPERTIES], <int32_t>(s.map_key_offsets.size // 4 - 1))
-
-
-cdef bint put_offset_id(State *s, int column) noexcept nogil:
-    cdef uint8_t[56] text
-    cdef int32_t size = s.view.store_host.address_size + PORT_SIZE
-    cdef uint8_t[8] place
-    cdef int index
-    for index in range(8):
-        place[index] = <uint8_t>((<uint64_t>s.view.physical_offset) >> (56 - 8 * index))
-    write_hex(text, s.view.store_host.address, size)
-    write_hex(text + 2 * size, place, 8)
-    return put_text(s, column, text, 2 * size + 16)
-
-
-cdef bint put_message_id(State *s) noexcept nogil:
-    cdef const Pair *pair = find_pair(s, b"UNIQ_KEY", 8)
-    return put_text(s, MSG_ID, pair.value, pair.value_size) if pair != NULL else put_offset_id(s, MSG_ID)
-
-
-cdef inline int64_t to_microseconds(int64_t ms) noexcept nogil:
-    if ms > MS_MAX:
-        return INT64_MAX
-    return ms * MICROSECONDS_PER_MS if ms >= -MS_MAX else -INT64_MAX
-
-
-cdef bint put_numbers(State *s) noexcept nogil:
-    cdef bint *wanted = s.wanted
-    cdef const RecordView *view = &s.view
-    cdef bint fine = True
-    if wanted[QUEUE_ID]:
-        fine = fine and put_i32(&s.values[QUEUE_ID], view.queue_id)
-    if wanted[QUEUE_OFFSET]:
-        fine = fine and put_i64(&s.values[QUEUE_OFFSET], view.queue_offset)
-    if wanted[BORN_TIMESTAMP]:
-        fine = fine and put_i64(&s.values[BORN_TIMESTAMP], to_microseconds(view.born_timestamp))
-    if wanted[STORE_TIMESTAMP]:
-        fine = fine and put_i64(&s.values[STORE_TIMESTAMP], to_microseconds(view.store_timestamp))
-    if wanted[RECONSUME_TIMES]:
-        fine = fine and put_i32(&s.values[RECONSUME_TIMES], view.reconsume_times)
-    if wanted[SYS_FLAG]:
-        fine = fine and put_i32(&s.values[SYS_FLAG], view.sys_flag)
-    if wanted[FLAG]:
-        fine = fine and put_i32(&s.values[FLAG], view.flag)
-    if wanted[PHYSICAL_OFFSET]:
-        fine = fine and put_i64(&s.values[PHYSICAL_OFFSET], view.physical_offset)
-    if wanted[STORE_SIZE]:
-        fine = fine and put_i32(&s.values[STORE_SIZE], view.total_size)
-    if wanted[BODY_SIZE]:
-        fine = fine and put_i32(&s.values[BODY_SIZE], view.body_size)
-    if wanted[BODY_CRC]:
-        fine = fine and put_i32(&s.values[BODY_CRC], view.body_crc)
-    if wanted[COMPUTED_BODY_CRC]:
-        fine = fine and put_i32(&s.values[COMPUTED_BODY_CRC],
-                                <int32_t>(crc32(view.body, view.body_size) & BODY_CRC_MASK))
-    if wanted[PREPARED_TRANSACTION_OFFSET]:
-        fine = fine and put_i64(&s.values[PREPARED_TRANSACTION_OFFSET], view.prepared_transaction_offset)
-    return fine
-
-
-cdef bint put_texts(State *s, const Topic *topic, const uint8_t *body, Py_ssize_t body_size) noexcept nogil:
-    cdef bint *wanted = s.wanted
-    cdef bint fine = True
-    if wanted[TOPIC]:
-        fine = fine and put_text(s, TOPIC, topic.text, topic.text_size)
-    if wanted[MSG_ID]:
-        fine = fine and put_message_id(s)
-    if wanted[TAGS]:
-        fine = fine and put_optional(s, TAGS, find_pair(s, b"TAGS", 4))
-    if wanted[KEYS]:
-        fine = fine and put_optional(s, KEYS, find_pair(s, b"KEYS", 4))
-    if wanted[UNIQUE_KEY]:
-        fine = fine and put_optional(s, UNIQUE_KEY, find_pair(s, b"UNIQ_KEY", 8))
-    if wanted[BODY]:
-        fine = fine and put_text(s, BODY, body, body_size)
-    if wanted[PROPERTIES]:
-        fine = fine and put_map(s)
-    if wanted[BORN_HOST]:
-        fine = fine and put_text(s, BORN_HOST, s.born_host.text, s.born_host.text_size)
-    if wanted[STORE_HOST]:
-        fine = fine and put_text(s, STORE_HOST, s.store_host.text, s.store_host.text_size)
-    if wanted[OFFSET_MSG_ID]:
-        fine = fine and put_offset_id(s, OFFSET_MSG_ID)
-    return fine
-
-
 # Add the record in s.view, which lies at *position* of the buffer, if it is wanted. STOP_END: done.
 cdef Stop add_record(State *s, Py_ssize_t position) noexcept nogil:
     cdef const Topic *topic = find_topic(s, s.view.topic, s.view.topic_size)
@@ -589,6 +267,7 @@ cdef Stop add_record(State *s, Py_ssize_t position) noexcept nogil:
     cdef const uint8_t *properties = s.view.properties
     cdef Py_ssize_t properties_size = s.view.properties_size
     cdef bint is_same = s.override_at == position
+    cdef Row row
     if topic == NULL:
         return STOP_TOPIC
     if not is_wanted(s, topic):
@@ -599,27 +278,34 @@ cdef Stop add_record(State *s, Py_ssize_t position) noexcept nogil:
             properties_size = s.clean_properties.size
         elif not is_utf8(properties, properties_size):
             return STOP_TEXT
-        if not split_properties(s, properties, properties_size):
+        if not split_properties(&s.pairs, properties, properties_size):
             return STOP_MEMORY
         if s.tag_count >= 0 and not has_tag(s):
             return STOP_END
-    if s.wanted[BODY] and s.decompress and s.view.sys_flag & SYS_COMPRESSED:
+    if s.columns.wanted[BODY] and s.decompress and s.view.sys_flag & SYS_COMPRESSED:
         if not is_same or s.plain_body.data == NULL:
             return STOP_BODY
         body = s.plain_body.data
         body_size = s.plain_body.size
-    if s.wanted[BORN_HOST] and not write_host(&s.born_host, &s.view.born_host):
+    if s.columns.wanted[BORN_HOST] and not make_host_text(&s.columns.born_host, &s.view.born_host):
         return STOP_BORN_HOST
-    if s.wanted[STORE_HOST] and not write_host(&s.store_host, &s.view.store_host):
+    if s.columns.wanted[STORE_HOST] and not make_host_text(&s.columns.store_host, &s.view.store_host):
         return STOP_STORE_HOST
     # Offsets into a column have 32 bits. A row alone always fits: its record has.
-    if s.rows > 0 and s.bytes > INT32_MAX - (body_size + 8 * properties_size + topic.text_size + ROW_SLACK):
+    if s.columns.rows > 0 and (
+            s.columns.bytes > INT32_MAX - (body_size + 8 * properties_size + topic.text_size + ROW_SLACK)):
         return STOP_FULL
-    if not put_numbers(s) or not put_texts(s, topic, body, body_size):
-        return STOP_MEMORY
-    s.rows += 1
-    s.bytes += s.fixed_row_size
-    return STOP_END
+    row.view = &s.view
+    row.pairs = &s.pairs
+    row.topic = topic.text
+    row.topic_size = topic.text_size
+    row.body = body
+    row.body_size = body_size
+    return STOP_END if put_row(&s.columns, &row) else STOP_MEMORY
+
+
+cdef inline bint is_batch_full(const State *s) noexcept nogil:
+    return s.columns.rows > 0 and (s.columns.bytes >= s.batch_bytes or s.columns.rows >= s.batch_rows)
 
 
 # Take records from buf[position[0]:length] until something stops it; *position* moves behind each that is done. A
@@ -629,7 +315,7 @@ cdef Stop run(
 ) noexcept nogil:
     cdef Stop stop
     while position[0] < length:
-        if s.rows > 0 and (s.bytes >= s.batch_bytes or s.rows >= s.batch_rows):
+        if is_batch_full(s):
             return STOP_FULL
         s.status = decode_any(buf + position[0], length - position[0], s.check_crc, &s.view)
         if s.status == DECODE_BLANK and physical_offset >= 0:
@@ -645,15 +331,12 @@ cdef Stop run(
             return stop
         s.last_queue_offset = s.view.queue_offset
         position[0] += s.view.total_size
-    if s.rows > 0 and (s.bytes >= s.batch_bytes or s.rows >= s.batch_rows):
+    if is_batch_full(s):
         return STOP_FULL
     return STOP_END
 
 
 # -------------------------------------------------------------------------------------------- the Python side
-
-
-cdef dict FIXED_DTYPES = {ColumnKind.INT32: np.int32, ColumnKind.INT64: np.int64, ColumnKind.TIMESTAMP: np.int64}
 
 
 cdef class ColumnDecoder:
@@ -692,16 +375,8 @@ cdef class ColumnDecoder:
         self.start_batch()
 
     def __dealloc__(self):
-        cdef int column
-        for column in range(COLUMN_COUNT):
-            free(self.s.values[column].data)
-            free(self.s.offsets[column].data)
-            free(self.s.valid[column].data)
-        free(self.s.map_key_offsets.data)
-        free(self.s.map_keys.data)
-        free(self.s.map_value_offsets.data)
-        free(self.s.map_values.data)
-        free(self.s.pairs.data)
+        free_columns(&self.s.columns)
+        free(self.s.pairs.memory.data)
         free(self.s.ranges.data)
         free(self.s.topics.data)
         free(self.s.slots)
@@ -709,12 +384,11 @@ cdef class ColumnDecoder:
         free(self.s.tags)
 
     cdef set_columns(self):
-        for column in self.columns:
-            self.s.wanted[<int>column.code] = True
-            self.s.fixed_row_size += 4 if column.kind is ColumnKind.INT32 or column.kind not in FIXED_DTYPES else 8
+        cdef bint *wanted = self.s.columns.wanted
+        want_columns(&self.s.columns, self.columns)
         self.s.needs_properties = (
-            self.s.wanted[MSG_ID] or self.s.wanted[TAGS] or self.s.wanted[KEYS] or self.s.wanted[PROPERTIES]
-            or self.s.wanted[UNIQUE_KEY] or self.selection.tags is not None
+            wanted[MSG_ID] or wanted[TAGS] or wanted[KEYS] or wanted[PROPERTIES] or wanted[UNIQUE_KEY]
+            or self.selection.tags is not None
         )
 
     cdef set_selection(self):
@@ -749,26 +423,16 @@ cdef class ColumnDecoder:
         return text
 
     cdef start_batch(self):
-        cdef int column
-        cdef bint fine = True
-        self.s.rows = 0
-        self.s.bytes = 0
         self.full = False
-        for column in range(COLUMN_COUNT):
-            if self.s.wanted[column] and is_text(column):
-                fine = fine and put_i32(&self.s.offsets[column], 0)
-        if self.s.wanted[PROPERTIES]:
-            fine = fine and put_i32(&self.s.map_key_offsets, 0) and put_i32(&self.s.map_value_offsets, 0)
-        if not fine:
-            raise MemoryError
+        start_rows(&self.s.columns)
 
     @property
     def row_count(self):
-        return self.s.rows
+        return self.s.columns.rows
 
     @property
     def size(self):
-        return self.s.bytes
+        return self.s.columns.bytes
 
     @property
     def is_full(self):
@@ -836,9 +500,9 @@ cdef class ColumnDecoder:
             self.s.plain_body.data = self.kept_body
             self.s.plain_body.size = len(self.kept_body)
         elif stop == STOP_BORN_HOST:
-            set_host(&self.s.born_host, &view.born_host)
+            keep_host_text(&self.s.columns.born_host, &view.born_host)
         else:
-            set_host(&self.s.store_host, &view.store_host)
+            keep_host_text(&self.s.columns.store_host, &view.store_host)
 
     cdef add_topic(self, bytes name):
         cdef Topic topic
@@ -892,53 +556,7 @@ cdef class ColumnDecoder:
 
     def take(self):
         """Return what was collected as a MessageBatch, and start anew. See the twin."""
-        cdef int code
-        cdef int64_t rows = self.s.rows
-        columns = {}
-        for column in self.columns:
-            code = column.code
-            if code == BROKER_NAME:
-                columns[column.name] = constant_column(self.broker_name, rows)
-            elif code == PROPERTIES:
-                columns[column.name] = self.take_map()
-            elif column.kind in FIXED_DTYPES:
-                columns[column.name] = fixed_column(
-                    column.kind, take_array(&self.s.values[code], FIXED_DTYPES[column.kind]))
-            else:
-                columns[column.name] = text_column(
-                    column.kind, take_array(&self.s.values[code], np.uint8),
-                    take_array(&self.s.offsets[code], np.int32),
-                    take_array(&self.s.valid[code], np.uint8) if code in (TAGS, KEYS, UNIQUE_KEY) else None,
-                )
+        rows = self.s.columns.rows
+        columns = take_columns(&self.s.columns, self.columns, self.broker_name)
         self.start_batch()
         return MessageBatch(row_count=rows, columns=columns)
-
-    cdef object take_map(self):
-        return ColumnBuffers(
-            kind=ColumnKind.MAP,
-            values=np.empty(0, dtype=np.uint8),
-            offsets=take_array(&self.s.offsets[PROPERTIES], np.int32),
-            map_keys=text_column(
-                ColumnKind.STRING, take_array(&self.s.map_keys, np.uint8),
-                take_array(&self.s.map_key_offsets, np.int32)),
-            map_values=text_column(
-                ColumnKind.STRING, take_array(&self.s.map_values, np.uint8),
-                take_array(&self.s.map_value_offsets, np.int32)),
-        )
-
-
-cdef inline bint is_text(int column) noexcept nogil:
-    return column in (TOPIC, MSG_ID, TAGS, KEYS, BODY, PROPERTIES, BORN_HOST, STORE_HOST, OFFSET_MSG_ID, UNIQUE_KEY)
-
-
-cdef set_host(HostText *cache, const Host *host):
-    cdef bytes address = host.address[:host.address_size]
-    cdef bytes text = twin.host_text(address, host.port).encode()
-    cdef const uint8_t *data = text
-    if len(text) > HOST_TEXT_SIZE:
-        raise ValueError(f"text of a host has {len(text)} bytes")
-    memcpy(cache.text, data, len(text))
-    cache.text_size = len(text)
-    memcpy(cache.address, host.address, host.address_size)
-    cache.address_size = host.address_size
-    cache.port = host.port

@@ -43,7 +43,7 @@ class ColumnKind(Enum):
 
 
 class ColumnCode(IntEnum):
-    """The columns by number; the numbers are those of _fast/columns.pyx."""
+    """The columns by number; ``column_codes`` writes them down for the fast decoder."""
 
     TOPIC = 0
     BROKER_NAME = 1

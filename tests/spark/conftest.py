@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 CORES = 2
-JVM_ENDING_S = 30.0
+JVM_ENDING_S = 120.0
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install mqcore[spark]")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install mqcore[spark]")

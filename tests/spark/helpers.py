@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from mqcore.spark.batch import BatchReader
@@ -20,10 +19,7 @@ from tests.integration.client_helpers import make_topic
 from tests.rigs import MqcoreBroker, wire
 from tests.waiting import wait_until
 
-__all__ = ["HAS_PUSHDOWN", "bodies_of", "fill", "make_topic", "read", "reader", "running_broker", "settings_of"]
-
-# Spark 4.0 hands no filters over.
-HAS_PUSHDOWN = hasattr(DataSourceReader, "pushFilters")
+__all__ = ["bodies_of", "fill", "make_topic", "read", "reader", "running_broker", "settings_of"]
 
 # Patience of a busy machine, and no needless pauses.
 FAST = {"retryIntervalMs": "100", "numRetries": "300"}
@@ -59,12 +55,7 @@ def fill(
 
 def await_readable(broker: MqcoreBroker, topic: str) -> None:
     """Wait until what is acknowledged can be read: it gets into its queue a moment later."""
-    wait_until(lambda: dispatched(broker), 30, f"what is stored can be read from {topic}")
-
-
-def dispatched(broker: MqcoreBroker) -> bool:
-    table = wire.call(broker.broker_address, wire.GET_BROKER_RUNTIME_INFO).json()["table"]
-    return int(table["dispatchBehindBytes"]) == 0
+    wait_until(lambda: wire.is_dispatched(broker.broker_address), 30, f"what is stored can be read from {topic}")
 
 
 def reader(broker: MqcoreBroker, schema: StructType | None = None, **options: Any) -> BatchReader:

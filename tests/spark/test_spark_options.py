@@ -103,3 +103,13 @@ def test_a_mirror_needs_its_group() -> None:
 def test_the_guide_lists_every_option_as_the_table_has_it() -> None:
     assert option_table() in GUIDE.read_text()
     assert len({option.name.lower() for option in OPTIONS}) == len(OPTIONS)
+
+
+def test_keys_come_in_pairs_and_are_not_shown() -> None:
+    keys = {"accessKey": "job", "secretKey": "s3cret/with:signs"}
+    given = {"nameServer": "127.0.0.1", "subscribe": "T"}
+    with pytest.raises(ConfigError, match="accessKey and secretKey"):
+        source_settings({**given, "accessKey": "a"}, Use.BATCH)
+    settings = source_settings({**given, **keys}, Use.BATCH)
+    assert settings.calling.secret_key == keys["secretKey"]
+    assert keys["secretKey"] not in repr(settings)

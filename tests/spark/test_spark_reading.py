@@ -23,6 +23,7 @@ from mqcore.spark.errors import DataLossError, NoRouteError, SinkError
 from mqcore.spark.options import Use
 from mqcore.spark.ranges import QueueRange
 from mqcore.spark.reading import RangeReading, cut_before
+from mqcore.spark.record_size import record_sizes
 from mqcore.spark.schema import SCHEMA, schema_of
 from mqcore.spark.sending import Sender, Work
 from mqcore.spark.settings import sink_settings
@@ -111,6 +112,26 @@ def test_large_messages_come_whole(broker: MqcoreBroker, topic: str) -> None:
     fill(broker, topic, bodies, queueId=[0] * len(bodies))
     rows = read(broker, subscribe=topic, fetchMaxBytes=256 << 10)
     assert [row["body"] for row in rows] == bodies
+
+
+def test_a_broker_that_gives_no_more_before_its_answers_are_read_is_asked_again(tmp_path: Path) -> None:
+    """More pulls under way than any buffer holds: the broker answers a part of them with "ask again"."""
+    properties = {
+        "maxTransferCountOnMessageInMemory": "1000", "maxTransferBytesOnMessageInMemory": str(1 << 20),
+        "connectionWriteBufferBytes": str(4 << 20),
+    }  # fmt: skip
+    for broker in running_broker(tmp_path, **properties):
+        topic = make_topic(broker, "Crowded", 1)
+        fill(broker, topic, [b"%07d" % number + bytes(4000) for number in range(10_000)], queueId=[0] * 10_000)
+        settings = settings_of(broker, subscribe=topic, pullsInFlight=256, fetchMaxBytes=1 << 30)
+        cluster, part = Cluster(settings.calling), QueueRange(topic, "broker-a", 0, 0, 10_000)
+        bodies = RangeReading(cluster, settings, part).bodies()
+        sizes = record_sizes(next(bodies))
+        # All pulls are on their way by now; what comes after them is answered when they are.
+        cluster.pull_some(part.queue, 0)
+        for body in bodies:
+            sizes += record_sizes(body)
+        assert len(sizes) == 10_000
 
 
 def test_ranges_are_split_and_read_the_same(broker: MqcoreBroker, topic: str) -> None:
@@ -297,7 +318,7 @@ def test_an_unknown_topic_is_made_by_its_first_message(broker: MqcoreBroker) -> 
 
 def test_a_refused_filter_fails_at_once_with_the_brokers_words(broker: MqcoreBroker, topic: str) -> None:
     fill(broker, topic, numbered(1))
-    with pytest.raises(BrokerError, match="reading") as caught:
+    with pytest.raises(BrokerError, match="sqlExpression 'a >'") as caught:
         read(broker, subscribe=topic, sqlExpression="a >")
     assert caught.value.address == broker.broker_address
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import Row
-from pyspark.sql.datasource import DataSourceReader
 from pyspark.sql.types import StructType
 
 from mqcore.errors import ConfigError
@@ -24,7 +23,6 @@ from mqcore.spark.source import RocketMQDataSource
 from mqcore.spark.stream import HAS_ADMISSION_CONTROL, StreamReader
 from tests.rigs import JavaDriver, MqcoreBroker, gather, maven, wire
 from tests.spark.helpers import (
-    HAS_PUSHDOWN,
     await_readable,
     bodies_of,
     fill,
@@ -125,18 +123,32 @@ def test_columns_are_chosen_by_schema_or_option(spark: SparkSession, broker: Mqc
     assert by_schema.count() == 10
 
 
-def test_filters_are_pushed_down_where_asked_and_allowed(spark: SparkSession, broker: MqcoreBroker, topic: str) -> None:
+def test_conditions_leave_out_partitions_and_rows_for_every_query_of_a_frame(
+    spark: SparkSession, broker: MqcoreBroker, topic: str
+) -> None:
     fill(broker, topic, numbered(400), queueId=[number % 4 for number in range(400)], tags=["a", "b"] * 200)
-    frame = batch(spark, broker, subscribe=topic, pushdownFilters="true")
-    chosen = frame.where("queueId = 1 AND offset >= 40 AND tags = 'b'")
-    assert sorted(row.offset for row in chosen.collect()) == list(range(40, 100))
-    assert chosen.rdd.getNumPartitions() == (1 if HAS_PUSHDOWN else 4)
-    # Spark keeps the first query's filters with the frame, so each query has its own.
-    again = batch(spark, broker, subscribe=topic, pushdownFilters="true")
-    assert again.where("queueId > 1 OR tags = 'a'").count() == 300
-    # Spark fails a query whose reader takes filters while its configuration forbids that.
-    plain = type(source(broker, subscribe=topic).reader(SCHEMA))
-    assert getattr(plain, "pushFilters", None) is getattr(DataSourceReader, "pushFilters", None)
+    frame = batch(spark, broker, subscribe=topic, where="queueId IN (1, 3) AND offset >= 40 AND tags = 'b'")
+    assert frame.rdd.getNumPartitions() == 2
+    wanted = sorted((queue, offset) for queue in (1, 3) for offset in range(40, 100))
+    places = frame.select("queueId", "offset")
+    assert sorted(map(tuple, places.collect())) == wanted
+    # Not only for the first query, whatever filters the next ones have.
+    assert sorted(map(tuple, places.where("queueId = 1 AND offset < 50").collect())) == wanted[:10]
+    assert places.where("queueId = 3").union(places).count() == 180
+    assert frame.count() == 120
+
+
+def test_sparks_own_filters_never_reach_into_another_query(
+    spark: SparkSession, broker: MqcoreBroker, topic: str
+) -> None:
+    """With filter pushdown switched on, Spark hands one query's plan of a reader that takes filters to the next one."""
+    fill(broker, topic, numbered(400), queueId=[number % 4 for number in range(400)], tags=["a", "b"] * 200)
+    frame = batch(spark, broker, subscribe=topic)
+    one = frame.where("queueId = 1 AND offset >= 40")
+    assert one.count() == 60
+    assert frame.count() == 400
+    assert frame.where("queueId > 1 OR tags = 'a'").count() == 300
+    assert one.union(frame.where("queueId = 2")).union(frame).count() == 560
 
 
 @pytest.mark.parametrize(
@@ -145,6 +157,7 @@ def test_filters_are_pushed_down_where_asked_and_allowed(spark: SparkSession, br
         ({"subscribe": "T", "startingOfsets": "latest"}, "unknown option .*did you mean startingOffsets"),
         ({"subscribe": "T", "columns": "body,ofset"}, "ofset"),
         ({"subscribe": "T", "columns": " , "}, "columns: got no name"),
+        ({"subscribe": "T", "where": "queueId ~ 1"}, "option where"),
         ({}, "one of the options subscribe"),
     ],
 )

@@ -19,7 +19,6 @@ from mqcore.spark.store_source import RocketMQStoreDataSource, StoreBatchReader
 from mqcore.store.message_columns import UNBOUNDED_MAX, Selection
 from mqcore.store.recovery import Recovery
 from tests.compat.make_apache_store import ARCHIVE
-from tests.spark.helpers import HAS_PUSHDOWN
 from tests.unit.store_builder import FIRST_TIMESTAMP, GEOMETRY, STEP_MS, StoreBuilder, memory_directory
 from tests.unit.test_store_reader import fill
 
@@ -139,23 +138,22 @@ def test_times_and_tags_are_selected(spark, store):
     assert rows(load(spark, store, subExpression="T1 || T9")) == tagged
 
 
-def test_filters_are_pushed_down_and_leave_sparks_plan(spark, store):
+def test_conditions_hold_for_every_query_of_a_frame(spark, store):
     start = FIRST_TIMESTAMP + 100 * STEP_MS
-    time = f"timestamp_millis({start})"
-    frame = load(spark, store, columns=COLUMNS + ",tags,storeTimestamp", pushdownFilters="true").where(
-        f"topic = 'Orders' and queueId in (0, 1) and offset >= 5 and tags = 'T1' and storeTimestamp >= {time}"
-    )
-    plan = frame._jdf.queryExecution().executedPlan().toString()
-    filters = [line for line in plan.splitlines() if "Filter (" in line]
-    if HAS_PUSHDOWN:
-        assert all("topic" not in line and "offset" not in line and "storeTimestamp" not in line for line in filters)
+    conditions = f"topic = 'Orders' AND queueId IN (0, 1) AND offset >= 5 AND tags = 'T1' AND storeTimestamp >= {start}"
+    frame = load(spark, store, where=conditions)
     wanted = [
         row for number, (row, record) in enumerate(zip(stored(store), store.records, strict=True))
         if row[0] == "Orders" and row[1] in (0, 1) and row[2] >= 5 and number % 2 and record.store_timestamp >= start
     ]  # fmt: skip
-    assert [row[:5] for row in rows(frame)] == wanted
     assert wanted
-    assert load(spark, store, pushdownFilters="true").where("offset < 3 or queueId = 2").count() == sum(
+    assert rows(frame.where("queueId = 1")) == [row for row in wanted if row[1] == 1]
+    assert rows(frame) == wanted
+    # Spark's own filters stay with their query.
+    everything = load(spark, store)
+    some = everything.where("topic = 'Orders' AND offset >= 5")
+    assert some.union(everything).count() == some.count() + len(store.records)
+    assert everything.where("offset < 3 or queueId = 2").count() == sum(
         row[2] < 3 or row[1] == 2 for row in stored(store)
     )
 
@@ -172,6 +170,7 @@ def test_what_is_not_wanted_is_not_read(store):
     assert planned(subscribe="Rare", pruneByQueues="false") == everything
     assert planned(startingTimestamp=str(FIRST_TIMESTAMP + 290 * STEP_MS)) < everything / 2
     assert planned(endingTimestamp="1") == 0
+    assert planned(where="topic = 'Rare'") == planned(subscribe="Rare")
 
 
 # Stores in a bad state
@@ -242,6 +241,7 @@ def test_a_store_of_apaches_broker_is_read_whole(spark, tmp_path, kind):
         ({"path": "/s", "startingTimestamp": "yesterday"}, "startingTimestamp"),
         ({"path": "/s", "batchBytes": "1"}, "batchBytes: got '1'"),
         ({"path": "/s", "columns": ","}, "columns"),
+        ({"path": "/s", "where": "body = 'x'"}, "option where"),
         ({"paths": '["/a","/b"]', "brokerName": "one"}, "brokerName"),
         ({"paths": "/a,/b", "commitLogPath": "/c"}, "commitLogPath"),
     ],

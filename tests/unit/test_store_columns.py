@@ -6,6 +6,7 @@ import itertools
 import random
 import zlib
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import lz4.frame
@@ -20,6 +21,7 @@ from mqcore.codes import SysFlag
 from mqcore.errors import ConfigError, CorruptRecordError
 from mqcore.layout import BLANK_MAGIC, BLANK_RECORD, MESSAGE_MAGIC_V2, RECORD_HEAD
 from mqcore.protocol.message_decoder import decode_messages
+from mqcore.store import column_codes
 from mqcore.store.column_decoder import ColumnDecoder as PlainDecoder
 from mqcore.store.message_columns import (
     COLUMNS,
@@ -438,3 +440,14 @@ def test_the_numbers_of_columns_are_those_of_the_table():
     assert [column.code for column in COLUMNS] == list(ColumnCode)
     assert len({column.spark_name for column in COLUMNS}) == len(COLUMNS)
     assert RECORD_HEAD.offsets["physical_offset"] == 28
+
+
+def test_the_fast_decoders_numbers_are_those_of_the_table(tmp_path: Path) -> None:
+    assert not column_codes.is_stale(column_codes.ROOT)
+    column_codes.path_in(tmp_path).parent.mkdir(parents=True)
+    with pytest.raises(SystemExit, match="stale"):
+        column_codes.main(tmp_path, ["--check"])
+    column_codes.main(tmp_path, ["--write"])
+    column_codes.main(tmp_path, ["--check"])
+    with pytest.raises(SystemExit, match="usage"):
+        column_codes.main(tmp_path, [])
