@@ -16,7 +16,7 @@ from mqcore.client.batching import SendFuture
 from mqcore.client.consume_hooks import ConsumeContext, ConsumerHook, FilterContext
 from mqcore.client.consumer import Consumer
 from mqcore.client.consuming import Done
-from mqcore.client.errors import Reject, Retry
+from mqcore.client.errors import Reject, Retry, Rollback
 from mqcore.client.fault_strategy import BrokerFault
 from mqcore.client.hooks import EndTransactionContext, ProducerHook, SendContext
 from mqcore.client.messages import Message, ReceivedMessage, SendReceipt, SendStatus
@@ -64,6 +64,7 @@ __all__ = [
     "ReceivedMessage",
     "Reject",
     "Retry",
+    "Rollback",
     "SendContext",
     "SendFuture",
     "SendReceipt",

@@ -5,6 +5,7 @@ are milliseconds, as there. New programs are shorter with ``mqcore.client`` or `
 ``mqcore.compat.rocketmq`` has the names of rocketmq-client-python.
 """
 
+from mqcore.client import PullStatus
 from mqcore.client.errors import BrokerError as MQBrokerException
 from mqcore.client.errors import ClientError as MQClientException
 from mqcore.client.errors import RemotingConnectError as RemotingConnectException
@@ -39,6 +40,8 @@ from mqcore.compat.listeners import (
 from mqcore.compat.lite_pull import DefaultLitePullConsumer, TopicMessageQueueChangeListener
 from mqcore.compat.message import Message, MessageExt, MessageQueue, SendResult
 from mqcore.compat.producer import DefaultMQProducer, SendCallback
+from mqcore.compat.pull import DefaultMQPullConsumer, PullCallback, PullResult
+from mqcore.compat.request_reply import MessageUtil, RequestCallback
 from mqcore.compat.selectors import (
     MessageQueueSelector,
     SelectMessageQueueByHash,
@@ -63,6 +66,7 @@ __all__ = [
     "ConsumeOrderlyStatus",
     "DefaultLitePullConsumer",
     "DefaultMQProducer",
+    "DefaultMQPullConsumer",
     "DefaultMQPushConsumer",
     "LocalTransactionState",
     "MQBrokerException",
@@ -75,11 +79,16 @@ __all__ = [
     "MessageQueue",
     "MessageQueueSelector",
     "MessageSelector",
+    "MessageUtil",
+    "PullCallback",
+    "PullResult",
+    "PullStatus",
     "RemotingConnectException",
     "RemotingException",
     "RemotingSendRequestException",
     "RemotingTimeoutException",
     "RemotingTooMuchRequestException",
+    "RequestCallback",
     "SelectMessageQueueByHash",
     "SelectMessageQueueByMachineRoom",
     "SelectMessageQueueByRandom",

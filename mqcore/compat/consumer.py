@@ -159,12 +159,14 @@ class DefaultMQPushConsumer(MemberConfig):
 
     def subscribe(self, topic: str, sub_expression: str | MessageSelector | None = "*") -> None:
         """Want messages of *topic*: all, those with tags (``a || b``), or those that a MessageSelector chooses."""
-        self._check_not_started()
         self._topics[topic] = expression_of(sub_expression)
+        if self._consumer is not None:
+            self._consumer.subscribe(topic, self._topics[topic])
 
     def unsubscribe(self, topic: str) -> None:
-        self._check_not_started()
         self._topics.pop(topic, None)
+        if self._consumer is not None:
+            self._consumer.unsubscribe(topic)
 
     def register_message_listener(self, listener: Listener) -> None:
         """Set who consumes. The kind of listener decides whether each queue's order is kept."""
@@ -216,4 +218,4 @@ class DefaultMQPushConsumer(MemberConfig):
 
     def _check_not_started(self) -> None:
         if self._consumer is not None:
-            raise ClientError("subscriptions and the listener are set before start")
+            raise ClientError("the listener is set before start")

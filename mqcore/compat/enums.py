@@ -39,7 +39,14 @@ class ConsumeConcurrentlyStatus(Enum):
 
 
 class ConsumeOrderlyStatus(Enum):
-    """What a MessageListenerOrderly says about its messages. COMMIT means SUCCESS, ROLLBACK means SUSPEND."""
+    """What a MessageListenerOrderly says about its messages.
+
+    SUCCESS: consumed; committed too, unless the listener commits by hand (``context.set_auto_commit(False)``).
+    SUSPEND_CURRENT_QUEUE_A_MOMENT: failed, the queue rests and they come again.
+    COMMIT, by hand: consumed, and everything since the last commit is committed.
+    ROLLBACK, by hand: everything since the last commit comes again. Without ``set_auto_commit(False)`` these two count
+    as SUCCESS, as in Java.
+    """
 
     SUCCESS = "SUCCESS"
     COMMIT = "COMMIT"

@@ -5,13 +5,12 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Sequence
 
-from mqcore.client import Done, ReceivedMessage, Retry
-from mqcore.client.backoff import LEVELS_S
+from mqcore.cause_log import CauseLog
+from mqcore.client import Done, ReceivedMessage, Retry, Rollback
 from mqcore.compat.enums import ConsumeConcurrentlyStatus, ConsumeOrderlyStatus
 from mqcore.compat.message import MessageExt, MessageQueue, as_java
-from mqcore.errors import ClientError
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 ACK_ALL = 2_147_483_647
 
@@ -43,28 +42,31 @@ class ConsumeConcurrentlyContext:
 
 
 class ConsumeOrderlyContext:
-    """What an orderly listener may change: how long its queue rests after a failure."""
+    """What an orderly listener may change: whether it commits by hand, and how long its queue rests after a failure."""
 
     def __init__(self, queue: MessageQueue) -> None:
         self._queue = queue
+        self._auto_commit = True
         self._suspend_ms = -1
 
     def get_message_queue(self) -> MessageQueue:
         return self._queue
 
     def is_auto_commit(self) -> bool:
-        return True
+        return self._auto_commit
 
     def set_auto_commit(self, auto_commit: bool) -> None:
-        """Accept true, as in most examples; manual commits are not there."""
-        if not auto_commit:
-            raise ClientError("orderly consumption commits after each batch: return a status instead")
+        """Say whether SUCCESS commits; when not, only COMMIT does, and ROLLBACK brings back what was not committed.
+
+        It holds for this call of the listener: one that commits by hand says so each time.
+        """
+        self._auto_commit = auto_commit
 
     def get_suspend_current_queue_time_millis(self) -> int:
         return self._suspend_ms
 
     def set_suspend_current_queue_time_millis(self, pause_ms: int) -> None:
-        """Let the queue rest so long after a failure, rounded up to 1, 5, 10 or 30 s."""
+        """Let the queue rest so long after a failure, 10 to 30000 ms; -1 is the consumer's own pause."""
         self._suspend_ms = pause_ms
 
 
@@ -104,21 +106,30 @@ class MessageListenerOrderly:
         self._function = function
 
     def consume_message(self, messages: list[MessageExt], context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
-        """Consume *messages* and say whether the queue may go on; else, or after an exception, they come again."""
+        """Consume *messages* and say whether the queue may go on; else, or after an exception, they come again.
+
+        See ConsumeOrderlyStatus for what the four answers mean.
+        """
         if self._function is None:
             raise NotImplementedError("override consume_message, or give a function")
         return self._function(messages, context)
 
-    def handle(self, messages: Sequence[ReceivedMessage]) -> None:
+    def handle(self, messages: Sequence[ReceivedMessage]) -> Done:
         """Be a batch handler of mqcore.client."""
-        context = ConsumeOrderlyContext(MessageQueue.of(messages[0].queue))
+        queue = messages[0].queue
+        context = ConsumeOrderlyContext(MessageQueue.of(queue))
         status = self.consume_message(as_java(messages), context)
-        if status not in (ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.COMMIT):
-            raise Retry(pause_level(context.get_suspend_current_queue_time_millis()))
-
-
-def pause_level(pause_ms: int) -> int:
-    """Return the first delay level that is not shorter than *pause_ms*; 0, the setting's pause, for -1."""
-    if pause_ms < 0:
-        return 0
-    return next((level for level, seconds in enumerate(LEVELS_S, 1) if seconds * 1000 >= pause_ms), len(LEVELS_S))
+        pause_ms = context.get_suspend_current_queue_time_millis()
+        pause_s = None if pause_ms < 0 else pause_ms / 1000
+        match status:
+            case ConsumeOrderlyStatus.SUCCESS:
+                return Done(commit=context.is_auto_commit())
+            case ConsumeOrderlyStatus.COMMIT | ConsumeOrderlyStatus.ROLLBACK if context.is_auto_commit():
+                log.warning("answered as if it committed by hand, counts as SUCCESS", queue=queue, status=status.name)
+                return Done()
+            case ConsumeOrderlyStatus.COMMIT:
+                return Done()
+            case ConsumeOrderlyStatus.ROLLBACK:
+                raise Rollback(pause_s)
+            case _:  # SUSPEND_CURRENT_QUEUE_A_MOMENT, or nothing at all
+                raise Retry(pause_s=pause_s)

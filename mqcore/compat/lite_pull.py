@@ -52,6 +52,12 @@ class DefaultLitePullConsumer(MemberConfig):
     def set_consume_max_span(self, span: int) -> None:
         self._settings["max_span"] = span
 
+    def set_enable_msg_trace(self, enable: bool) -> None:
+        self._settings["trace"] = enable
+
+    def set_customized_trace_topic(self, topic: str) -> None:
+        self._settings["trace_topic"] = topic
+
     def set_topic_metadata_check_interval_millis(self, interval_ms: int) -> None:
         self._settings["topic_check_interval_s"] = interval_ms / 1000
 

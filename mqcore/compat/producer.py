@@ -12,6 +12,7 @@ from mqcore import client
 from mqcore.client import Producer, SendReceipt
 from mqcore.compat.config import AclClientRPCHook, ClientConfig
 from mqcore.compat.message import Message, MessageExt, MessageQueue, SendResult, core_queue
+from mqcore.compat.request_reply import RequestCallback
 from mqcore.compat.selectors import MessageQueueSelector, SelectFunction, for_core
 from mqcore.errors import ClientError
 from mqcore.protocol.message import MessageQueue as CoreMessageQueue
@@ -51,7 +52,7 @@ class HowToSend:
     queue: CoreMessageQueue | None = None
     selector: Selector | None = None
     argument: object = None
-    callback: SendCallback | None = None
+    callback: SendCallback | RequestCallback | None = None
     timeout_s: float | None = None
 
     @classmethod
@@ -65,7 +66,7 @@ class HowToSend:
             if not rest:
                 raise TypeError("send(message, selector, argument): the argument of the selector is missing")
             how.argument = rest.pop(0)
-        if rest and isinstance(rest[0], SendCallback):
+        if rest and isinstance(rest[0], SendCallback | RequestCallback):
             how.callback = rest.pop(0)  # type: ignore[assignment]  # looked at in the line before
         if rest and isinstance(rest[0], int | float):
             how.timeout_s = float(rest.pop(0)) / 1000  # type: ignore[arg-type]  # looked at in the line before
@@ -180,9 +181,12 @@ class DefaultMQProducer(ClientConfig):
         at once), with a timeout, or with both behind it.
         """
         how = HowToSend.read(arguments)
-        if how.callback is None:
+        callback = how.callback
+        if callback is None:
             return self._send(messages, how)
-        self._pool().submit(self._send_for, messages, how, how.callback)
+        if not isinstance(callback, SendCallback):
+            raise TypeError("send: wanted a SendCallback, got a RequestCallback")
+        self._pool().submit(self._send_for, messages, how, callback)
         return None
 
     def send_oneway(self, message: Message, *arguments: object) -> None:
@@ -191,9 +195,39 @@ class DefaultMQProducer(ClientConfig):
         selector = None if how.selector is None else for_core(how.selector, message, how.argument)
         self._running().send_oneway(message.to_core(), queue=how.queue, selector=selector)
 
-    def request(self, message: Message, timeout: float = REQUEST_TIMEOUT_MS) -> MessageExt:
-        """Send *message* and return the reply that one of its consumers sends, within *timeout* ms."""
-        return MessageExt(self._running().request(message.to_core(), timeout / 1000))
+    @overload
+    def request(self, message: Message, timeout: float = ..., /) -> MessageExt: ...
+    @overload
+    def request(self, message: Message, queue: CoreMessageQueue, timeout: float = ..., /) -> MessageExt: ...
+    @overload
+    def request(self, message: Message, callback: RequestCallback, timeout: float = ..., /) -> None: ...
+    @overload
+    def request(
+        self, message: Message, queue: CoreMessageQueue, callback: RequestCallback, timeout: float = ..., /
+    ) -> None: ...
+    @overload
+    def request(
+        self, message: Message, selector: Selector, argument: object, callback: RequestCallback, timeout: float = ..., /
+    ) -> None: ...
+    @overload
+    def request(
+        self, message: Message, selector: Selector, argument: object, timeout: float = ..., /
+    ) -> MessageExt: ...
+
+    def request(self, message: Message, *arguments: object) -> MessageExt | None:
+        """Send *message* and return the reply that one of its consumers sends, within a timeout in ms.
+
+        The forms are those of ``send``, with a RequestCallback in place of a SendCallback: it is called once, with the
+        reply or with what went wrong.
+        """
+        how = HowToSend.read(arguments)
+        callback = how.callback
+        if callback is None:
+            return self._request(message, how)
+        if not isinstance(callback, RequestCallback):
+            raise TypeError("request: wanted a RequestCallback, got a SendCallback")
+        self._pool().submit(self._request_for, message, how, callback)
+        return None
 
     def reply(self, request: MessageExt, body: bytes) -> SendResult:
         """Answer *request*: Java's MessageUtil.createReplyMessage and send in one."""
@@ -230,6 +264,19 @@ class DefaultMQProducer(ClientConfig):
             messages.to_core(), queue=how.queue, selector=selector, timeout_s=how.timeout_s
         )
         return SendResult([receipt])
+
+    def _request(self, message: Message, how: HowToSend) -> MessageExt:
+        selector = None if how.selector is None else for_core(how.selector, message, how.argument)
+        timeout_s = REQUEST_TIMEOUT_MS / 1000 if how.timeout_s is None else how.timeout_s
+        return MessageExt(self._running().request(message.to_core(), timeout_s, queue=how.queue, selector=selector))
+
+    def _request_for(self, message: Message, how: HowToSend, callback: RequestCallback) -> None:
+        try:
+            reply = self._request(message, how)
+        except Exception as error:  # the callback hears of every failure, as nobody else does
+            callback.on_exception(error)
+        else:
+            callback.on_success(reply)
 
     def _send_for(self, messages: Message | Sequence[Message], how: HowToSend, callback: SendCallback) -> None:
         try:

@@ -12,12 +12,13 @@ from enum import IntEnum
 from typing import Any, NamedTuple
 
 from mqcore import client
+from mqcore.cause_log import CauseLog
 from mqcore.client import Client, Done, ReceivedMessage, SendReceipt
 from mqcore.client.plain import TransactionProducer
 from mqcore.client.transactions import TransactionState
 from mqcore.errors import ClientError, MQError
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 RocketMQException = MQError
 """What its exceptions descend from there; here every error of mqcore."""
@@ -342,8 +343,10 @@ class PushConsumer(_Member):
         for index, message in enumerate(messages):
             try:
                 status = self._callbacks[message.topic](RecvMessage(message))
-            except Exception:  # what is in front of the failed message is done all the same
-                logger.warning("callback failed topic=%s msg_id=%s", message.topic, message.msg_id, exc_info=True)
+            except Exception as error:  # what is in front of the failed message is done all the same
+                log.warning(
+                    "callback failed", exc_info=error, group=self._group, topic=message.topic, msg_id=message.msg_id
+                )
                 return Done(index)
             if status == ConsumeStatus.RECONSUME_LATER:
                 return Done(index)

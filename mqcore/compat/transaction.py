@@ -55,6 +55,9 @@ class TransactionMQProducer(DefaultMQProducer):
     def set_transaction_listener(self, listener: TransactionListener) -> None:
         self._listener = listener
 
+    def set_executor_service(self, executor: object) -> None:
+        """Accept Java's threads for checks: here ``set_check_thread_pool_max_size`` says how many there are."""
+
     def set_check_thread_pool_max_size(self, size: int) -> None:
         self._settings["check_concurrency"] = size
 

@@ -7,6 +7,7 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
+from mqcore.cause_log import CauseLog
 from mqcore.codes import ResponseCode
 from mqcore.errors import RemotingConnectError, RemotingTimeoutError
 from mqcore.protocol.command import FRAME_SIZE_MAX, RemotingCommand
@@ -14,6 +15,7 @@ from mqcore.remoting.address import parse_address
 from mqcore.remoting.connection import (
     IDLE_TIMEOUT_S,
     WRITE_BUFFER_SIZE_MAX,
+    AnswerReader,
     ClientConnection,
     CloseCallback,
     Connection,
@@ -21,6 +23,7 @@ from mqcore.remoting.connection import (
 )
 
 logger = logging.getLogger(__name__)
+log = CauseLog(logger)
 
 CONNECT_TIMEOUT_S: Final = 3.0
 CLOSE_GRACE_S: Final = 3.0
@@ -56,12 +59,19 @@ class RemotingClient:
         self._handlers[code] = handler
 
     async def invoke(
-        self, address: str, command: RemotingCommand, timeout_s: float, *, close_on_timeout: bool = True
+        self,
+        address: str,
+        command: RemotingCommand,
+        timeout_s: float,
+        *,
+        close_on_timeout: bool = True,
+        read: AnswerReader | None = None,
     ) -> RemotingCommand:
         """Send *command* to *address* and return the response, whatever its code, within *timeout_s* seconds in all.
 
         After a timeout the connection is closed, as RocketMQ's synchronous calls do, because an answer that is late is
-        often one that will never come; *close_on_timeout* False keeps it, as its asynchronous calls do.
+        often one that will never come; *close_on_timeout* False keeps it, as its asynchronous calls do. *read* gets the
+        response before its body is copied; see ``Connection.invoke``.
         Raises RemotingConnectError, RemotingSendError, RemotingTimeoutError or RemotingTooMuchRequestError.
         """
         loop = asyncio.get_running_loop()
@@ -73,10 +83,10 @@ class RemotingClient:
         for hook in self.request_hooks:
             hook(address, command)
         try:
-            return await connection.invoke(command, left_s)
+            return await connection.invoke(command, left_s, read)
         except RemotingTimeoutError:
             if close_on_timeout:
-                logger.warning("closing connection after a timeout address=%s code=%d", address, command.code)
+                log.warning("closing connection after a timeout", address=address, code=command.code)
                 connection.abort()
             raise
 

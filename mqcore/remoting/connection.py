@@ -17,6 +17,7 @@ import termios
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
+from mqcore.cause_log import CauseLog
 from mqcore.codes import RemotingFlag, ResponseCode
 from mqcore.errors import (
     MQError,
@@ -28,9 +29,9 @@ from mqcore.errors import (
 from mqcore.protocol.command import FRAME_SIZE_MAX, FrameBuffer, FrameSplitter, RemotingCommand, next_opaque
 from mqcore.protocol.fastjson import Buffer
 from mqcore.remoting.address import format_address
-from mqcore.remoting.limited_warning import LimitedWarning
 
 logger = logging.getLogger(__name__)
+log = CauseLog(logger)
 
 IDLE_TIMEOUT_S: Final = 120.0
 """A connection without reads and writes for so long is closed; both ends of RocketMQ do so."""
@@ -48,16 +49,15 @@ PENDING_REQUESTS_MAX: Final = 65_535
 """Requests of ours that may wait for an answer on one connection."""
 
 Handler = Callable[["Connection", RemotingCommand], Awaitable[RemotingCommand | None]]
+
+AnswerReader = Callable[[RemotingCommand, memoryview], None]
+"""Is given an answer without its body, and the body as a view that is good until it returns."""
+
 CloseCallback = Callable[["Connection"], None]
 GrowthCallback = Callable[[int], None]
 
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER: on, 0 seconds."""
-
-_bad_frame = LimitedWarning(logger)
-_slow_peer = LimitedWarning(logger)
-_bad_request = LimitedWarning(logger)
-_unmatched_response = LimitedWarning(logger)
 
 
 class Connection(asyncio.Protocol):
@@ -91,6 +91,7 @@ class Connection(asyncio.Protocol):
         self._outgoing: list[bytes] = []
         self._outgoing_size = 0
         self._pending: dict[int, asyncio.Future[RemotingCommand]] = {}
+        self._readers: dict[int, AnswerReader] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._active_s = self._loop.time()
@@ -123,11 +124,14 @@ class Connection(asyncio.Protocol):
         """Write *command* as it is, soon; for answers that a handler gives later. To a closed peer it is dropped."""
         self._write(command.encode())
 
-    async def invoke(self, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
+    async def invoke(
+        self, command: RemotingCommand, timeout_s: float, read: AnswerReader | None = None
+    ) -> RemotingCommand:
         """Send a request and return its response, whatever its code. *command* is given a new opaque.
 
-        Raises RemotingSendError if the connection is or becomes closed, RemotingTimeoutError if no response came in
-        time, RemotingTooMuchRequestError at the in-flight limit.
+        With *read* the body is not copied: *read* is called with the response as soon as that has come, and what it
+        raises is raised here. Raises RemotingSendError if the connection is or becomes closed, RemotingTimeoutError if
+        no response came in time, RemotingTooMuchRequestError at the in-flight limit.
         """
         if self.is_closed:
             raise RemotingSendError(f"connection to {self.remote_address} is closed")
@@ -137,6 +141,8 @@ class Connection(asyncio.Protocol):
         frame = command.encode()
         response: asyncio.Future[RemotingCommand] = self._loop.create_future()
         self._pending[opaque] = response
+        if read is not None:
+            self._readers[opaque] = read
         timer = self._loop.call_later(timeout_s, self._expire, opaque, timeout_s)
         try:
             self._write(frame)
@@ -144,6 +150,7 @@ class Connection(asyncio.Protocol):
         finally:
             timer.cancel()
             self._pending.pop(opaque, None)
+            self._readers.pop(opaque, None)
 
     def invoke_oneway(self, command: RemotingCommand) -> None:
         """Send a request that nobody answers. *command* is given a new opaque and the one-way bit.
@@ -214,11 +221,9 @@ class Connection(asyncio.Protocol):
         self._active_s = self._loop.time()
         try:
             for payload in payloads:
-                self._dispatch(RemotingCommand.decode(payload))
+                self._dispatch(*RemotingCommand.split(payload))
         except ProtocolError as error:
-            _bad_frame.warn(
-                "closing connection after a bad frame remote_address=%s error=%s", self.remote_address, error
-            )
+            log.warning("closing connection after a bad frame", remote_address=self.remote_address, error=error)
             self.abort()
             return
         if self._on_growth is not None and self._splitter.pending_size:
@@ -252,24 +257,37 @@ class Connection(asyncio.Protocol):
 
     # The inside.
 
-    def _dispatch(self, command: RemotingCommand) -> None:
+    def _dispatch(self, command: RemotingCommand, body: memoryview) -> None:
         if command.is_response:
             response = self._pending.get(command.opaque)
             if response is None:
-                _unmatched_response.warn(
-                    "dropping a response that nobody waits for remote_address=%s opaque=%d",
-                    self.remote_address,
-                    command.opaque,
+                log.warning(
+                    "dropping a response that nobody waits for",
+                    remote_address=self.remote_address,
+                    opaque=command.opaque,
                 )
             elif not response.done():
-                response.set_result(command)
+                self._answer(response, command, body)
             return
+        command.body = bytes(body)
         if len(self._tasks) >= RUNNING_HANDLERS_MAX:
             self._refuse(command, ResponseCode.SYSTEM_BUSY, "[OVERLOAD]system busy, start flow control for a while")
             return
         task = self._loop.create_task(self._handle(command))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    def _answer(self, response: asyncio.Future[RemotingCommand], command: RemotingCommand, body: memoryview) -> None:
+        read = self._readers.get(command.opaque)
+        if read is None:
+            command.body = bytes(body)
+        else:
+            try:
+                read(command, body)
+            except Exception as error:
+                response.set_exception(error)
+                return
+        response.set_result(command)
 
     async def _handle(self, request: RemotingCommand) -> None:
         """Run the handler of one request. This is the top of its task, hence the one place that catches everything."""
@@ -280,16 +298,12 @@ class Connection(asyncio.Protocol):
                 response.flag |= RemotingFlag.RESPONSE
                 self._write(response.encode())
         except MQError as error:
-            _bad_request.warn(
-                "request failed remote_address=%s code=%d error=%s: %s",
-                self.remote_address,
-                request.code,
-                type(error).__name__,
-                error,
-            )
+            log.warning("request failed", remote_address=self.remote_address, code=request.code, error=error)
             self._refuse(request, error.response_code, describe(error))
         except Exception as error:
-            logger.exception("handler failed remote_address=%s code=%d", self.remote_address, request.code)
+            log.error(
+                "handler failed", exc_info=error, name=f"request {request.code}", remote_address=self.remote_address
+            )
             self._refuse(request, ResponseCode.SYSTEM_ERROR, describe(error))
 
     def _refuse(self, request: RemotingCommand, code: int, remark: str) -> None:
@@ -308,10 +322,10 @@ class Connection(asyncio.Protocol):
         self._outgoing_size += len(frame)
         # What waited before counts, so that one large answer to a peer that does read is never refused.
         if backlog_size > self._write_buffer_size_max:
-            _slow_peer.warn(
-                "closing a connection whose peer does not read remote_address=%s unsent_size=%d",
-                self.remote_address,
-                self.unsent_size,
+            log.warning(
+                "closing a connection whose peer does not read",
+                remote_address=self.remote_address,
+                unsent_size=self.unsent_size,
             )
             self.cut_off()
         elif self._on_growth is not None and backlog_size:

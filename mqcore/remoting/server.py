@@ -6,6 +6,7 @@ import asyncio
 import logging
 from typing import Final
 
+from mqcore.cause_log import CauseLog
 from mqcore.protocol.command import FRAME_SIZE_MAX
 from mqcore.remoting.address import format_address
 from mqcore.remoting.connection import (
@@ -15,7 +16,6 @@ from mqcore.remoting.connection import (
     Connection,
     Handler,
 )
-from mqcore.remoting.limited_warning import LimitedWarning
 
 logger = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ MEMORY_BUDGET: Final = 256 * 1024 * 1024
 CHECKS_PER_BUDGET: Final = 16
 """After how small a part of the budget has come in all connections are looked at again."""
 
-_too_much_held = LimitedWarning(logger)
+log = CauseLog(logger)
 
 
 class RemotingServer:
@@ -144,9 +144,9 @@ class RemotingServer:
         while total > self._memory_budget:
             size, connection = held.pop()
             total -= size
-            _too_much_held.warn(
-                "closing the connection that holds most memory remote_address=%s held_size=%d",
-                connection.remote_address,
-                size,
+            log.warning(
+                "closing the connection that holds most memory",
+                remote_address=connection.remote_address,
+                held_size=size,
             )
             connection.cut_off()

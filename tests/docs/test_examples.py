@@ -16,14 +16,14 @@ from tests.rigs import maven
 from tests.rigs.apache import ApacheServer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
-NEED_APACHE = {"filter_by_sql", "transaction"}
+NEED_APACHE = {"filter_by_sql", "request_reply", "transaction"}
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     topics = [
         "TopicTest", "TopicSimple", "TopicOrder", "TopicBroadcast", "TopicScheduled", "TopicBatch", "TagFilterTest",
-        "TopicLitePull", "TopicAssign",
+        "TopicLitePull", "TopicAssign", "TopicPull",
     ]  # fmt: skip
     with running_broker(topics=topics) as broker:
         yield broker
@@ -111,6 +111,15 @@ def test_lite_pull_by_assignment(broker: RunningBroker, capsys: pytest.CaptureFi
     assert len(committed) == 2
 
 
+def test_pull_consumer(broker: RunningBroker, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("pull_consumer", capsys, broker.name_server)
+    assert sorted(line.split()[-1] for line in lines if "Hello" in line) == [str(i) for i in range(8)]
+    found = [line for line in lines if line.startswith("PullResult [pullStatus=FOUND, nextBeginOffset=2, ")]
+    assert len(found) == 4
+    assert sum("pullStatus=NO_NEW_MSG" in line for line in lines) == 4
+    assert_consumed(broker, "please_rename_unique_group_name_5", "TopicPull")
+
+
 @pytest.fixture(scope="module")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheServer]:
     if missing := maven.missing_tools():
@@ -124,6 +133,19 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheServer]:
 def test_filter_by_sql(apache: ApacheServer, capsys: pytest.CaptureFixture[str]) -> None:
     lines = output("filter_by_sql", capsys, apache.name_server)
     assert sorted(lines) == [f"Receive New Messages: a={i} {tag}" for i, tag in ((0, "TagA"), (1, "TagB"), (3, "TagA"))]
+
+
+@pytest.mark.slow
+def test_request_reply(apache: ApacheServer, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("request_reply", capsys, apache.name_server)
+    assert [line for line in lines if line.startswith("request to")] == [
+        "request to <RequestTopic> replyMessage=reply message contents.",
+        "request to <RequestTopic> success, replyMessage=reply message contents.",
+    ]
+    assert [line for line in lines if line.startswith("handle")] == [
+        "handle message: Hello world",
+        "handle message: Hello again",
+    ]
 
 
 @pytest.mark.slow
