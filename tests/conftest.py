@@ -7,6 +7,7 @@ and behind the whole run for what lives as long as that (the interoperability te
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import os
 import socket
 from collections.abc import Iterator
@@ -14,15 +15,25 @@ from pathlib import Path
 
 import psutil
 import pytest
+from hypothesis import HealthCheck, settings
 
+from mqcore import cause_log, clock
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 FAST = ROOT / "mqcore" / "_fast"
 PURE = os.environ.get("MQ_PURE") == "1"
-ENDING_S = 10.0
+ENDING_S = 30.0
 # Their tools and brokers are fixtures of the session.
 LONG_LIVED = "interop"
+
+_tests = itertools.count(1)
+
+# A busy machine may take any time for an example. The same examples in each run, so that what has passed passes again;
+# other ones with --hypothesis-profile=explore.
+settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("everyday", settings.get_profile("explore"), derandomize=True)
+settings.load_profile("everyday")
 
 
 def missing_extensions() -> list[str]:
@@ -88,6 +99,12 @@ def leaves_nothing_behind(where: str) -> Iterator[None]:
     # What was told to end may take a moment to do so.
     if leftovers(*before):
         wait_until(lambda: not leftovers(*before), ENDING_S, f"nothing left behind by {where}: {leftovers(*before)}")
+
+
+@pytest.fixture(autouse=True)
+def no_warning_is_kept_back_because_of_another_test(monkeypatch: pytest.MonkeyPatch) -> None:
+    ahead_ms = next(_tests) * int(cause_log.INTERVAL_S * 1000)
+    monkeypatch.setattr(cause_log, "monotonic_ms", lambda: clock.monotonic_ms() + ahead_ms)
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,7 +8,7 @@ from collections.abc import Callable
 POLL_S = 0.01
 
 
-def wait_until(condition: Callable[[], object], deadline_s: float = 10.0, describe: str = "the condition") -> None:
+def wait_until(condition: Callable[[], object], deadline_s: float = 30.0, describe: str = "the condition") -> None:
     """Return once *condition()* is true; raise AssertionError that says *describe* after *deadline_s*."""
     deadline = time.monotonic() + deadline_s
     while not condition():

@@ -14,9 +14,15 @@ import os
 import resource
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from typing import Final
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Final
+
+if TYPE_CHECKING:
+    from mqcore.client import PullConsumer
+    from mqcore.client.options import PullConsumerOptions
 
 BODY_SIZE: Final = 1024
 WARM_UP_SHARE: Final = 10
@@ -98,21 +104,24 @@ def mqcore_send_pipelined(address: str, topic: str, count: int) -> None:
         measure(work, count)
 
 
-def mqcore_receive(address: str, topic: str, count: int) -> None:
-    """Poll a topic from its beginning."""
+@contextmanager
+def mqcore_consumer(address: str, topic: str) -> Iterator[PullConsumer]:
+    """Give a pull consumer that reads *topic* from its beginning and asks for as much at once as a broker gives."""
     from mqcore.client import Client
 
-    with (
-        Client(address) as mq,
-        mq.pull_consumer(
-            f"benchmark_{os.getpid()}",
-            topic,
-            from_where="earliest",
-            pull_batch_size=RECEIVE_MAX,
-            pull_threshold_for_queue=4 * RECEIVE_MAX,
-            max_span=8 * RECEIVE_MAX,
-        ) as consumer,
-    ):
+    settings: PullConsumerOptions = {
+        "from_where": "earliest",
+        "pull_batch_size": RECEIVE_MAX,
+        "pull_threshold_for_queue": 4 * RECEIVE_MAX,
+        "max_span": 8 * RECEIVE_MAX,
+    }
+    with Client(address) as mq, mq.pull_consumer(f"benchmark_{os.getpid()}", topic, **settings) as consumer:
+        yield consumer
+
+
+def mqcore_receive(address: str, topic: str, count: int) -> None:
+    """Poll a topic: each call gives a list of messages."""
+    with mqcore_consumer(address, topic) as consumer:
         size = 0
 
         def work(count: int) -> None:
@@ -122,6 +131,19 @@ def mqcore_receive(address: str, topic: str, count: int) -> None:
                 for message in messages:
                     size += len(message.body)
                 count -= len(messages)
+
+        measure(work, count)
+
+
+def mqcore_receive_each(address: str, topic: str, count: int) -> None:
+    """Iterate over a topic, message by message."""
+    with mqcore_consumer(address, topic) as consumer:
+        size = 0
+
+        def work(count: int) -> None:
+            nonlocal size
+            for message in islice(consumer, count):
+                size += len(message.body)
 
         measure(work, count)
 
@@ -182,34 +204,59 @@ def check_delivery(error: object, message: object) -> None:
         raise AssertionError(error)
 
 
-def confluent_receive(address: str, topic: str, count: int) -> None:
-    """Consume a topic from its beginning."""
+@contextmanager
+def confluent_consumer(address: str, topic: str) -> Iterator[Any]:
+    """Give a consumer that reads *topic* from its beginning."""
     from confluent_kafka import Consumer
 
     settings = {"bootstrap.servers": address, "group.id": f"g{os.getpid()}", "auto.offset.reset": "earliest"}
     consumer = Consumer(settings)
     consumer.subscribe([topic])
-    size = 0
-
-    def work(count: int) -> None:
-        nonlocal size
-        while count > 0:
-            messages = consumer.consume(RECEIVE_MAX, 1.0)
-            for message in messages:
-                size += len(message.value())
-            count -= len(messages)
-
-    measure(work, count)
+    yield consumer
     consumer.close()
+
+
+def confluent_receive(address: str, topic: str, count: int) -> None:
+    """Consume a topic: each call gives a list of messages."""
+    with confluent_consumer(address, topic) as consumer:
+        size = 0
+
+        def work(count: int) -> None:
+            nonlocal size
+            while count > 0:
+                messages = consumer.consume(RECEIVE_MAX, 1.0)
+                for message in messages:
+                    size += len(message.value())
+                count -= len(messages)
+
+        measure(work, count)
+
+
+def confluent_receive_each(address: str, topic: str, count: int) -> None:
+    """Poll a topic, which gives message by message."""
+    with confluent_consumer(address, topic) as consumer:
+        size = 0
+
+        def work(count: int) -> None:
+            nonlocal size
+            while count > 0:
+                message = consumer.poll(1.0)
+                if message is not None:
+                    size += len(message.value())
+                    count -= 1
+
+        measure(work, count)
 
 
 LOADS: Final = {
     ("mqcore", "send_sync"): mqcore_send_sync,
     ("mqcore", "send_pipelined"): mqcore_send_pipelined,
     ("mqcore", "receive"): mqcore_receive,
+    ("mqcore", "receive_each"): mqcore_receive_each,
     ("confluent", "send_sync"): confluent_send_sync,
     ("confluent", "send_pipelined"): confluent_send_pipelined,
     ("confluent", "receive"): confluent_receive,
+    ("confluent", "receive_each"): confluent_receive_each,
 }
 
 

@@ -328,7 +328,7 @@ cdef dict fields_of(const CommandView *view):
     return fields
 
 
-cdef object members_of(const CommandView *view):
+cdef tuple members_of(const CommandView *view, bint with_body):
     cdef dict fields = None
     cdef object remark = None
     if view.has_ext_fields:
@@ -339,21 +339,34 @@ cdef object members_of(const CommandView *view):
         remark = text_of(&view.remark)
         if remark is None:
             return None
-    body = PyBytes_FromStringAndSize(<const char *>view.body, view.body_size)
+    body = PyBytes_FromStringAndSize(<const char *>view.body, view.body_size) if with_body else b""
     return (view.code, view.opaque, view.flag, remark, fields, body, view.language, view.version,
             JSON if view.serialize_type == SERIALIZE_JSON else BINARY)
+
+
+# The members, or None where the twin has to decide.
+cdef tuple usual_members(const uint8_t *payload, Py_ssize_t size, bint with_body, CommandView *view):
+    if not HEADER_MARK_SIZE < size <= INT32_MAX:
+        return None
+    if scan_command(payload, <int32_t>size, view) != COMMAND_OK or view.language < 0:
+        return None
+    try:
+        return members_of(view, with_body)
+    except UnicodeDecodeError:
+        return None
 
 
 def decode_frame(const uint8_t[::1] payload not None):
     """Read a frame without its length field, as the twin does; what is unusual, or wrong, is left to it."""
     cdef CommandView view
     cdef Py_ssize_t size = payload.shape[0]
-    if HEADER_MARK_SIZE < size <= INT32_MAX and scan_command(&payload[0], <int32_t>size, &view) == COMMAND_OK:
-        if view.language >= 0:
-            try:
-                members = members_of(&view)
-            except UnicodeDecodeError:
-                members = None
-            if members is not None:
-                return members
-    return twin.decode_frame(payload)
+    cdef tuple members = usual_members(&payload[0], size, True, &view) if size > 0 else None
+    return twin.decode_frame(payload) if members is None else members
+
+
+def decode_head(const uint8_t[::1] payload not None):
+    """Read a frame, but leave its body empty and say where it starts, as the twin does."""
+    cdef CommandView view
+    cdef Py_ssize_t size = payload.shape[0]
+    cdef tuple members = usual_members(&payload[0], size, False, &view) if size > 0 else None
+    return twin.decode_head(payload) if members is None else (members, size - view.body_size)

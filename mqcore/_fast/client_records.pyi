@@ -1,6 +1,8 @@
 from collections.abc import Sequence
 from typing import TypeVar
 
+from typing_extensions import Buffer
+
 from mqcore.protocol import pulled
 from mqcore.protocol.message import MessageQueue
 
@@ -10,7 +12,7 @@ class RecordFields(pulled.RecordFields): ...
 
 def decode_pulled(
     kind: type[R],
-    body: bytes,
+    body: Buffer,
     queue: MessageQueue,
     tags: frozenset[str] | None,
     min_offset: int,

@@ -174,11 +174,11 @@ cdef int fill(RecordFields message, const RecordView *view, str topic) except -1
     return 0
 
 
-def decode_pulled(type kind not None, bytes body not None, queue, tags, int64_t min_offset, int64_t max_offset,
-                  str retry_topic, held, settler, bint acyclic=False):
+def decode_pulled(type kind not None, const uint8_t[::1] body not None, queue, tags, int64_t min_offset,
+                  int64_t max_offset, str retry_topic, held, settler, bint acyclic=False):
     """Return the messages of a pull, objects of *kind*, which extends RecordFields; see the twin."""
-    cdef const uint8_t *data = <const uint8_t *>PyBytes_AS_STRING(body)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(body)
+    cdef Py_ssize_t size = body.shape[0]
+    cdef const uint8_t *data = &body[0] if size > 0 else NULL
     cdef Py_ssize_t at = 0
     cdef RecordView view
     cdef const uint8_t *last_topic = NULL

@@ -14,7 +14,7 @@ from mqcore.client.batches import PlainBatch as MessageBatch
 from mqcore.client.batching import SendFuture
 from mqcore.client.consume_hooks import ConsumeContext, ConsumerHook, FilterContext
 from mqcore.client.consuming import Done
-from mqcore.client.errors import Reject, Retry
+from mqcore.client.errors import Reject, Retry, Rollback
 from mqcore.client.fault_strategy import BrokerFault
 from mqcore.client.hooks import EndTransactionContext, ProducerHook, SendContext
 from mqcore.client.messages import Message, ReceivedMessage, SendReceipt, SendStatus
@@ -63,6 +63,7 @@ __all__ = [
     "ReceivedMessage",
     "Reject",
     "Retry",
+    "Rollback",
     "SendContext",
     "SendFuture",
     "SendReceipt",

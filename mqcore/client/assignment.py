@@ -9,7 +9,7 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from mqcore.client.cause_log import CauseLog
+from mqcore.cause_log import CauseLog
 from mqcore.client.consuming import ConsumeService
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.process_queue import ProcessQueue
@@ -129,7 +129,7 @@ class Assignment:
             if queue not in wanted:
                 await self._give_up(held)
             elif held.pull_expired():
-                logger.error("no pull for too long, taking the queue anew group=%s queue=%s", membership.group, queue)
+                log.error("no pull for too long, taking the queue anew", group=membership.group, queue=queue)
                 await self._give_up(held)
             elif held.dropped and held.try_unlock_times:
                 await self._give_up(held)  # it was in work when it was to be given up; once it rests it is taken anew
@@ -196,7 +196,7 @@ class Assignment:
         """
         if self._closed or held.dropped or self._membership.held.get(held.queue) is not held:
             return
-        logger.error("pulling has ended, taking the queue anew group=%s queue=%s", self._membership.group, held.queue)
+        log.error("pulling has ended, taking the queue anew", group=self._membership.group, queue=held.queue)
         self._drop(held)
         self.rebalance_soon()
 

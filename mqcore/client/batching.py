@@ -22,6 +22,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from typing import TYPE_CHECKING, Final
 
+from mqcore.cause_log import CauseLog, name_of
 from mqcore.client.batch_body import ALONE
 from mqcore.client.codec import BatchBody, FutureFields, Joiner, Receipts, UniqueIdGenerator
 from mqcore.client.errors import ClientClosedError
@@ -36,7 +37,7 @@ from mqcore.protocol.names import is_retry_topic
 if TYPE_CHECKING:
     from mqcore.client.settings import ProducerSettings
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 REQUESTS_MAX: Final = 4
 """Requests of one topic under way at once, when the order of its messages does not matter."""
@@ -441,5 +442,5 @@ def call(callback: Callable[[SendFuture], object], future: SendFuture) -> None:
     """Run an application's callback, whose failure is its own."""
     try:
         callback(future)
-    except Exception:
-        logger.exception("callback of a send failed msg_id=%s", future.msg_id)
+    except Exception as error:
+        log.error("callback of a send failed", exc_info=error, name=name_of(callback), msg_id=future.msg_id)

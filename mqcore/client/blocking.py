@@ -8,19 +8,29 @@ time, so there is no table of answers. Sockets are kept for the next send, and b
 from __future__ import annotations
 
 import logging
-import os
+import math
 import socket
 import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqcore import clock
+from mqcore.client import forks
 from mqcore.client.codec import Exchange, Maker
 from mqcore.client.exchange import STORED_CODES, SendAnswer
 from mqcore.client.messages import SendReceipt, SendStatus
-from mqcore.client.producer_core import ChooseQueue, FailedAttempt, Outgoing, ProducerCore, check_queue, chosen_by
+from mqcore.client.producer_core import (
+    ChooseQueue,
+    FailedAttempt,
+    Outgoing,
+    ProducerCore,
+    check_queue,
+    chosen_by,
+    warn_of_attempt,
+)
 from mqcore.client.selectors import Rotation
 from mqcore.errors import BrokerError, MQError, RemotingError, RemotingTimeoutError
 from mqcore.protocol.codec import SendHead
@@ -40,6 +50,9 @@ logger = logging.getLogger(__name__)
 
 CONNECT_TIMEOUT_S = 3.0
 
+LEAST_TIMEOUT_S = 0.001
+"""To a socket no time at all means to wait for ever."""
+
 SOCKETS_MAX = 32
 """Connections to one broker at most: with more threads than that the event loop takes the rest, in batches."""
 
@@ -49,6 +62,9 @@ _receipts = Maker(SendReceipt)
 
 KEPT_IDLE_S = 60.0
 """A socket that nobody has needed for so long is closed; the broker would do it after 120 s."""
+
+TIDY_EVERY_S = 1.0
+"""How often, at most, a send looks for such sockets."""
 
 
 class Line:
@@ -68,30 +84,40 @@ class Line:
 
 
 class Lines:
-    """The connections of one producer: a thread takes one, uses it alone, and puts it back or closes it."""
+    """The connections of one producer: a thread takes one, uses it alone, and puts it back or closes it.
+
+    What is free is taken and put back without the lock, as a list's ``append`` and ``pop`` are whole in themselves.
+    """
 
     def __init__(self) -> None:
         self._free: defaultdict[str, list[Line]] = defaultdict(list)  # the last used at the end
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._lock = threading.Lock()
         self._is_closed = False
+        self._tidy_s = 0.0
 
     @property
     def count(self) -> int:
         with self._lock:
             return sum(self._counts.values())
 
-    def take(self, address: str, timeout_s: float) -> Line | None:
-        """Return a free connection to *address*, or a new one; None when there are SOCKETS_MAX. Raises OSError."""
-        with self._lock:
-            free = self._free[address]
-            if free:
+    def take(self, address: str, deadline_s: float) -> Line | None:
+        """Return a free connection to *address*, or a new one; None when there are SOCKETS_MAX. Raises OSError.
+
+        To connect takes at most until *deadline_s* of the monotonic clock.
+        """
+        free = self._free[address]
+        if free:
+            try:
                 return free.pop()
+            except IndexError:
+                pass  # another thread has taken it since
+        with self._lock:
             if self._is_closed or self._counts[address] >= SOCKETS_MAX:
                 return None
             self._counts[address] += 1
         try:
-            return Line(address, timeout_s)
+            return Line(address, min(max(deadline_s - time.monotonic(), LEAST_TIMEOUT_S), CONNECT_TIMEOUT_S))
         except BaseException:
             with self._lock:
                 self._counts[address] -= 1
@@ -99,16 +125,13 @@ class Lines:
 
     def put_back(self, address: str, line: Line) -> None:
         now_s = line.used_s = time.monotonic()
-        with self._lock:
-            free = self._free[address]
-            dropped = [line] if self._is_closed else []
-            if not dropped:
-                free.append(line)
-                while now_s - free[0].used_s > KEPT_IDLE_S:
-                    dropped.append(free.pop(0))
-            self._counts[address] -= len(dropped)
-        for line in dropped:
-            line.close()
+        self._free[address].append(line)
+        # Whoever closes says so first and empties the lists then: what comes later is seen here.
+        if self._is_closed:
+            self._close_idle(math.inf)
+        elif now_s >= self._tidy_s:
+            self._tidy_s = now_s + TIDY_EVERY_S
+            self._close_idle(now_s - KEPT_IDLE_S)
 
     def discard(self, address: str, line: Line) -> None:
         """Close *line*, on which an answer may still be coming."""
@@ -118,23 +141,35 @@ class Lines:
 
     def close(self) -> None:
         """Close what is free now, and what is in use when it is put back."""
-        with self._lock:
-            self._is_closed = True
-            for address, free in self._free.items():
-                self._counts[address] -= len(free)
-                for line in free:
-                    line.close()
-                free.clear()
+        self._is_closed = True
+        self._close_idle(math.inf)
+
+    def _close_idle(self, used_before_s: float) -> None:
+        """Close what is free and was last used before *used_before_s*."""
+        for address, free in list(self._free.items()):
+            with suppress(IndexError):  # threads go on taking and putting back
+                while free[0].used_s < used_before_s:
+                    line = free.pop(0)
+                    if line.used_s < used_before_s:
+                        self.discard(address, line)
+                    else:
+                        free.append(line)
 
 
 class Plan:
     """What is the same in all sends to one topic: its queues, and the header for each."""
 
-    __slots__ = ("heads", "rotation")
+    __slots__ = ("_heads", "_heads_of_own", "rotation")
 
     def __init__(self, rotation: Rotation, heads: dict[MessageQueue, SendHead]) -> None:
         self.rotation = rotation
-        self.heads = heads
+        self._heads = heads
+        # By identity: to hash a queue takes longer than to write the header.
+        self._heads_of_own = {id(queue): heads[queue] for queue in rotation.queues}
+
+    def head(self, queue: MessageQueue) -> SendHead | None:
+        """Return the header of sends to *queue*, or None when the topic has no such queue now."""
+        return self._heads_of_own.get(id(queue)) or self._heads.get(queue)
 
 
 class Interrupted(NamedTuple):
@@ -164,11 +199,16 @@ class BlockingSender:
         self._outgoing = outgoing
         self._lines = Lines()
         self._plans: dict[str, Plan] = {}
-        self._pid = os.getpid()
         # Whoever lets messages linger wants batches, and those settings need a second look at the answer or the port.
         self._is_usable = not (
             settings.linger_s or settings.vip_channel or settings.retry_another_broker_when_not_store_ok
         )
+        forks.watch(self)
+
+    def after_fork(self, parent_pid: int) -> None:
+        """In a forked child: leave the parent's connections alone. What the child may send goes by the event loop."""
+        self._is_usable = False
+        forks.keep(self._lines)
 
     def send(
         self, message: Message, choose: ChooseQueue | None, timeout_s: float | None
@@ -178,7 +218,7 @@ class BlockingSender:
         Interrupted when a first attempt failed and others may follow. Raises what ``Producer.send`` raises.
         """
         plan = self.plan(message.topic)
-        if plan is None:
+        if plan is None or (timeout_s is not None and timeout_s <= 0):
             return None
         if choose is not None and not self._batcher.is_idle:
             return None  # what was given before, perhaps to the same queue, is stored before
@@ -208,13 +248,13 @@ class BlockingSender:
         is_final = isinstance(error, BrokerError) and error.code not in self._settings.retry_response_codes
         if choose is not None or is_final:
             raise error
-        logger.warning("send failed topic=%s queue=%s attempt=1: %s", outgoing.topic, failed.queue, error)
+        warn_of_attempt(self._core.group, failed.queue, 1, error)
         return Interrupted(outgoing, failed)
 
     def plan(self, topic: str) -> Plan | None:
         """Return what is known of *topic*, or None when a send has to go the long way."""
         core = self._core
-        if not self._is_usable or core.hooks.any_of_sends or core.faults.enabled or self._pid != os.getpid():
+        if not self._is_usable or core.hooks.any_of_sends or core.faults.enabled:
             return None
         rotation = self._routes.known_rotation(topic)
         if rotation is None:
@@ -234,23 +274,23 @@ class BlockingSender:
         None when nothing was sent: no address, no connection, no room. Raises ProtocolError when the message cannot
         travel, or the answer cannot be read.
         """
-        head = plan.heads.get(queue)
+        head = plan.head(queue)
         address = self._routes.master_address(queue.broker_name)
         if head is None or address is None:
             return None
         timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
-        begin_s = time.monotonic()
+        deadline_s = time.monotonic() + timeout_s
         try:
-            answer = self._exchange(head, address, outgoing, timeout_s)
+            answer = self._exchange(head, address, outgoing, timeout_s, deadline_s)
         except RemotingError as error:
-            return FailedAttempt(queue, error, begin_s + timeout_s - time.monotonic())
+            return FailedAttempt(queue, error, deadline_s - time.monotonic())
         except OSError as error:
             logger.debug("connect failed address=%s: %s", address, error)
             return None
         if answer is None or answer[0] in STORED_CODES:
             return answer
         refused = BrokerError(answer[0], answer[1] or "", address).at(topic=outgoing.topic)
-        return FailedAttempt(queue, refused, begin_s + timeout_s - time.monotonic())
+        return FailedAttempt(queue, refused, deadline_s - time.monotonic())
 
     @property
     def connections(self) -> int:
@@ -262,14 +302,18 @@ class BlockingSender:
         self._is_usable = False
         self._lines.close()
 
-    def _exchange(self, head: SendHead, address: str, outgoing: Outgoing, timeout_s: float) -> SendAnswer | None:
-        deadline_s = time.monotonic() + timeout_s
+    def _exchange(
+        self, head: SendHead, address: str, outgoing: Outgoing, timeout_s: float, deadline_s: float
+    ) -> SendAnswer | None:
         while True:
-            left_s = deadline_s - time.monotonic()
-            line = self._lines.take(address, min(max(left_s, 0.001), CONNECT_TIMEOUT_S))
+            line = self._lines.take(address, deadline_s)
             if line is None:
                 return None
             is_good, is_fresh = False, not line.used_s
+            if is_fresh:
+                left_s = max(deadline_s - time.monotonic(), LEAST_TIMEOUT_S)
+            else:
+                left_s = timeout_s  # it took no time to get, and has this timeout set from the last send
             try:
                 answer = line.exchange.send(
                     head,
@@ -279,7 +323,7 @@ class BlockingSender:
                     outgoing.flag,
                     outgoing.properties,
                     outgoing.body,
-                    timeout_s,
+                    left_s,
                 )
                 is_good = answer is not None
             except MQError as error:

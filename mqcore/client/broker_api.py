@@ -6,7 +6,7 @@ broker to ask, and what to do when it does not answer, is decided by the callers
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,7 @@ from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import RESPONSE_HEADERS, encode_request
 from mqcore.protocol.message import MessageExt, MessageQueue
 from mqcore.remoting.client import RemotingClient
+from mqcore.remoting.connection import AnswerReader
 
 LOCK_TIMEOUT_S = 1.0
 OFFSET_TIMEOUT_S = 5.0
@@ -90,6 +91,10 @@ class PullResponse:
     body: bytes
 
 
+PullTaker = Callable[[PullResponse, memoryview], None]
+"""Is given a pull's response, and its records as a view that is good until it returns."""
+
+
 @dataclass(frozen=True, slots=True)
 class SendResponse:
     """What a broker answered to a send that it stored; *code* says how safely."""
@@ -122,12 +127,15 @@ class BrokerApi:
         timeout_s: float | None = None,
         accepted: Iterable[int] = (ResponseCode.SUCCESS,),
         close_on_timeout: bool = True,
+        read: AnswerReader | None = None,
     ) -> RemotingCommand:
         """Send one request and return its answer; BrokerError when its code is not among *accepted*."""
         timeout_s = self._admin_timeout_s if timeout_s is None else timeout_s
         command = request(code, values, body)
         try:
-            answer = await self._remoting.invoke(address, command, timeout_s, close_on_timeout=close_on_timeout)
+            answer = await self._remoting.invoke(
+                address, command, timeout_s, close_on_timeout=close_on_timeout, read=read
+            )
         except RemotingError as error:
             # Callers that wait for one connection share its error, so that has no topic.
             error.at(broker=address, topic="" if isinstance(error, RemotingConnectError) else _topic_of(values))
@@ -175,8 +183,24 @@ class BrokerApi:
 
     # Pulling and offsets.
 
-    async def pull(self, address: str, pull: PullRequest, timeout_s: float) -> PullResponse:
-        """Pull once. A pull that times out keeps its connection: the broker may rightly hold it."""
+    async def pull(
+        self, address: str, pull: PullRequest, timeout_s: float, take: PullTaker | None = None
+    ) -> PullResponse:
+        """Pull once. A pull that times out keeps its connection: the broker may rightly hold it.
+
+        *take* gets the records of SUCCESS while they still lie in the memory that was read into; then the response has
+        none. What it raises is raised here.
+        """
+        response: PullResponse | None = None
+
+        def read(answer: RemotingCommand, body: memoryview) -> None:
+            nonlocal response
+            if answer.code == ResponseCode.SUCCESS and take is not None:
+                response = _pull_response(answer)
+                take(response, body)
+            else:
+                answer.body = bytes(body)
+
         code = RequestCode.PULL_MESSAGE
         values = {
             "consumer_group": pull.group,
@@ -193,17 +217,9 @@ class BrokerApi:
             "bname": pull.queue.broker_name,
         }
         answer = await self.call(
-            address, code, values, timeout_s=timeout_s, accepted=PULL_CODES, close_on_timeout=False
+            address, code, values, timeout_s=timeout_s, accepted=PULL_CODES, close_on_timeout=False, read=read
         )
-        header = RESPONSE_HEADERS[code].decode(answer.ext_fields)
-        return PullResponse(
-            code=ResponseCode(answer.code),
-            next_offset=header["next_begin_offset"],
-            min_offset=header["min_offset"],
-            max_offset=header["max_offset"],
-            suggested_broker_id=header["suggest_which_broker_id"],
-            body=answer.body,
-        )
+        return _pull_response(answer) if response is None else response
 
     async def query_consumer_offset(self, address: str, group: str, queue: MessageQueue) -> int | None:
         """Return the offset that *group* has stored, or None when the broker has none."""
@@ -282,6 +298,18 @@ def request(code: RequestCode, values: Mapping[str, Any] | None = None, body: by
     """Build a request of ours; without *values* it has no ext fields."""
     ext_fields = None if values is None else encode_request(code, **values)
     return RemotingCommand(code, ext_fields=ext_fields, body=body, language=LanguageCode.PYTHON)
+
+
+def _pull_response(answer: RemotingCommand) -> PullResponse:
+    header = RESPONSE_HEADERS[RequestCode.PULL_MESSAGE].decode(answer.ext_fields)
+    return PullResponse(
+        code=ResponseCode(answer.code),
+        next_offset=header["next_begin_offset"],
+        min_offset=header["min_offset"],
+        max_offset=header["max_offset"],
+        suggested_broker_id=header["suggest_which_broker_id"],
+        body=answer.body,
+    )
 
 
 def _topic_of(values: Mapping[str, Any] | None) -> str:

@@ -21,21 +21,18 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
+from mqcore.client.checked import Checked, SettingsT, changed
 from mqcore.client.errors import NoNameServerError
 from mqcore.client.name_servers import parse_addresses
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
-from mqcore.client.settings import (
-    NAME_SERVER_VARIABLES,
-    Checked,
-    ClientSettings,
-    ConsumerSettings,
-    ProducerSettings,
-    SettingsT,
-    changed,
-)
+from mqcore.client.settings import NAME_SERVER_VARIABLES, ClientSettings, ConsumerSettings, ProducerSettings
 from mqcore.errors import ConfigError
 
 SCHEME = "rmq"
+PREFIX = "MQCORE_"
+MISSPELT_FROM = 0.93
+"""How like one of our variables another one must be to be taken for a misspelt one: a letter or two."""
+
 URL_VARIABLE = "MQCORE_URL"
 FILE_VARIABLE = "MQCORE_CONFIG"
 KEY_VARIABLES = {
@@ -160,10 +157,27 @@ def _read_environment(found: Configuration, environment: Mapping[str, str]) -> N
             if environment.get(variable):
                 found.put("client", name, environment[variable], f"environment variable {variable}")
     for section in SECTIONS:
-        prefix = f"MQCORE_{section.upper()}_"
+        prefix = f"{PREFIX}{section.upper()}_"
         for variable, value in environment.items():
             if variable.startswith(prefix):
                 found.put(section, variable.removeprefix(prefix).lower(), value, f"environment variable {variable}")
+    _check_misspelt(environment)
+
+
+def _check_misspelt(environment: Mapping[str, str]) -> None:
+    """Raise ConfigError for a variable that is almost one of ours, such as MQCORE_PRODUCR_RETRIES.
+
+    What merely begins like ours may be somebody else's: Kubernetes puts in MQCORE_SERVICE_HOST for a service mqcore.
+    """
+    ours = [URL_VARIABLE, FILE_VARIABLE, *NAME_SERVER_VARIABLES]
+    for section, cls in SECTIONS.items():
+        names = (row.name.upper() for row in fields(cls))  # type: ignore[arg-type]  # they are dataclasses
+        ours += (f"{PREFIX}{section.upper()}_{name}" for name in names)
+    for variable in environment:
+        if variable.startswith(PREFIX) and variable not in ours:
+            near = difflib.get_close_matches(variable, ours, n=1, cutoff=MISSPELT_FROM)
+            if near:
+                raise ConfigError(f"environment variable {variable}: did you mean {near[0]!r}?")
 
 
 def nearest(name: str, known: typing.Iterable[str]) -> str:

@@ -10,7 +10,7 @@ import logging
 import time
 from collections.abc import Sequence
 
-from mqcore.client.cause_log import CauseLog
+from mqcore.cause_log import CauseLog
 from mqcore.client.consume_retry import send_back
 from mqcore.client.consume_workers import Workers
 from mqcore.client.consuming import BatchHandler, Outcome, batch_size_of, run_handler

@@ -13,16 +13,17 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from mqcore.cause_log import CauseLog, name_of
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.trace import ConsumeCode
 from mqcore.protocol.message import MessageQueue
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 
 @dataclass(slots=True, kw_only=True)
 class ConsumeContext:
-    """One call of a handler, or one message of an iteration.
+    """One call of a handler, or one message of an iteration; of a pull consumer what one pull brought.
 
     *code*, *error* and *cost_ms* are known after it. *attributes* are the hooks' own.
     """
@@ -51,7 +52,10 @@ class FilterContext:
 
 
 class ConsumerHook:
-    """Base of hooks: override what is of interest. Each method may be ``async``."""
+    """Base of hooks: override what is of interest. Each method may be ``async``.
+
+    A pull consumer, whose application polls, calls all three when a pull has brought something.
+    """
 
     def filter_messages(self, context: FilterContext) -> Awaitable[None] | None:
         """Called for what a pull brought. What is taken out counts as done."""
@@ -92,6 +96,10 @@ class ConsumerHooks:
         self.any_filter = bool(self._filter)
         self.any_around = bool(self._before or self._after)
 
+    @property
+    def any(self) -> bool:
+        return self.any_filter or self.any_around
+
     async def filter_messages(self, context: FilterContext) -> None:
         await _run(self._filter, context)
 
@@ -108,5 +116,5 @@ async def _run(calls: Sequence[Call[ContextT]], context: ContextT) -> None:
             result = call(context)
             if inspect.isawaitable(result):
                 await result
-        except Exception:  # somebody else's code must not cost the message
-            logger.exception("hook failed: %s", getattr(call, "__qualname__", call))
+        except Exception as error:  # somebody else's code must not cost the message
+            log.error("hook failed", exc_info=error, name=name_of(call))

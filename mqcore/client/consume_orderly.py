@@ -1,7 +1,8 @@
 """Orderly consumption: one batch of a queue at a time, and only while this member holds the queue's lock at its broker.
 
-A failed batch stops its queue for a moment and comes again, until it succeeds or its messages are dead letters.
-Source: RocketMQ ConsumeMessageOrderlyService.java, with automatic commits.
+A failed batch stops its queue for a moment and comes again, until it succeeds or its messages are dead letters. What a
+handler consumes without a commit stays taken, in front of the queue's offset, until it commits or rolls back.
+Source: RocketMQ ConsumeMessageOrderlyService.java.
 """
 
 from __future__ import annotations
@@ -10,13 +11,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from mqcore.cause_log import CauseLog
 from mqcore.client.backoff import LEVELS_S
-from mqcore.client.cause_log import CauseLog
 from mqcore.client.consume_retry import send_to_retry_topic
 from mqcore.client.consume_workers import TaskGroup, Workers
 from mqcore.client.consuming import Abandoned, BatchHandler, Outcome, batch_size_of, run_handler
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import DEAD_LETTER, ReceivedMessage, Settler
+from mqcore.client.pulling import MIB
 from mqcore.client.queue_locks import QueueLocks
 from mqcore.client.streams import Handoff, no_handler
 from mqcore.errors import MQError
@@ -26,7 +28,7 @@ log = CauseLog(logger)
 
 LOCK_RETRY_DELAY_S = 0.1
 LOCK_REFUSED_DELAY_S = 3.0
-SUSPEND_MAX_S = 30.0
+SUSPEND_MIN_S, SUSPEND_MAX_S = 0.01, 30.0
 """No queue rests longer: its broker lock counts for so long."""
 
 
@@ -117,6 +119,7 @@ class OrderlyService:
                 return None
             messages = held.take(batch_size_of(self._handler, self._membership.settings))
             if not messages:
+                self._warn_of_full_queue(held)
                 return None
             held.hand_out(len(messages))
             try:
@@ -126,19 +129,35 @@ class OrderlyService:
                 raise
             finally:
                 held.hand_back(len(messages))
+        if outcome.rollback:
+            held.put_back_all()
+            return self._pause_s(outcome, messages[0])
+        is_first = held.taken_count == len(messages)  # nothing waits for a commit from before
         again = await self._messages_to_try_again(messages[outcome.done :], outcome)
         held.put_back(again)
-        offset = held.commit()
-        if not again:
-            self._membership.commit(held, offset)
-            return 0.0
-        self._membership.commit(held, held.first_offset)
-        return self._pause_s(outcome, again[0])
+        if outcome.commit and (outcome.done or is_first):  # a failure commits nothing that was kept from before
+            offset = held.commit()
+            self._membership.commit(held, held.first_offset if again else offset)
+        return self._pause_s(outcome, again[0]) if again else 0.0
+
+    def _warn_of_full_queue(self, held: HeldQueue) -> None:
+        """Say so when everything has been consumed, nothing committed, and too much is kept to pull more."""
+        count_max, mib_max = self._membership.queue_thresholds()
+        if held.taken_count > count_max or held.size // MIB > mib_max:
+            log.warning(
+                "nothing more is pulled before a commit: what was consumed without one fills the queue",
+                group=self._membership.group,
+                queue=held.queue,
+                messages=held.taken_count,
+                size=held.size,
+            )
 
     def _pause_s(self, outcome: Outcome, message: ReceivedMessage) -> float:
         settings = self._membership.settings
         pause_s = settings.suspend_queue_s
-        if outcome.delay_level > 0:
+        if outcome.pause_s is not None:
+            pause_s = max(SUSPEND_MIN_S, outcome.pause_s)
+        elif outcome.delay_level > 0:
             pause_s = LEVELS_S[min(outcome.delay_level, len(LEVELS_S)) - 1]
         elif settings.retry is not None:
             pause_s = settings.retry.delay_s(max(1, message.reconsume_times))

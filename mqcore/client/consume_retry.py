@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from mqcore.client.cause_log import CauseLog
+from mqcore.cause_log import CauseLog
 from mqcore.client.membership import Membership
 from mqcore.client.messages import DEAD_LETTER, ReceivedMessage
 from mqcore.client.producer_core import Outgoing

@@ -1,4 +1,4 @@
-"""Traces of what a consumer does: a record before and one after each call of a handler.
+"""Traces of what a consumer does: a record before and one after each call of a handler, or of each pull.
 
 Source: RocketMQ client/trace/hook/ConsumeMessageTraceHookImpl.java.
 """
@@ -16,11 +16,24 @@ from mqcore.client.trace import (
     TraceContext,
     TraceDispatcher,
     TraceKind,
+    TraceSide,
 )
 from mqcore.protocol import properties as names
 
 if TYPE_CHECKING:
     from mqcore.client.instance import ClientInstance
+    from mqcore.client.membership import Membership
+    from mqcore.client.pull_consumer_settings import PullConsumerSettings
+    from mqcore.client.settings import ConsumerSettings
+
+
+def trace_consumer(membership: Membership, settings: ConsumerSettings | PullConsumerSettings) -> TraceDispatcher | None:
+    """Return what sends a consumer's traces, to be started and closed with it; None without the setting *trace*."""
+    if not settings.trace:
+        return None
+    dispatcher = TraceDispatcher(membership.hub, membership.group, TraceSide.CONSUME, settings.trace_topic)
+    membership.hooks.add(ConsumeTraceHook(membership.hub, dispatcher))
+    return dispatcher
 
 
 class ConsumeTraceHook(ConsumerHook):

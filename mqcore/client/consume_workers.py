@@ -8,9 +8,11 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Generic, TypeVar
 
+from mqcore.cause_log import CauseLog
 from mqcore.client.tasks import cancel_and_wait
 
 logger = logging.getLogger(__name__)
+log = CauseLog(logger)
 
 TURN_S = 0.01
 """After so long a worker lets others have the event loop."""
@@ -44,8 +46,8 @@ class TaskGroup:
     async def _run(work: Callable[[], Awaitable[None]], name: str) -> None:
         try:
             await work()
-        except Exception:
-            logger.exception("%s failed", name)
+        except Exception as error:
+            log.error("task failed", exc_info=error, name=name)
 
 
 class Workers(Generic[T]):
@@ -115,5 +117,5 @@ class Workers(Generic[T]):
     async def _do(self, item: T) -> None:
         try:
             await self._work(item)
-        except Exception:
-            logger.exception("%s failed", self._name)
+        except Exception as error:
+            log.error("task failed", exc_info=error, name=self._name)

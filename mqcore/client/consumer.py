@@ -14,13 +14,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 from weakref import WeakKeyDictionary
 
+from mqcore.cause_log import CauseLog
 from mqcore.client.assignment import Assignment
 from mqcore.client.batches import BatchStream
-from mqcore.client.cause_log import CauseLog
 from mqcore.client.consume_concurrently import ConcurrentService
 from mqcore.client.consume_hooks import ConsumerHook
 from mqcore.client.consume_orderly import OrderlyService
-from mqcore.client.consume_trace import ConsumeTraceHook
+from mqcore.client.consume_trace import trace_consumer
 from mqcore.client.consuming import BatchHandler, ConsumeService, EachMessage
 from mqcore.client.errors import ClientClosedError, ClientStateError
 from mqcore.client.identity import client_id
@@ -33,8 +33,7 @@ from mqcore.client.settings import ConsumerSettings, changed_while_running
 from mqcore.client.streams import Handoff, Source, StreamService
 from mqcore.client.subscription import Expression, subscription_data
 from mqcore.client.tasks import Periodic
-from mqcore.client.trace import TraceDispatcher, TraceSide
-from mqcore.client.validators import check_topic
+from mqcore.client.validators import check_count, check_topic
 from mqcore.errors import ClientError, MQError
 from mqcore.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 from mqcore.protocol.heartbeat import SUB_ALL, is_tag_type
@@ -88,10 +87,7 @@ class Consumer:
         self._assignment.rebalance_soon = self._rebalance.wake
         self._streams: WeakKeyDictionary[asyncio.Task[Any], MessageStream] = WeakKeyDictionary()
         self._batches: WeakKeyDictionary[asyncio.Task[Any], BatchStream] = WeakKeyDictionary()
-        self._tracer: TraceDispatcher | None = None
-        if settings.trace:
-            self._tracer = TraceDispatcher(hub, group, TraceSide.CONSUME, settings.trace_topic)
-            self.add_hook(ConsumeTraceHook(hub, self._tracer))
+        self._tracer = trace_consumer(self._membership, settings)
         self._is_open = False
         self._is_closing = False
         self._ended = asyncio.Event()
@@ -203,10 +199,12 @@ class Consumer:
 
         Each must be settled by ``ack``, ``nack`` or ``reject``; what is not comes again after the consume timeout.
         """
+        check_count("max_messages", max_messages)
         return await self._source_or_raise().receive(max_messages, timeout_s)
 
     async def receive_batch(self, max_messages: int, fill_s: float) -> list[ReceivedMessage]:
         """As ``receive`` without a timeout, but wait *fill_s* for more when there are some."""
+        check_count("max_messages", max_messages)
         return await self._source_or_raise().receive(max_messages, None, fill_s)
 
     def batches(self, max_messages: int, timeout_s: float = BATCH_FILL_S) -> BatchStream:
@@ -215,6 +213,7 @@ class Consumer:
         Asking for the next batch says that what is unsettled of the one before is done, also when a task has left its
         loop and begins another one.
         """
+        check_count("max_messages", max_messages)
         source = self._source_or_raise()
         task = asyncio.current_task()
         if task is None:
@@ -260,6 +259,11 @@ class Consumer:
         if self._membership.subscriptions.pop(topic, None) is not None and self._is_open:
             await self._hub.heartbeat()
             await self._assignment.rebalance()
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has been closed, or is being closed just now."""
+        return self._is_closing
 
     @property
     def settings(self) -> ConsumerSettings:

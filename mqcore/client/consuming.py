@@ -7,12 +7,12 @@ import inspect
 import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from mqcore.client.cause_log import CauseLog
+from mqcore.cause_log import CauseLog
 from mqcore.client.consume_hooks import ConsumeContext
-from mqcore.client.errors import Reject, Retry
+from mqcore.client.errors import ClientStateError, Reject, Retry, Rollback
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import DEAD_LETTER, ReceivedMessage, Settler
 from mqcore.client.settings import ConsumerSettings
@@ -24,16 +24,20 @@ log = CauseLog(logging.getLogger(__name__))
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """Returned by a batch handler: the first *count* messages are done, the others failed and come again.
+    """Returned by a handler: the first *count* messages are done, or all, and the others failed and come again.
 
-    *delay_level* says when, as Retry's does; -1 makes them dead letters. Without a Done, returning means all are done.
+    *delay_level* says when, as Retry's does; -1 makes them dead letters. Returning anything else means all are done.
+
+    With *commit* false, which is for orderly consumers, the group's offset stays in front of them: should this member
+    die, they come again. A later return for the same queue commits them, a Rollback brings them back.
     """
 
-    count: int
+    count: int | None = None
     delay_level: int = 0
+    commit: bool = field(default=True, kw_only=True)
 
     def __post_init__(self) -> None:
-        if self.count < 0:
+        if self.count is not None and self.count < 0:
             raise ConfigError(f"Done: got {self.count}, wanted how many messages are done, from the first on")
 
 
@@ -69,12 +73,16 @@ class ConsumeService(Protocol):
 class Outcome:
     """What a handler made of its messages: the first *done* are done.
 
-    *error* is what it raised; *delay_level* is for the messages that are not done.
+    *error* is what it raised; *delay_level* and *pause_s* are for the messages that are not done. The others are
+    described in Done and Rollback.
     """
 
     done: int
     error: BaseException | None = None
     delay_level: int = 0
+    pause_s: float | None = None
+    commit: bool = True
+    rollback: bool = False
 
 
 class EachMessage:
@@ -83,9 +91,9 @@ class EachMessage:
     def __init__(self, handler: Handler) -> None:
         self._handler = handler
 
-    async def __call__(self, messages: Sequence[ReceivedMessage]) -> None:
-        for message in messages:
-            await self._handler(message)
+    async def __call__(self, messages: Sequence[ReceivedMessage]) -> object:
+        (message,) = messages
+        return await self._handler(message)
 
 
 def batch_size_of(handler: BatchHandler, settings: ConsumerSettings) -> int:
@@ -125,7 +133,7 @@ def describe_outcome(context: ConsumeContext, outcome: Outcome, cost_ms: float, 
     """Fill in what the hooks that are called afterwards want to know."""
     context.cost_ms = cost_ms
     context.error = outcome.error
-    if outcome.error is not None and not isinstance(outcome.error, Retry | Reject):
+    if outcome.error is not None and not isinstance(outcome.error, Retry | Reject | Rollback):
         context.code = ConsumeCode.EXCEPTION
     elif cost_ms >= timeout_s * 1000:
         context.code = ConsumeCode.TIME_OUT
@@ -143,7 +151,11 @@ async def _call(membership: Membership, handler: BatchHandler, messages: Sequenc
     except Reject as error:
         return Outcome(0, error, DEAD_LETTER)
     except Retry as error:
-        return Outcome(0, error, error.delay_level)
+        return Outcome(0, error, error.delay_level, error.pause_s)
+    except Rollback as error:
+        if membership.settings.orderly:
+            return Outcome(0, error, pause_s=error.pause_s, rollback=True)
+        return _failed(membership, messages, error)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -153,7 +165,10 @@ async def _call(membership: Membership, handler: BatchHandler, messages: Sequenc
     except Exception as error:
         return _failed(membership, messages, error)
     if isinstance(result, Done):
-        return Outcome(min(result.count, len(messages)), None, result.delay_level)
+        if not result.commit and not membership.settings.orderly:
+            return _failed(membership, messages, ClientStateError("Done(commit=False) is for orderly consumers"))
+        count = len(messages) if result.count is None else min(result.count, len(messages))
+        return Outcome(count, None, result.delay_level, commit=result.commit)
     return Outcome(len(messages))
 
 

@@ -248,11 +248,32 @@ class Reject(Exception):
 
 
 class Retry(Exception):
-    """Raised by a handler: deliver this message again, at *delay_level* 1 to 18, or as the broker thinks best (0)."""
+    """Raised by a handler: deliver this message again, at *delay_level* 1 to 18, or as the broker thinks best (0).
 
-    def __init__(self, delay_level: int = 0) -> None:
-        super().__init__(delay_level)
+    An orderly queue rests that long, or *pause_s* seconds (0.01 to 30), or else as its settings say.
+    """
+
+    def __init__(self, delay_level: int = 0, pause_s: float | None = None) -> None:
+        super().__init__(delay_level, pause_s)
 
     @property
     def delay_level(self) -> int:
         return int(self.args[0])
+
+    @property
+    def pause_s(self) -> float | None:
+        return None if self.args[1] is None else float(self.args[1])
+
+
+class Rollback(Exception):
+    """Raised by an orderly handler: deliver everything again that this queue has handed out since its last commit.
+
+    That counts as no failure. The queue rests *pause_s* seconds (0.01 to 30), or as its settings say.
+    """
+
+    def __init__(self, pause_s: float | None = None) -> None:
+        super().__init__(pause_s)
+
+    @property
+    def pause_s(self) -> float | None:
+        return None if self.args[0] is None else float(self.args[0])

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
+from mqcore.cause_log import CauseLog, name_of
 from mqcore.client.errors import SendForbiddenError
 from mqcore.client.messages import MessageKind
 from mqcore.protocol.message import MessageQueue
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from mqcore.client.broker_api import SendResponse
     from mqcore.client.transactions import TransactionState
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 
 @dataclass(slots=True, kw_only=True)
@@ -132,8 +133,8 @@ async def _run(calls: list[Call[ContextT]], context: ContextT) -> None:
     for call in calls:
         try:
             await _finish(call(context))
-        except Exception:  # somebody else's code must not cost the message
-            logger.exception("hook failed: %s", getattr(call, "__qualname__", call))
+        except Exception as error:  # somebody else's code must not cost the message
+            log.error("hook failed", exc_info=error, name=name_of(call))
 
 
 async def _finish(result: Awaitable[None] | None) -> None:

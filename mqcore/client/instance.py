@@ -10,9 +10,9 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from mqcore.cause_log import CauseLog
 from mqcore.client import forks
 from mqcore.client.broker_api import BrokerApi, request
-from mqcore.client.cause_log import CauseLog
 from mqcore.client.codec import UniqueIdGenerator
 from mqcore.client.credentials import Signer
 from mqcore.client.errors import BrokerNotFoundError, ClientClosedError
@@ -126,15 +126,23 @@ class ClientInstance:
             work.start()
 
     async def close(self) -> None:
-        """Close what is still open, consumers first, then the connections."""
+        """Close what is still open, consumers first, then producers, then the connections.
+
+        All consumers close at the same time, and all producers, so that it takes no longer than the slowest of each.
+        What one of them raises comes when all else is closed.
+        """
         if self._closed:
             return
-        for member in [*self._consumers.values(), *self._producers.values()]:
-            await member.close()
+        outcomes: list[BaseException | None] = []
+        for members in (self._consumers, self._producers):
+            closing = (member.close() for member in list(members.values()))
+            outcomes += await asyncio.gather(*closing, return_exceptions=True)
         self._closed = True
         for work in self._background:
             await work.stop()
         await self.remoting.close()
+        for failure in filter(None, outcomes):
+            raise failure
 
     def after_fork(self, parent_pid: int) -> None:
         """In a forked child: be a client of its own if it has not been started, else leave all to the parent."""
@@ -180,7 +188,7 @@ class ClientInstance:
             try:
                 await self.api.unregister(address, producer_group, consumer_group)
             except MQError as error:
-                logger.warning("unregister failed address=%s: %s", address, error)
+                log.warning("unregister failed", address=address, error=error)
 
         await asyncio.gather(*(tell(address) for address in set(self.routes.addresses(with_slaves=True))))
 

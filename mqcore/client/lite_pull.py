@@ -9,12 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 
-from mqcore.client.broker_api import PullRequest, PullResponse
-from mqcore.client.cause_log import CauseLog
+from mqcore.cause_log import CauseLog
+from mqcore.client import forks
+from mqcore.client.broker_api import PullRequest, PullResponse, PullTaker
+from mqcore.client.consume_hooks import ConsumeContext, FilterContext
 from mqcore.client.consuming import Outcome
 from mqcore.client.errors import ClientStateError
 from mqcore.client.membership import HeldQueue, Membership
@@ -35,37 +38,56 @@ what nobody tells of."""
 
 
 class ReadyBatches:
-    """Batches in order of arrival, and those who wait for one."""
+    """Batches in order of arrival, and those who wait for one.
+
+    Another thread than the event loop's may call ``take_now``, and must let the loop call ``made_room`` then.
+    """
 
     def __init__(self) -> None:
         self._batches: deque[Batch] = deque()
+        self._lock = threading.Lock()
         self._news = asyncio.Event()
         self._room = asyncio.Event()
         self._closed = False
+        forks.watch(self)
 
     def __len__(self) -> int:
         return len(self._batches)
 
     def put(self, batch: Batch) -> None:
-        self._batches.append(batch)
+        with self._lock:
+            self._batches.append(batch)
         self._news.set()
 
     def put_back(self, batch: Batch) -> None:
         """Return what is left of a batch: it is the next one."""
         if batch:
-            self._batches.appendleft(batch)
+            with self._lock:
+                self._batches.appendleft(batch)
             self._news.set()
+
+    def take_now(self) -> Batch | None:
+        """Return the next batch, or None when there is none now."""
+        with self._lock:
+            while self._batches:
+                batch = self._batches.popleft()
+                if batch.is_current:
+                    return batch
+        return None
+
+    def made_room(self) -> None:
+        """Tell the pull loops that there are fewer batches than before."""
+        self._room.set()
 
     async def take(self, timeout_s: float | None) -> Batch | None:
         """Return the next batch, or None when *timeout_s* passes or the consumer closes."""
         loop = asyncio.get_running_loop()
         deadline_s = None if timeout_s is None else loop.time() + timeout_s
         while not self._closed:
-            while self._batches:
-                batch = self._batches.popleft()
-                self._room.set()
-                if batch.is_current:
-                    return batch
+            batch = self.take_now()
+            self.made_room()
+            if batch is not None:
+                return batch
             left_s = None if deadline_s is None else deadline_s - loop.time()
             if left_s is not None and left_s <= 0:
                 return None
@@ -75,7 +97,8 @@ class ReadyBatches:
 
     def drop_stale(self) -> None:
         """Forget batches of queues that were given up or sent elsewhere."""
-        self._batches = deque(batch for batch in self._batches if batch.is_current)
+        with self._lock:
+            self._batches = deque(batch for batch in self._batches if batch.is_current)
         self._room.set()
 
     async def wait_room(self) -> None:
@@ -85,8 +108,14 @@ class ReadyBatches:
     def close(self) -> None:
         """Let everybody who waits go."""
         self._closed = True
-        self._batches.clear()
+        with self._lock:
+            self._batches.clear()
         self._news.set()
+
+    def after_fork(self, parent_pid: int) -> None:
+        """In a forked child: a lock that somebody held is made anew, and the batches are the parent's."""
+        self._lock = threading.Lock()
+        self._batches.clear()
 
 
 async def wait_event(event: asyncio.Event, timeout_s: float | None) -> None:
@@ -173,10 +202,18 @@ class LitePullLoop:
         if subscription is None:
             return FAILED_DELAY_S
         begin = time.perf_counter()
-        response = await self._pull(subscription)
+        messages: list[ReceivedMessage] = []
+
+        def take(response: PullResponse, records: memoryview) -> None:
+            retry_topic, held = self._membership.retry_topic, self._held
+            messages.extend(
+                received(response, records, held.queue, subscription, retry_topic=retry_topic, held=held, acyclic=True)
+            )
+
+        response = await self._pull(subscription, take)
         if not self.is_current:
             return 0.0
-        return self._take(response, subscription, (time.perf_counter() - begin) * 1000)
+        return await self._take(response, messages, (time.perf_counter() - begin) * 1000)
 
     def _queue_is_full(self) -> bool:
         """RocketMQ's checks of one queue, in its order: messages, bytes, and how far apart the first and the last."""
@@ -187,7 +224,7 @@ class LitePullLoop:
             or held.span > settings.max_span
         )
 
-    async def _pull(self, subscription: SubscriptionData) -> PullResponse:
+    async def _pull(self, subscription: SubscriptionData, take: PullTaker) -> PullResponse:
         membership, queue, settings = self._membership, self._held.queue, self._settings
         address, _ = await membership.hub.pull_address(queue, membership.preferred_broker_id.get(queue, 0))
         by_tag = is_tag_type(subscription.expression_type)
@@ -204,11 +241,18 @@ class LitePullLoop:
             hold_s=settings.hold_timeout_s,
             lite=True,
         )
-        return await membership.hub.api.pull(address, request, settings.pull_timeout_s)
+        return await membership.hub.api.pull(address, request, settings.pull_timeout_s, take)
 
-    def _take(self, response: PullResponse, subscription: SubscriptionData, time_ms: float) -> float:
+    async def _take(self, response: PullResponse, messages: list[ReceivedMessage], time_ms: float) -> float:
         membership, assigned, queue = self._membership, self._assigned, self._held.queue
         membership.preferred_broker_id[queue] = response.suggested_broker_id
+        if response.code == ResponseCode.SUCCESS:
+            if membership.hooks.any:
+                messages = await self._shown_to_hooks(messages)
+                if not self.is_current:
+                    return 0.0
+            membership.statistics[queue.topic].add_pull(len(messages), time_ms)
+        # From here on nothing waits: what lies before the next offset is in a batch, or it is done.
         asked, assigned.next_offset = assigned.next_offset, response.next_offset
         if response.code == ResponseCode.PULL_OFFSET_MOVED:
             log.warning(
@@ -221,13 +265,24 @@ class LitePullLoop:
                 max=response.max_offset,
             )
             return FAILED_DELAY_S if response.next_offset == asked else 0.0
-        if response.code == ResponseCode.SUCCESS:
-            retry_topic = membership.retry_topic
-            messages = received(response, queue, subscription, retry_topic=retry_topic, held=self._held, acyclic=True)
-            membership.statistics[queue.topic].add_pull(len(messages), time_ms)
-            if messages:
-                self._ready.put(Batch(assigned, messages))
+        if messages:
+            self._ready.put(Batch(assigned, messages))
         return 0.0
+
+    async def _shown_to_hooks(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Let the hooks look at what a pull brought, and return what their filters leave.
+
+        Nobody knows when the application is done with a message that it polls, so the hooks before and after consuming
+        are called one after the other, at the pull, as Java does it.
+        """
+        hooks, group, queue = self._membership.hooks, self._membership.group, self._held.queue
+        found = FilterContext(group=group, queue=queue, messages=messages)
+        await hooks.filter_messages(found)
+        if found.messages:
+            context = ConsumeContext(group=group, queue=queue, messages=found.messages)
+            await hooks.before_consume(context)
+            await hooks.after_consume(context)
+        return found.messages
 
     def _pause_after(self, error: BrokerError) -> float:
         if error.code == ResponseCode.FLOW_CONTROL:

@@ -11,17 +11,19 @@ import inspect
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 
+from mqcore.cause_log import CauseLog, name_of
 from mqcore.client.assignment import Assignment
 from mqcore.client.lite_pull import LitePullLoop, PollService
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.polled_queue import AssignedQueue, PolledQueue
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
+from mqcore.client.pulling import FAILED_DELAY_S
 from mqcore.client.queue_locks import QueueLocks
 from mqcore.client.rebalance import sorted_queues
 from mqcore.client.tasks import cancel_and_wait
 from mqcore.protocol.message import MessageQueue
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 QueuesCallback = Callable[[Sequence[MessageQueue]], Awaitable[None] | None]
 """Called with the queues that were assigned, or that are about to be revoked."""
@@ -35,8 +37,8 @@ async def tell(callback: Callable[..., Awaitable[None] | None] | None, *argument
         answer = callback(*arguments)
         if inspect.isawaitable(answer):
             await answer
-    except Exception:
-        logger.exception("the callback %r failed", callback)
+    except Exception as error:
+        log.error("callback failed", exc_info=error, name=name_of(callback))
 
 
 class LiteAssignment(Assignment):
@@ -160,7 +162,10 @@ class LiteAssignment(Assignment):
         task.add_done_callback(lambda _: self._on_loop_ended(assigned, loop))
 
     def _on_loop_ended(self, assigned: AssignedQueue, loop: LitePullLoop) -> None:
-        """Start a loop that somebody has cancelled although its queue and its turn go on: a second line of defence."""
+        """Start a loop that somebody has cancelled although its queue and its turn go on: a second line of defence.
+
+        Not at once: when a program ends and all its tasks are cancelled, a new one would be left hanging.
+        """
         if loop.is_current and not self._closed and self.queues.get(assigned.held.queue) is assigned:
             self._pulls.pop(assigned.held.queue, None)
-            self._begin(assigned)
+            asyncio.get_running_loop().call_later(FAILED_DELAY_S, self._begin, assigned)

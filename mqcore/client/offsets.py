@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from mqcore.client.cause_log import CauseLog
+from mqcore.cause_log import CauseLog
 from mqcore.errors import BrokerError, MQError, StoreError
 from mqcore.files import BACKUP_SUFFIX, make_directory, write_atomically
 from mqcore.protocol import fastjson

@@ -106,9 +106,11 @@ class PullConsumerOptions(TypedDict, total=False):
     from_where: ConsumeFromWhere | str
     from_timestamp: datetime | float | None
     message_model: MessageModel | str
-    strategy: str
+    strategy: str | Strategy
     hold_timeout_s: float
     pull_timeout_s: float
     rebalance_interval_s: float
     topic_check_interval_s: float
     offsets_dir: Path | str | None
+    trace: bool
+    trace_topic: str | None

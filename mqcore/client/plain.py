@@ -6,9 +6,7 @@ do not survive a fork once they have been started: the child makes its own, and 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, Unpack
@@ -17,11 +15,13 @@ from mqcore.client import asynchronous
 from mqcore.client.admin.plain import Admin
 from mqcore.client.batching import SendFuture
 from mqcore.client.fault_strategy import BrokerFault
+from mqcore.client.handler_threads import HandlerThreads
 from mqcore.client.handlers import Declared, H, start_declared_plain, wait_declared_plain
 from mqcore.client.hooks import ProducerHook
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import Message, ReceivedMessage, SendReceipt, SendStatus
 from mqcore.client.options import ClientOptions, ConsumerOptions, ProducerOptions, PullConsumerOptions
+from mqcore.client.plain_calls import PlainFace, plain
 from mqcore.client.plain_consumer import (
     HANDLER_THREADS_MAX,
     Consumer,
@@ -30,24 +30,21 @@ from mqcore.client.plain_consumer import (
     run_in_pool,
 )
 from mqcore.client.producer import Producer as AsyncProducer
-from mqcore.client.pull_api import MESSAGES_MAX, PullResult
 from mqcore.client.pull_consumer_plain import Callbacks, PlainQueuesCallback, PullConsumer
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
 from mqcore.client.selectors import QueueSelector, ShardKey
 from mqcore.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
-from mqcore.client.subscription import Expression, Topics
+from mqcore.client.subscription import Topics
 from mqcore.client.transactions import Outcome, TransactionReceipt, TransactionState
 from mqcore.client.transactions import TransactionProducer as AsyncTransactionProducer
 from mqcore.errors import ConfigError
-from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.protocol.message import MessageQueue
-from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
 
 PlainCheck = Callable[[ReceivedMessage], Outcome]
 PlainExecute = Callable[[Message, SendReceipt], Outcome]
 
 
-class Client:
+class Client(PlainFace[asynchronous.Client]):
     """A client of the brokers behind some name servers; see ``mqcore.aio.Client`` for the arguments."""
 
     def __init__(
@@ -58,8 +55,8 @@ class Client:
         config_file: Path | str | None = None,
         **changes: Unpack[ClientOptions],
     ) -> None:
-        self._inner = asynchronous.Client(name_servers, settings, config_file=config_file, **changes)
-        self._thread = LoopThread()
+        inner = asynchronous.Client(name_servers, settings, config_file=config_file, **changes)
+        super().__init__(LoopThread(), inner)
         self._declared: Declared[Consumer] = Declared(self.consumer)
 
     @property
@@ -132,7 +129,7 @@ class Client:
         wanted = self._inner.configuration.settings(ConsumerSettings(), settings, changes)
         if handler is None and batch_handler is None:
             return Consumer(self._thread, self._inner.consumer(group, topics, settings=wanted), None)
-        pool = ThreadPoolExecutor(HANDLER_THREADS_MAX, "mqcore handler")
+        pool = HandlerThreads(HANDLER_THREADS_MAX, "mqcore handler")
         inner = self._inner.consumer(
             group,
             topics,
@@ -182,50 +179,31 @@ class Client:
 
     # Pulling without a group; see pull_api.py.
 
-    def queues(self, topic: str) -> list[MessageQueue]:
-        return self._thread.call(self._inner.queues(topic))
-
-    def pull(
-        self,
-        queue: MessageQueue,
-        offset: int,
-        max_messages: int = MESSAGES_MAX,
-        *,
-        expression: Expression = SUB_ALL,
-        wait_s: float = 0.0,
-        group: str = TOOLS_CONSUMER_GROUP,
-    ) -> PullResult:
-        work = self._inner.pull(queue, offset, max_messages, expression=expression, wait_s=wait_s, group=group)
-        return self._thread.call(work)
-
-    def max_offset(self, queue: MessageQueue) -> int:
-        return self._thread.call(self._inner.max_offset(queue))
-
-    def min_offset(self, queue: MessageQueue) -> int:
-        return self._thread.call(self._inner.min_offset(queue))
-
-    def search_offset(self, queue: MessageQueue, when: datetime | float) -> int:
-        return self._thread.call(self._inner.search_offset(queue, when))
-
-    def committed_offset(self, group: str, queue: MessageQueue) -> int | None:
-        return self._thread.call(self._inner.committed_offset(group, queue))
-
-    def commit_offset(self, group: str, queue: MessageQueue, offset: int) -> None:
-        self._thread.call(self._inner.commit_offset(group, queue, offset))
+    queues = plain(asynchronous.Client.queues)
+    pull = plain(asynchronous.Client.pull)
+    max_offset = plain(asynchronous.Client.max_offset)
+    min_offset = plain(asynchronous.Client.min_offset)
+    search_offset = plain(asynchronous.Client.search_offset)
+    committed_offset = plain(asynchronous.Client.committed_offset)
+    commit_offset = plain(asynchronous.Client.commit_offset)
 
 
-class Producer:
+class Producer(PlainFace[AsyncProducer]):
     """Sends messages in the name of a group; see ``mqcore.aio.Producer``. Many threads may send at once."""
 
     def __init__(self, thread: LoopThread, inner: AsyncProducer) -> None:
-        self._thread = thread
-        self._inner = inner
+        super().__init__(thread, inner)
         self._short_way = inner.short_way()
         self._join = inner.join
         self.group = inner.group
 
-    def start(self) -> None:
-        self._thread.call(self._inner.start())
+    start = plain(AsyncProducer.start)
+    flush = plain(AsyncProducer.flush)
+    send_oneway = plain(AsyncProducer.send_oneway)
+    send_batch = plain(AsyncProducer.send_batch)
+    request = plain(AsyncProducer.request)
+    reply = plain(AsyncProducer.reply)
+    queues = plain(AsyncProducer.queues)
 
     def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
         if self._thread.is_open:
@@ -250,7 +228,9 @@ class Producer:
         timeout_s: float | None = None,
     ) -> SendReceipt:
         """Send *message* and return what the broker said when it had stored it."""
-        choose = AsyncProducer.choice(message, queue, shard_key, selector)
+        choose = None
+        if queue is not None or shard_key is not None or selector is not None:
+            choose = AsyncProducer.choice(message, queue, shard_key, selector)
         receipt = self._short_way.send(message, choose, timeout_s)
         if isinstance(receipt, SendReceipt):
             return receipt
@@ -274,59 +254,6 @@ class Producer:
             self._thread, message, queue=queue, shard_key=shard_key, selector=selector
         )
 
-    def flush(self) -> None:
-        """Send what lingers, and return when every message given so far has its receipt or its error."""
-        self._thread.call(self._inner.flush())
-
-    def send_oneway(
-        self,
-        message: Message,
-        *,
-        queue: MessageQueue | None = None,
-        shard_key: ShardKey | None = None,
-        selector: QueueSelector | None = None,
-    ) -> None:
-        """Send *message* without asking whether it arrived."""
-        self._thread.call(self._inner.send_oneway(message, queue=queue, shard_key=shard_key, selector=selector))
-
-    def send_batch(
-        self,
-        messages: Sequence[Message],
-        *,
-        queue: MessageQueue | None = None,
-        timeout_s: float | None = None,
-        split: bool = True,
-    ) -> list[SendReceipt]:
-        """Send *messages* of one topic in as few requests as they fit into; return one receipt each, in their order."""
-        return self._thread.call(self._inner.send_batch(messages, queue=queue, timeout_s=timeout_s, split=split))
-
-    def request(
-        self,
-        message: Message,
-        timeout_s: float | None = None,
-        *,
-        queue: MessageQueue | None = None,
-        shard_key: ShardKey | None = None,
-        selector: QueueSelector | None = None,
-    ) -> ReceivedMessage:
-        """Send *message* and return the reply that one of its consumers sends back, within *timeout_s* altogether."""
-        work = self._inner.request(message, timeout_s, queue=queue, shard_key=shard_key, selector=selector)
-        return self._thread.call(work)
-
-    def reply(
-        self,
-        request: ReceivedMessage,
-        body: bytes,
-        *,
-        tag: str | None = None,
-        keys: Sequence[str] = (),
-        properties: Mapping[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> SendReceipt:
-        """Answer *request*, so that whoever waits for the reply gets *body*."""
-        work = self._inner.reply(request, body, tag=tag, keys=keys, properties=properties, timeout_s=timeout_s)
-        return self._thread.call(work)
-
     def add_hook(self, hook: ProducerHook) -> None:
         """Let *hook* look at every send from now on. It runs in the client's event loop and must not block."""
         self._inner.add_hook(hook)
@@ -335,9 +262,6 @@ class Producer:
     def faults(self) -> list[BrokerFault]:
         """What is known of the brokers, the best first; empty unless send_latency_fault_enable is on."""
         return self._inner.faults
-
-    def queues(self, topic: str) -> Sequence[MessageQueue]:
-        return self._thread.call(self._inner.queues(topic))
 
 
 class TransactionProducer(Producer):

@@ -24,10 +24,15 @@ class PlainFace(Generic[Inner]):
 def plain(
     method: Callable[Concatenate[Inner, P], Coroutine[Any, Any, R]],
 ) -> Callable[Concatenate[PlainFace[Inner], P], R]:
-    """Return the same method without ``async``: it runs in the event loop's thread, and its caller waits."""
+    """Return the same method without ``async``: it runs in the event loop's thread, and its caller waits.
+
+    What a subclass of the inner object overrides is called, as by any call of a method.
+    """
+    name = method.__name__
 
     def call(self: PlainFace[Inner], /, *arguments: P.args, **named: P.kwargs) -> R:
-        return self._thread.call(method(self._inner, *arguments, **named))
+        work: Coroutine[Any, Any, R] = getattr(self._inner, name)(*arguments, **named)
+        return self._thread.call(work)
 
     functools.update_wrapper(call, method)
     return call

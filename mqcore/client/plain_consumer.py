@@ -8,7 +8,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Executor
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -16,6 +16,7 @@ from mqcore.client.batches import PlainBatch
 from mqcore.client.consume_hooks import ConsumerHook
 from mqcore.client.consumer import BATCH_FILL_S, RECEIVE_MAX
 from mqcore.client.consumer import Consumer as AsyncConsumer
+from mqcore.client.errors import ClientStateError
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage, Settler
 from mqcore.client.postbox import Postbox
@@ -42,7 +43,7 @@ PlainBatchHandler = Callable[[Sequence[ReceivedMessage]], object]
 class Consumer:
     """A member of a consumer group; see ``mqcore.aio.Consumer``. Each thread that iterates has its own iteration."""
 
-    def __init__(self, thread: LoopThread, inner: AsyncConsumer, pool: ThreadPoolExecutor | None) -> None:
+    def __init__(self, thread: LoopThread, inner: AsyncConsumer, pool: Executor | None) -> None:
         self._thread = thread
         self._inner = inner
         self._pool = pool
@@ -135,6 +136,11 @@ class Consumer:
         self._thread.call(self._inner.unsubscribe(topic))
 
     @property
+    def is_closed(self) -> bool:
+        """Whether it has been closed, or is being closed just now."""
+        return self._inner.is_closed
+
+    @property
     def settings(self) -> ConsumerSettings:
         """The settings in force."""
         return self._inner.settings
@@ -171,7 +177,8 @@ class MessageStream:
     """One thread's iteration over a consumer. Asking for the next message says that the one before is done.
 
     Messages are fetched several at a time, and more when the thread is fast: a slow one leaves the others their share.
-    One that was fetched and not reached when the consumer closes comes again.
+    One that was fetched and not reached when the consumer closes comes again. Closing, from whatever thread, ends the
+    iteration, also while the loop's body runs.
     """
 
     def __init__(self, consumer: Consumer) -> None:
@@ -185,6 +192,14 @@ class MessageStream:
         return self
 
     def __next__(self) -> ReceivedMessage:
+        try:
+            return self._following()
+        except ClientStateError:
+            if not self._consumer.is_closed:
+                raise
+            raise StopIteration from None
+
+    def _following(self) -> ReceivedMessage:
         self.done_with_last()
         while self._fetched and self._fetched[0].is_dropped:
             self._fetched.popleft()
@@ -237,6 +252,14 @@ class BatchStream:
         return self
 
     def __next__(self) -> PlainBatch:
+        try:
+            return self._following()
+        except ClientStateError:
+            if not self._consumer.is_closed:
+                raise
+            raise StopIteration from None
+
+    def _following(self) -> PlainBatch:
         if self._last is not None:
             self._last.ack()
         self._last = None
@@ -277,7 +300,7 @@ class ThreadSettler:
         self._thread.post(self._settler.nack, message, delay_level)
 
 
-def run_in_pool(pool: ThreadPoolExecutor, handler: Callable[[M], object]) -> Callable[[M], Coroutine[Any, Any, object]]:
+def run_in_pool(pool: Executor, handler: Callable[[M], object]) -> Callable[[M], Coroutine[Any, Any, object]]:
     """Make an async handler of *handler*, which runs in *pool*."""
 
     def guarded(messages: M) -> object:

@@ -77,14 +77,13 @@ class PolledQueue(ProcessQueue[ReceivedMessage]):
         self._size += run.size
         return run
 
-    def take_from(self, run: Run, taken: Sequence[ReceivedMessage], next_offset: int) -> None:
-        """The application has got *taken*, the first messages of *run*; the next one of it has *next_offset*."""
+    def take_from(self, run: Run, count: int, size: int, next_offset: int) -> None:
+        """The application has got the first *count* messages of *run*, *size* bytes; the next has *next_offset*."""
         self.last_consume_s = time.time()
-        size = run.size if len(taken) == run.count else body_sizes(taken)
-        run.count -= len(taken)
+        run.count -= count
         run.size -= size
         run.first_offset = next_offset
-        self._count -= len(taken)
+        self._count -= count
         self._size -= size
         self._notify()
 
@@ -128,21 +127,28 @@ class AssignedQueue:
 
 
 class Batch:
-    """The messages of one pull. ``take`` and ``is_current`` are for whoever has claimed it, in any thread."""
+    """The messages of one pull.
 
-    __slots__ = ("_got", "_messages", "_run", "_taken", "_turn", "assigned")
+    ``take``, ``take_one`` and ``is_current`` are for whoever has claimed it, in any thread; ``catch_up`` is the event
+    loop's. *in_hand_offset* is the first offset of what was taken last.
+    """
+
+    __slots__ = ("_count", "_got", "_messages", "_run", "_taken", "_turn", "assigned", "in_hand_offset", "is_noted")
 
     def __init__(self, assigned: AssignedQueue, messages: list[ReceivedMessage]) -> None:
         self.assigned = assigned
-        self._messages = messages
+        self._messages = messages  # not looked at when all of it has been taken: it is the application's then
+        self._count = len(messages)
         self._run = assigned.held.add(messages)
         self._turn = assigned.turn
         self._taken = 0  # those before have been taken from here
         self._got = 0  # and those before, the event loop knows of
+        self.in_hand_offset = -1
+        self.is_noted = False  # the event loop is going to catch up
 
     def __bool__(self) -> bool:
         """Whether there is something left to take."""
-        return self._taken < len(self._messages)
+        return self._taken < self._count
 
     @property
     def is_current(self) -> bool:
@@ -151,21 +157,30 @@ class Batch:
 
     def take(self, count_max: int | None = None) -> list[ReceivedMessage]:
         """Return the next messages, all that are left or at most *count_max*."""
-        begin = self._taken
-        left = len(self._messages) - begin
-        count = left if count_max is None else min(count_max, left)
-        self._taken += count
-        return self._messages if count == len(self._messages) else self._messages[begin : begin + count]
+        begin, size = self._taken, self._count
+        count = size - begin if count_max is None else min(count_max, size - begin)
+        if count > 0:
+            self.in_hand_offset = self._messages[begin].queue_offset
+            self._taken += count
+        return self._messages if count == size else self._messages[begin : begin + count]
 
-    def take_one(self) -> ReceivedMessage:
-        """Return the next message of a batch that has one."""
-        message = self._messages[self._taken]
-        self._taken += 1
+    def take_one(self) -> ReceivedMessage | None:
+        """Return the next message; None when there is none left, or none that may be handed out."""
+        taken, assigned = self._taken, self.assigned
+        if taken == self._count or self._turn != assigned.turn or assigned.held.dropped:
+            return None
+        message = self._messages[taken]
+        self.in_hand_offset = message.queue_offset
+        self._taken = taken + 1
         return message
 
-    def got(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Note in the queue that the application has got *messages*, which were taken next from a current batch."""
-        self._got += len(messages)
-        is_left = self._got < len(self._messages)
-        next_offset = self._messages[self._got].queue_offset if is_left else self._run.last_offset + 1
-        self.assigned.held.take_from(self._run, messages, next_offset)
+    def catch_up(self) -> bool:
+        """Note in the queue what has been taken from a current batch; return whether there was anything new."""
+        got, taken = self._got, self._taken
+        if taken == got:
+            return False
+        self._got = taken
+        size = self._run.size if taken - got == self._count else body_sizes(self._messages[got:taken])
+        next_offset = self._messages[taken].queue_offset if taken < self._count else self._run.last_offset + 1
+        self.assigned.held.take_from(self._run, taken - got, size, next_offset)
+        return True

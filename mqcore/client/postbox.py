@@ -38,8 +38,9 @@ class Postbox(Generic[T]):
                 self._is_called = True
 
     def after_fork(self, parent_pid: int) -> None:
-        """In a forked child: a lock that somebody held is made anew."""
+        """In a forked child: a lock that somebody held is made anew, and a call that was made is the parent's."""
         self._lock = threading.Lock()
+        self._is_called = False
 
     def _empty(self) -> None:
         with self._lock:

@@ -88,6 +88,11 @@ class ProcessQueue(Generic[M]):
         return self.last_offset - self.first_offset
 
     @property
+    def taken_count(self) -> int:
+        """How many messages are handed out orderly and not committed."""
+        return len(self._taken)
+
+    @property
     def taken_offsets(self) -> list[int]:
         return list(self._taken)
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from mqcore.cause_log import CauseLog
 from mqcore.client import forks
 from mqcore.client.batch_split import Part, member_size, split_batch, whole_batch
 from mqcore.client.batching import Batcher, SendFuture
@@ -35,17 +36,15 @@ from mqcore.protocol import message as wire
 from mqcore.protocol import properties as names
 from mqcore.protocol.batch import encode_batch
 from mqcore.protocol.compression import CompressionType, check_codec, compress
+from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import is_retry_topic
 from mqcore.protocol.properties import PROPERTIES_SIZE_MAX, encode_properties
-from mqcore.remoting.limited_warning import LimitedWarning
 
 if TYPE_CHECKING:
     from mqcore.client.instance import ClientInstance
     from mqcore.client.loop_thread import LoopThread
 
-logger = logging.getLogger(__name__)
-
-_not_compressed = LimitedWarning(logger)
+log = CauseLog(logging.getLogger(__name__))
 
 NO_COMPRESSION = "none"
 UTF8_SIZE_MAX = 4
@@ -99,13 +98,7 @@ class Producer:
         await self._hub.start()
         self._hub.add_producer(self)
         if self._settings.trace and self._tracer is None:
-            self._tracer = TraceDispatcher(
-                self._hub,
-                self.group,
-                TraceSide.PRODUCE,
-                self._settings.trace_topic,
-                is_cloud=self._hub.settings.access_channel == "CLOUD",
-            )
+            self._tracer = TraceDispatcher(self._hub, self.group, TraceSide.PRODUCE, self._settings.trace_topic)
             self.add_hook(ProducerTraceHook(self._tracer))
             await self._tracer.start()
         self._batcher.start()
@@ -122,7 +115,7 @@ class Producer:
                 async with asyncio.timeout(self._hub.settings.close_timeout_s if timeout_s is None else timeout_s):
                     await self._batcher.flush()
             except TimeoutError:
-                logger.warning("closing with sends under way group=%s messages=%d", self.group, self._inflight.messages)
+                log.warning("closing with sends under way", group=self.group, messages=self._inflight.messages)
         await self._batcher.close()
         if self._short_way is not None:
             self._short_way.close()
@@ -169,7 +162,7 @@ class Producer:
         self,
         message: Message,
         *,
-        queue: wire.MessageQueue | None = None,
+        queue: MessageQueue | None = None,
         shard_key: ShardKey | None = None,
         selector: QueueSelector | None = None,
         timeout_s: float | None = None,
@@ -197,7 +190,7 @@ class Producer:
         self,
         message: Message,
         *,
-        queue: wire.MessageQueue | None = None,
+        queue: MessageQueue | None = None,
         shard_key: ShardKey | None = None,
         selector: QueueSelector | None = None,
     ) -> SendFuture:
@@ -217,7 +210,7 @@ class Producer:
         thread: LoopThread,
         message: Message,
         *,
-        queue: wire.MessageQueue | None = None,
+        queue: MessageQueue | None = None,
         shard_key: ShardKey | None = None,
         selector: QueueSelector | None = None,
     ) -> SendFuture:
@@ -228,7 +221,7 @@ class Producer:
         if choose is None and (joined := self._batcher.join(message)) is not None:
             return joined
         outgoing = self._outgoing(message)
-        chosen: wire.MessageQueue | None = None
+        chosen: MessageQueue | None = None
         if choose is not None:
             rotation = self._hub.routes.known_rotation(message.topic)
             queues = thread.call(self.queues(message.topic)) if rotation is None else rotation.queues
@@ -248,7 +241,7 @@ class Producer:
         self,
         message: Message,
         *,
-        queue: wire.MessageQueue | None = None,
+        queue: MessageQueue | None = None,
         shard_key: ShardKey | None = None,
         selector: QueueSelector | None = None,
     ) -> None:
@@ -266,7 +259,7 @@ class Producer:
         self,
         messages: Sequence[Message],
         *,
-        queue: wire.MessageQueue | None = None,
+        queue: MessageQueue | None = None,
         timeout_s: float | None = None,
         split: bool = True,
     ) -> list[SendReceipt]:
@@ -302,7 +295,7 @@ class Producer:
         message: Message,
         timeout_s: float | None = None,
         *,
-        queue: wire.MessageQueue | None = None,
+        queue: MessageQueue | None = None,
         shard_key: ShardKey | None = None,
         selector: QueueSelector | None = None,
     ) -> ReceivedMessage:
@@ -347,7 +340,7 @@ class Producer:
         answer = create_reply(request, body, tag=tag, keys=tuple(keys), properties=properties)
         return await self.send(answer, timeout_s=timeout_s)
 
-    async def queues(self, topic: str) -> Sequence[wire.MessageQueue]:
+    async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues to which *topic* can be sent, in the order of the turn."""
         return await self._core.publish_queues(topic)
 
@@ -383,14 +376,14 @@ class Producer:
             )
 
     async def _send_soon(self, outgoing: Outgoing, choose: ChooseQueue | None) -> SendFuture:
-        queue: wire.MessageQueue | None = None
+        queue: MessageQueue | None = None
         if choose is not None:
             queue = chosen_by(choose, await self._core.publish_queues(outgoing.topic))
             check_queue(outgoing, queue)
         await self._enter(len(outgoing.body))
         return self._submit(outgoing, queue)
 
-    def _submit(self, outgoing: Outgoing, queue: wire.MessageQueue | None) -> SendFuture:
+    def _submit(self, outgoing: Outgoing, queue: MessageQueue | None) -> SendFuture:
         """Give a message, for which room has been taken, to the batcher."""
         try:
             return self._batcher.submit(outgoing, queue)
@@ -431,11 +424,13 @@ class Producer:
     def _outgoing(self, message: Message) -> Outgoing:
         check_message(message.topic, message.body, self._settings.max_message_size_bytes)
         properties = message.wire_properties()
+        has_properties = bool(properties)
         properties[names.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] = self._hub.unique_ids.next_id()
-        check_properties_size(properties)
+        if has_properties:
+            check_properties_size(properties)
         is_reply = isinstance(message, ReplyMessage)
         body, sys_flag = self._compressed(message.body)
-        return Outgoing(message.topic, body, properties, message.flag, sys_flag, is_reply=is_reply)
+        return Outgoing(message.topic, body, properties, message.flag, sys_flag, False, is_reply)
 
     def _compressed(self, body: bytes) -> tuple[bytes, int]:
         """Return a body as it travels, and the bits that say how. What cannot be compressed travels as it is."""
@@ -444,7 +439,7 @@ class Producer:
         try:
             return compress(body, self._compression, self._settings.compress_level), self._compression.sys_flag
         except Exception as error:  # four libraries, four error classes; the message is worth more than the bytes saved
-            _not_compressed.warn("message not compressed codec=%s: %s", self._compression.name, error)
+            log.warning("message not compressed", group=self.group, codec=self._compression.name, error=error)
             return body, 0
 
     def _members(self, messages: Sequence[Message]) -> list[wire.Message]:
@@ -482,7 +477,7 @@ class Producer:
     @staticmethod
     def choice(
         message: Message,
-        queue: wire.MessageQueue | None,
+        queue: MessageQueue | None,
         shard_key: ShardKey | None,
         selector: QueueSelector | None,
     ) -> ChooseQueue | None:
@@ -497,7 +492,7 @@ class Producer:
         return None
 
 
-def always(queue: wire.MessageQueue) -> ChooseQueue:
+def always(queue: MessageQueue) -> ChooseQueue:
     """Return a choice that is made already."""
     return lambda queues: queue
 
@@ -517,7 +512,7 @@ def check_properties_size(properties: dict[str, str]) -> None:
 def receipts(sent: Sent, ids: Sequence[str]) -> list[SendReceipt]:
     """Return one receipt per id: a batch lies in one queue, at consecutive offsets, its offset ids joined by commas."""
     response = sent.response
-    queue = wire.MessageQueue(sent.queue.topic, sent.queue.broker_name, response.queue_id)
+    queue = MessageQueue(sent.queue.topic, sent.queue.broker_name, response.queue_id)
     offset_ids = response.offset_msg_id.split(",")
     return [
         SendReceipt(

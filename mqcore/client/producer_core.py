@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mqcore import clock as door_to_time
+from mqcore.cause_log import CauseLog
 from mqcore.client.broker_api import SendResponse
 from mqcore.client.errors import NoNameServerError, NoRouteError, SendFailedError, SendForbiddenError
 from mqcore.client.fault_strategy import FaultStrategy
@@ -30,7 +31,7 @@ from mqcore.protocol.properties import encode_properties
 if TYPE_CHECKING:
     from mqcore.client.instance import ClientInstance
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 VIP_PORT_DISTANCE = 2
 
@@ -128,7 +129,7 @@ class ProducerCore:
                 if self._is_good_enough(stored):
                     return stored
                 continue
-            logger.warning("send failed topic=%s queue=%s attempt=%d: %s", outgoing.topic, queue, len(brokers), failure)
+            warn_of_attempt(self.group, queue, len(brokers), failure)
         if stored is not None:
             return stored
         cost_s = clock() - begin_s
@@ -290,6 +291,11 @@ class ProducerCore:
         return (RequestCode.SEND_BATCH_MESSAGE if outgoing.is_batch else RequestCode.SEND_MESSAGE_V2), values
 
 
+def warn_of_attempt(group: str, queue: MessageQueue, attempt: int, error: Exception) -> None:
+    """Log an attempt to send that failed and is followed by another one: now and then, for each broker of a topic."""
+    log.warning("send failed", topic=queue.topic, group=group, broker=queue.broker_name, attempt=attempt, error=error)
+
+
 def check_queue(outgoing: Outgoing, queue: MessageQueue) -> None:
     """Raise ClientError when *queue* is one of another topic."""
     if queue.topic != outgoing.topic:
@@ -307,6 +313,8 @@ def chosen_by(choose: ChooseQueue, queues: Sequence[MessageQueue]) -> MessageQue
         raise ClientError(f"select message queue threw exception. {type(error).__name__}: {error}") from error
     if queue is None:
         raise ClientError("select message queue return null.")
+    if not isinstance(queue, MessageQueue):
+        raise ClientError(f"the selector chose {queue!r}, wanted one of the queues")
     return queue
 
 

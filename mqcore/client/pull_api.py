@@ -100,7 +100,7 @@ class PullApi:
         response = await self._hub.api.pull(address, request, wait_s + PULL_TIMEOUT_S)
         messages = []
         if response.code == ResponseCode.SUCCESS:
-            messages = received(response, queue, subscription, acyclic=True)
+            messages = received(response, response.body, queue, subscription, acyclic=True)
         return PullResult(
             status=STATUS_OF_CODE[response.code],
             messages=messages,

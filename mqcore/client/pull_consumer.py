@@ -16,7 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from mqcore.client.cause_log import CauseLog
+from mqcore.cause_log import CauseLog
+from mqcore.client.consume_hooks import ConsumerHook
+from mqcore.client.consume_trace import trace_consumer
 from mqcore.client.errors import ClientClosedError, ClientStateError
 from mqcore.client.identity import client_id
 from mqcore.client.lite_pull import PollService, ReadyBatches
@@ -32,7 +34,7 @@ from mqcore.client.pull_consumer_watch import RouteWatch, TopicCallback
 from mqcore.client.settings import MessageModel as Model
 from mqcore.client.subscription import Expression, subscription_data
 from mqcore.client.tasks import Periodic, cancel_and_wait
-from mqcore.client.validators import check_topic
+from mqcore.client.validators import check_count, check_topic
 from mqcore.errors import ClientError, MQError
 from mqcore.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from mqcore.protocol.heartbeat import SUB_ALL, is_tag_type
@@ -71,6 +73,7 @@ class PullConsumer:
         self._membership = Membership(hub, group, settings.as_member(), self._offsets, subscriptions)
         self._ready = ReadyBatches()
         self._unfinished: dict[MessageQueue, int] = {}
+        self._tracer = trace_consumer(self._membership, settings)
         service = PollService(self._ready)
         self._assignment = LiteAssignment(
             self._membership, settings, service, self._unfinished, on_assigned, on_revoked
@@ -103,6 +106,8 @@ class PullConsumer:
         self._is_open = True
         try:
             await self._offsets.load()
+            if self._tracer is not None:
+                await self._tracer.start()
             for topic in list(self._membership.subscriptions):
                 await self._find_route(topic)
             await self._hub.heartbeat()
@@ -147,6 +152,8 @@ class PullConsumer:
             log.warning("closed before all offsets were committed", group=self.group, timeout_s=timeout_s)
         if self._committing is not None:
             await cancel_and_wait(self._committing)
+        if self._tracer is not None:
+            await self._tracer.close()
         self._assignment.drop_all()
         await self._hub.remove_consumer(self)
 
@@ -233,6 +240,10 @@ class PullConsumer:
         """Call *callback* with *topic* and all its queues when these have changed since the last look."""
         self._watch.add(check_topic(topic), callback)
 
+    def add_hook(self, hook: ConsumerHook) -> None:
+        """Let *hook* look at what each pull brings, and take out what is not wanted; see consume_hooks.py."""
+        self._membership.hooks.add(hook)
+
     # Getting messages.
 
     async def poll(self, timeout_s: float | None = None, max_messages: int | None = None) -> list[ReceivedMessage]:
@@ -241,15 +252,14 @@ class PullConsumer:
         What earlier polls returned is done: with ``auto_commit`` it will be committed.
         """
         self._check_open()
-        if timeout_s is not None and timeout_s < 0:
-            raise ClientError(f"poll: got timeout_s {timeout_s}, wanted 0 or more")
+        check_poll(timeout_s, max_messages)
         self._finish_unfinished()
         batch = await self._ready.take(self._settings.poll_timeout_s if timeout_s is None else timeout_s)
         if batch is None:
             return []
         messages = batch.take(max_messages)
         self._ready.put_back(batch)
-        self.hand_out(batch, messages)
+        self.hand_out(batch)
         return messages
 
     def __aiter__(self) -> Self:
@@ -258,37 +268,39 @@ class PullConsumer:
 
     async def __anext__(self) -> ReceivedMessage:
         self._finish_unfinished()
-        batch = await self._ready.take(None)
-        if batch is None:
-            raise StopAsyncIteration
-        message = batch.take_one()
-        self._ready.put_back(batch)
-        self.hand_out(batch, [message])
-        return message
+        while (batch := await self._ready.take(None)) is not None:
+            message = batch.take_one()
+            if message is not None:
+                self._ready.put_back(batch)
+                self.hand_out(batch)
+                return message
+        raise StopAsyncIteration
+
+    def claim_now(self) -> Batch | None:
+        """Take a batch as ``claim`` does, if there is one; for any thread. ``note`` has to follow."""
+        return self._ready.take_now()
 
     async def claim(self, timeout_s: float | None) -> Batch | None:
-        """Take a batch whose messages are handed out one by one, by ``hand_out``; None when the consumer closes."""
+        """Take a batch, from which another thread hands out messages that ``note`` counts; None when closing."""
         if not self._is_closing:
             self._check_open()
         self._finish_unfinished()
         return await self._ready.take(timeout_s)
 
-    def give_back(self, batch: Batch) -> None:
-        """Return what is left of a claimed batch: the next poll gets it."""
-        self._ready.put_back(batch)
+    def note(self, batches: Iterable[Batch]) -> None:
+        """Note, in the event loop, what was taken from claimed *batches* until now, and commit when that is due."""
+        for batch in batches:
+            batch.is_noted = False
+            self.hand_out(batch)
+        self._ready.made_room()
+        self._commit_when_due()
 
-    def hand_out(self, batch: Batch, messages: list[ReceivedMessage]) -> None:
-        """Note that the application has got *messages*, and is done with everything that it got before."""
-        if messages and batch.is_current:
+    def hand_out(self, batch: Batch) -> None:
+        """Note that the application has got what was taken from *batch*, and is done with all that it got before."""
+        in_hand_offset = batch.in_hand_offset
+        if batch.is_current and batch.catch_up():
             self._unfinished.clear()
-            self._unfinished[batch.assigned.held.queue] = messages[0].queue_offset
-            batch.got(messages)
-
-    def hand_out_each(self, batch: Batch, messages: list[ReceivedMessage]) -> None:
-        """Note that the application has got *messages* one by one: it has only the last of them in hand."""
-        if messages and batch.is_current:
-            self.hand_out(batch, messages)
-            self._unfinished[batch.assigned.held.queue] = messages[-1].queue_offset
+            self._unfinished[batch.assigned.held.queue] = in_hand_offset
 
     # Moving about.
 
@@ -430,8 +442,12 @@ class PullConsumer:
         return [held[queue] for queue in queues or tuple(held) if queue in held]
 
     def _finish_unfinished(self) -> None:
-        """What the application had in hand is done; commit in the background when that is due."""
+        """What the application had in hand is done."""
         self._unfinished.clear()
+        self._commit_when_due()
+
+    def _commit_when_due(self) -> None:
+        """Commit in the background what is done, if the last time is long enough ago."""
         if self._settings.auto_commit and time.monotonic() >= self._commit_due_s:
             self._commit_due_s = time.monotonic() + self._settings.auto_commit_interval_s
             self._note_positions(with_unfinished=False)
@@ -456,6 +472,14 @@ class PullConsumer:
         address = self._hub.routes.random_broker_address(subscription.topic)
         if address is not None and not is_tag_type(subscription.expression_type):
             await self._hub.api.check_subscription(address, self.group, subscription)
+
+
+def check_poll(timeout_s: float | None, max_messages: int | None) -> None:
+    """Raise ClientError when these cannot be the arguments of a poll."""
+    if timeout_s is not None and timeout_s < 0:
+        raise ClientError(f"poll: got timeout_s {timeout_s}, wanted 0 or more")
+    if max_messages is not None:
+        check_count("max_messages", max_messages)
 
 
 def _offset_store(hub: ClientInstance, group: str, settings: PullConsumerSettings) -> OffsetStore:

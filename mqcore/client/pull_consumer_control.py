@@ -9,7 +9,7 @@ from mqcore.client.lite_pull import PollService
 from mqcore.client.lite_pull_assignment import LiteAssignment
 from mqcore.client.membership import Membership
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
-from mqcore.client.remote_control import RemoteControl, read_reset_offsets
+from mqcore.client.remote_control import RemoteControl, read_reset_offsets, setting_text
 from mqcore.protocol.bodies import ConsumeType
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import decode_request
@@ -41,7 +41,7 @@ class PullRemoteControl(RemoteControl):
         await self._membership.offsets.persist(affected)
 
     def _properties(self) -> dict[str, str]:
-        own = {row.name: str(getattr(self._settings, row.name)) for row in fields(self._settings)}
+        own = {row.name: setting_text(getattr(self._settings, row.name)) for row in fields(self._settings)}
         kept = {
             name: text for name, text in super()._properties().items() if not hasattr(self._membership.settings, name)
         }

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import threading
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from operator import itemgetter
 from types import TracebackType
 from typing import Self
 
+from mqcore.client.consume_hooks import ConsumerHook
 from mqcore.client.errors import ClientClosedError
+from mqcore.client.handler_threads import HandlerThreads
 from mqcore.client.lite_pull_assignment import QueuesCallback
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage
@@ -19,6 +18,7 @@ from mqcore.client.plain_calls import PlainFace, plain
 from mqcore.client.polled_queue import Batch
 from mqcore.client.postbox import Postbox
 from mqcore.client.pull_consumer import PullConsumer as AsyncPullConsumer
+from mqcore.client.pull_consumer import check_poll
 from mqcore.client.pull_consumer_watch import TopicCallback
 from mqcore.protocol.message import MessageQueue
 
@@ -30,7 +30,7 @@ class Callbacks:
     """Runs the application's callbacks in a thread of their own, so that they may call the consumer."""
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(1, "mqcore callback")
+        self._pool = HandlerThreads(1, "mqcore callback")
 
     def of_queues(self, callback: PlainQueuesCallback | None) -> QueuesCallback | None:
         if callback is None:
@@ -61,7 +61,7 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
         super().__init__(thread, inner)
         self._callbacks = callbacks
         self._claimed: Batch | None = None
-        self._handed_out: Postbox[tuple[Batch, ReceivedMessage]] = Postbox(thread, self._note_handed_out)
+        self._touched: Postbox[Batch] = Postbox(thread, inner.note)
         self._claiming = threading.Lock()
         self.group = inner.group
 
@@ -93,6 +93,10 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
     ) -> None:
         self.close(drain=kind is None)
 
+    def add_hook(self, hook: ConsumerHook) -> None:
+        """Let *hook* look at what each pull brings; it runs in the client's own thread and must not block."""
+        self._inner.add_hook(hook)
+
     # Getting messages.
 
     def poll(self, timeout_s: float | None = None, max_messages: int | None = None) -> list[ReceivedMessage]:
@@ -100,7 +104,18 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
 
         What earlier polls returned is done: with ``auto_commit`` it will be committed.
         """
-        self._give_back_claimed()
+        # What has been pulled is taken right here; to ask the event loop would cost two hand-overs between threads. Not
+        # while another thread waits for something to iterate over: that lasts, and this call may not.
+        check_poll(timeout_s, max_messages)
+        if self._claiming.acquire(blocking=False):
+            try:
+                batch = self._claim_now()
+                if batch is not None:
+                    messages = batch.take(max_messages)
+                    self._note(batch)
+                    return messages
+            finally:
+                self._claiming.release()
         return self._thread.call(self._inner.poll(timeout_s, max_messages))
 
     def __iter__(self) -> Self:
@@ -108,29 +123,37 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
 
     def __next__(self) -> ReceivedMessage:
         """Return the next message. Messages are fetched a batch at a time, and count as got one by one."""
-        while True:
-            with self._claiming:
+        with self._claiming:
+            while True:
                 batch = self._claimed
-                if batch and batch.is_current:
-                    message = batch.take_one()
-                    self._handed_out.put((batch, message))
+                if batch is not None and (message := batch.take_one()) is not None:
+                    if not batch.is_noted:
+                        self._note(batch)
                     return message
-                try:
-                    self._claimed = self._thread.call(self._inner.claim(None))
-                except ClientClosedError:
-                    self._claimed = None
-                if self._claimed is None:
+                if not self._claim_next():
                     raise StopIteration
 
-    def _note_handed_out(self, handed_out: list[tuple[Batch, ReceivedMessage]]) -> None:
-        for batch, group in itertools.groupby(handed_out, key=itemgetter(0)):
-            self._inner.hand_out_each(batch, [message for _, message in group])
+    def _claim_now(self) -> Batch | None:
+        """Return the claimed batch if there is something left in it, else one that is ready; None if there is none."""
+        batch = self._claimed
+        if not (batch and batch.is_current):
+            batch = self._claimed = self._inner.claim_now()
+        return batch
 
-    def _give_back_claimed(self) -> None:
-        with self._claiming:
-            claimed, self._claimed = self._claimed, None
-        if claimed is not None:
-            self._thread.post(self._inner.give_back, claimed)
+    def _claim_next(self) -> bool:
+        """Claim a batch, waiting for one; False when the consumer has been closed."""
+        if self._claim_now() is None:
+            try:
+                self._claimed = self._thread.call(self._inner.claim(None))
+            except ClientClosedError:
+                self._claimed = None
+        return self._claimed is not None
+
+    def _note(self, batch: Batch) -> None:
+        """Let the event loop know, soon, what has been taken from *batch*."""
+        if not batch.is_noted:
+            batch.is_noted = True  # before the loop can take it back
+            self._touched.put(batch)
 
     # What is known without asking anybody.
 

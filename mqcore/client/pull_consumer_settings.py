@@ -6,7 +6,9 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 
-from mqcore.client.settings import Checked, ConsumeFromWhere, ConsumerSettings, MessageModel, row
+from mqcore.client.checked import Checked, row
+from mqcore.client.rebalance import Strategy
+from mqcore.client.settings import ConsumeFromWhere, ConsumerSettings, MessageModel
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,7 +33,9 @@ class PullConsumerSettings(Checked):
         default=MessageModel.CLUSTERING,
         metadata=row(doc="clustering: the group shares the messages; broadcasting: each member gets all"),
     )
-    strategy: str = field(default="AVG", metadata=row(doc="all members of a group must use the same"))
+    strategy: str | Strategy = field(
+        default="AVG", metadata=row(doc="as of a consumer; all members of a group must use the same")
+    )
     hold_timeout_s: float = field(
         default=20.0, metadata=row(0.1, 600, "how long the broker may hold a pull that finds nothing")
     )
@@ -45,6 +49,8 @@ class PullConsumerSettings(Checked):
     offsets_dir: Path | str | None = field(
         default=None, metadata=row(doc="broadcasting: keep offsets in files below this directory")
     )
+    trace: bool = field(default=False, metadata=row(doc="write records of what is pulled to the trace topic"))
+    trace_topic: str | None = field(default=None, metadata=row(doc="RMQ_SYS_TRACE_TOPIC when absent"))
 
     def __post_init__(self) -> None:
         Checked.__post_init__(self)

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
-from mqcore.client.cause_log import CauseLog
+from mqcore.cause_log import CauseLog
 from mqcore.client.lite_pull_assignment import tell
 from mqcore.client.rebalance import sorted_queues
 from mqcore.client.tasks import Periodic

@@ -10,8 +10,8 @@ import logging
 import time
 from collections.abc import Awaitable, Callable
 
-from mqcore.client.broker_api import PullRequest, PullResponse
-from mqcore.client.cause_log import CauseLog
+from mqcore.cause_log import CauseLog
+from mqcore.client.broker_api import PullRequest, PullResponse, PullTaker
 from mqcore.client.consume_hooks import FilterContext
 from mqcore.client.consuming import ConsumeService
 from mqcore.client.membership import HeldQueue, Membership
@@ -21,11 +21,11 @@ from mqcore.codes import MQVersion, ResponseCode
 from mqcore.errors import BrokerError, ClientError, MQError
 from mqcore.protocol.bodies import SubscriptionData
 from mqcore.protocol.codec import decode_pulled
+from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.heartbeat import is_tag_type
 from mqcore.protocol.message import MessageQueue
 
-logger = logging.getLogger(__name__)
-log = CauseLog(logger)
+log = CauseLog(logging.getLogger(__name__))
 
 FAILED_DELAY_S = 1.0
 FULL_DELAY_S = 0.05
@@ -42,6 +42,7 @@ Reset = Callable[[HeldQueue], Awaitable[None]]
 
 def received(
     response: PullResponse,
+    records: Buffer,
     queue: MessageQueue,
     subscription: SubscriptionData,
     *,
@@ -52,12 +53,13 @@ def received(
 ) -> list[ReceivedMessage]:
     """Return the messages of a pull that the subscription really wants; those of *retry_topic* show their first topic.
 
+    *records* are copied from; they need not stay.
     *acyclic* says that neither *held* nor *settler* leads back to a message: see ``decode_pulled``.
     Raises ProtocolError at a record that contradicts the layout.
     """
     return decode_pulled(
         ReceivedMessage,
-        response.body,
+        records,
         queue,
         tags_wanted(subscription),
         response.min_offset,
@@ -118,10 +120,15 @@ class PullLoop:
         if subscription is None:
             return FAILED_DELAY_S
         begin = time.perf_counter()
-        response = await self._pull(subscription)
+        messages: list[ReceivedMessage] = []
+
+        def take(response: PullResponse, records: memoryview) -> None:
+            messages.extend(self._received(response, records, subscription))
+
+        response = await self._pull(subscription, take)
         if held.dropped:
             return 0.0
-        return await self._take(response, subscription, (time.perf_counter() - begin) * 1000)
+        return await self._take(response, messages, (time.perf_counter() - begin) * 1000)
 
     def _is_full(self) -> bool:
         """Whether more would be too much: of messages, of bytes, or too far ahead of an unfinished one."""
@@ -131,7 +138,7 @@ class PullLoop:
             return True
         return not settings.orderly and held.span > settings.max_span
 
-    async def _pull(self, subscription: SubscriptionData) -> PullResponse:
+    async def _pull(self, subscription: SubscriptionData, take: PullTaker) -> PullResponse:
         membership, queue, settings = self._membership, self._held.queue, self._membership.settings
         address, is_slave = await membership.hub.pull_address(queue, membership.preferred_broker_id.get(queue, 0))
         if not is_tag_type(subscription.expression_type):
@@ -147,7 +154,7 @@ class PullLoop:
             commit_offset=None if is_slave else self._offset_to_commit(),
             hold_s=settings.hold_timeout_s,
         )
-        return await membership.hub.api.pull(address, request, settings.pull_timeout_s)
+        return await membership.hub.api.pull(address, request, settings.pull_timeout_s, take)
 
     def _offset_to_commit(self) -> int | None:
         """The offset to commit by the pull itself: only when nothing before it is unfinished.
@@ -161,14 +168,13 @@ class PullLoop:
             return None
         return committed
 
-    async def _take(self, response: PullResponse, subscription: SubscriptionData, time_ms: float) -> float:
+    async def _take(self, response: PullResponse, messages: list[ReceivedMessage], time_ms: float) -> float:
         membership, held, queue = self._membership, self._held, self._held.queue
         membership.preferred_broker_id[queue] = response.suggested_broker_id
         if response.code == ResponseCode.PULL_OFFSET_MOVED:
             await self._correct(response)
             return 0.0
         if response.code == ResponseCode.SUCCESS:
-            messages = self._received(response, subscription)
             if membership.hooks.any_filter:
                 context = FilterContext(group=membership.group, queue=queue, messages=messages)
                 await membership.hooks.filter_messages(context)
@@ -187,9 +193,12 @@ class PullLoop:
             membership.commit(held, response.next_offset)
         return 0.0
 
-    def _received(self, response: PullResponse, subscription: SubscriptionData) -> list[ReceivedMessage]:
+    def _received(
+        self, response: PullResponse, records: memoryview, subscription: SubscriptionData
+    ) -> list[ReceivedMessage]:
         return received(
             response,
+            records,
             self._held.queue,
             subscription,
             retry_topic=self._membership.retry_topic,
@@ -203,14 +212,14 @@ class PullLoop:
         RocketMQ waits ten seconds for handlers that still work on the queue; here they are waited for, as long at most.
         """
         held, membership = self._held, self._membership
-        logger.warning(
-            "offset is illegal, corrected group=%s queue=%s offset=%d corrected=%d min=%d max=%d",
-            membership.group,
-            held.queue,
-            self._next_offset,
-            response.next_offset,
-            response.min_offset,
-            response.max_offset,
+        log.warning(
+            "offset is illegal, corrected",
+            group=membership.group,
+            queue=held.queue,
+            offset=self._next_offset,
+            corrected=response.next_offset,
+            min=response.min_offset,
+            max=response.max_offset,
         )
         held.dropped = True
         try:

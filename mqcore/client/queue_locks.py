@@ -10,7 +10,7 @@ import logging
 import time
 from collections import defaultdict
 
-from mqcore.client.cause_log import CauseLog
+from mqcore.cause_log import CauseLog
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.tasks import Periodic
 from mqcore.errors import MQError

@@ -81,6 +81,7 @@ class RemoteControl:
         outcome = await self._service.consume_directly(message)
         result = ConsumeMessageDirectlyResult(
             order=self._membership.settings.orderly,
+            auto_commit=outcome.commit and not outcome.rollback,
             consume_result=consume_result(outcome),
             remark=None if outcome.error is None else f"{type(outcome.error).__name__}: {outcome.error}",
             spent_time_millis=int((time.perf_counter() - begin) * 1000),
@@ -95,8 +96,8 @@ class RemoteControl:
         logger.info("offsets are reset group=%s queues=%s", self._membership.group, [held.queue for held in affected])
         for held in affected:
             held.dropped = True
+        await asyncio.gather(*(held.wait_idle(IDLE_WAIT_S) for held in affected))
         for held in affected:
-            await held.wait_idle(IDLE_WAIT_S)
             self._membership.offsets.update(held.queue, offsets[held.queue], increase_only=False)
         await self._membership.offsets.persist([held.queue for held in affected])
         for held in affected:
@@ -147,6 +148,8 @@ def consume_result(outcome: Outcome) -> CMResult:
     """Return what tools show for the outcome of a handler."""
     if outcome.error is None:
         return CMResult.CR_SUCCESS if outcome.done else CMResult.CR_LATER
+    if outcome.rollback:
+        return CMResult.CR_ROLLBACK
     wants_it_later = isinstance(outcome.error, ClientStateError | Retry | Reject)
     return CMResult.CR_LATER if wants_it_later else CMResult.CR_THROW_EXCEPTION
 

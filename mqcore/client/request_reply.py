@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mqcore import clock
+from mqcore.cause_log import CauseLog
 from mqcore.client.errors import CreateReplyError
 from mqcore.client.messages import Message, ReceivedMessage
 from mqcore.codes import ResponseCode
@@ -28,13 +29,10 @@ from mqcore.protocol.message_id import HostAddress
 from mqcore.protocol.names import reply_topic
 from mqcore.remoting.address import parse_address
 from mqcore.remoting.connection import Connection
-from mqcore.remoting.limited_warning import LimitedWarning
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 REPLY_TYPE = "reply"
-
-_unknown_reply = LimitedWarning(logger)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,12 +97,12 @@ class PendingReplies:
         try:
             message = read_reply(command)
         except MQError as error:
-            logger.warning("reply unreadable address=%s: %s", connection.remote_address, error)
+            log.warning("reply unreadable", address=connection.remote_address, error=error)
             return command.reply(ResponseCode.SYSTEM_ERROR, "process reply message fail")
         correlation_id = message.properties.get(names.PROPERTY_CORRELATION_ID, "")
         future = self._waiting.pop(correlation_id, None)
         if future is None:
-            _unknown_reply.warn("reply to no question of ours, or too late correlation_id=%s", correlation_id)
+            log.warning("reply to no question of ours, or too late", correlation_id=correlation_id)
         elif not future.done():
             future.set_result(message)
         return command.reply()

@@ -1,20 +1,19 @@
 """The settings of clients, producers and consumers: one field per setting, with its range, checked when it is made.
 
-Values are frozen. ``changed(settings, changes)`` makes a new one from keyword arguments and refuses unknown names with
-the nearest known one. Defaults are RocketMQ's unless the field says otherwise; times are seconds.
+Values are frozen; checked.py checks them and makes changed ones. Defaults are RocketMQ's unless the field says
+otherwise; times are seconds.
 """
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, TypeVar
 
 from mqcore.client.backoff import Backoff
+from mqcore.client.checked import Checked, changed, row
 from mqcore.client.fault_strategy import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
 from mqcore.client.rebalance import Strategy, strategy_of
 from mqcore.errors import ConfigError
@@ -36,46 +35,6 @@ class MessageModel(StrEnum):
 
     CLUSTERING = "CLUSTERING"
     BROADCASTING = "BROADCASTING"
-
-
-def row(low: float | None = None, high: float | None = None, doc: str = "") -> dict[str, Any]:
-    """Describe one setting, as its field's metadata. Numbers must lie in [*low*, *high*]."""
-    return {"low": low, "high": high, "doc": doc}
-
-
-class Checked:
-    """Base of the settings classes: checks every range when a value is made."""
-
-    __slots__ = ()
-
-    def __post_init__(self) -> None:
-        for found in fields(self):  # type: ignore[arg-type]  # every subclass is a dataclass
-            low, high = found.metadata.get("low"), found.metadata.get("high")
-            check_range(found.name, getattr(self, found.name), low, high)
-
-
-def check_range(name: str, value: object, low: float | None, high: float | None) -> None:
-    """Raise ConfigError unless *value* is a number in [*low*, *high*]; a setting without a range may be anything."""
-    if low is None and high is None:
-        return
-    if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ConfigError(f"setting {name}: got {value!r}, wanted a number")
-    if (low is not None and value < low) or (high is not None and value > high):
-        raise ConfigError(f"setting {name}: got {value!r}, wanted a number from {low} to {high}")
-
-
-SettingsT = TypeVar("SettingsT", bound=Checked)
-
-
-def changed(settings: SettingsT, changes: Mapping[str, object]) -> SettingsT:
-    """Return *settings* with *changes* applied. An unknown name raises TypeError with the nearest known one."""
-    known = [found.name for found in fields(settings)]  # type: ignore[arg-type]
-    for name in changes:
-        if name not in known:
-            near = difflib.get_close_matches(name, known, n=1)
-            hint = f"; did you mean {near[0]!r}?" if near else f"; known settings: {', '.join(known)}"
-            raise TypeError(f"unknown setting {name!r}{hint}")
-    return replace(settings, **changes) if changes else settings  # type: ignore[type-var]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,8 +14,8 @@ from dataclasses import Field, fields
 from enum import Enum
 from pathlib import Path
 
+from mqcore.client.checked import Checked
 from mqcore.client.configuration import SECTIONS
-from mqcore.client.settings import Checked
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "client" / "settings.md"
 

@@ -37,6 +37,8 @@ def subscription_data(topic: str, expression: Expression, version_ms: int | None
     ConfigError when a tag expression has no tag in it, or an SQL expression is empty.
     """
     version_ms = now_ms() if version_ms is None else version_ms
+    if not isinstance(expression, str | Sql):
+        raise ConfigError(f"subscription of {topic}: got {expression!r}, wanted tags or an Sql; '*' is all messages")
     text = expression.text.strip() if isinstance(expression, Sql) else expression.strip()
     kind = EXPRESSION_SQL92 if isinstance(expression, Sql) else EXPRESSION_TAG
     try:

@@ -6,7 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 
-from mqcore.client.cause_log import CauseLog
+from mqcore.cause_log import CauseLog
 from mqcore.errors import MQError
 
 logger = logging.getLogger(__name__)
@@ -55,9 +55,9 @@ class Periodic:
             try:
                 await self._action()
             except MQError as error:
-                log.warning(f"{self.name} failed", error=error)
-            except Exception:
-                logger.exception("%s failed", self.name)
+                log.warning("task failed", name=self.name, error=error)
+            except Exception as error:
+                log.error("task failed", exc_info=error, name=self.name)
             delay_s = self._every_s
 
 

@@ -26,6 +26,7 @@ from enum import IntEnum, StrEnum
 from typing import TYPE_CHECKING, Final
 
 from mqcore import clock
+from mqcore.cause_log import CauseLog
 from mqcore.client.messages import MessageKind
 from mqcore.client.producer_core import Outgoing, ProducerCore
 from mqcore.client.settings import ProducerSettings
@@ -37,12 +38,14 @@ from mqcore.protocol.names import TRACE_TOPIC
 if TYPE_CHECKING:
     from mqcore.client.instance import ClientInstance
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 FIELD_SEPARATOR: Final = "\x01"
 RECORD_SEPARATOR: Final = "\x02"
 ABSENT: Final = "null"
 """What stands for a value that there is not: Java's StringBuilder writes it so."""
+
+ACCESS_CHANNEL_CLOUD: Final = "CLOUD"
 
 CLOUD_TRACE_TOPIC_PREFIX: Final = "rmq_sys_TRACE_DATA_"
 """With the region behind it: where traces go when the access channel is CLOUD."""
@@ -63,7 +66,6 @@ KEYS_SIZE_MAX: Final = 30_000
 SENDS_AT_ONCE_MAX: Final = 10
 SEND_TIMEOUT_S: Final = 5.0
 CLOSE_TIMEOUT_S: Final = 0.5
-DROPS_PER_WARNING: Final = 1000
 REGION_DEFAULT: Final = "DefaultRegion"
 
 _serial = itertools.count()
@@ -241,15 +243,13 @@ class TraceDispatcher:
         group: str,
         side: TraceSide,
         trace_topic: str | None = None,
-        *,
-        is_cloud: bool = False,
     ) -> None:
         self.trace_topic = trace_topic or TRACE_TOPIC
         self.dropped = 0
         self.sent = 0
         """Trace messages that a broker has stored."""
         self._hub = hub
-        self._is_cloud = is_cloud
+        self._is_cloud = hub.settings.access_channel == ACCESS_CHANNEL_CLOUD
         producer_group = f"_INNER_TRACE_PRODUCER-{group}-{side}-{next(_serial)}"
         self._core = ProducerCore(hub, producer_group, ProducerSettings(send_timeout_s=SEND_TIMEOUT_S))
         self._waiting: deque[TraceContext] = deque()
@@ -266,10 +266,13 @@ class TraceDispatcher:
     def offer(self, context: TraceContext) -> bool:
         """Take *context* to be sent soon; return False when it was dropped because too many are waiting."""
         if len(self._waiting) >= QUEUE_MAX:
-            if self.dropped % DROPS_PER_WARNING == 0:
-                logger.warning("trace buffer full, records are dropped topic=%s dropped=%d", self.trace_topic,
-                               self.dropped + 1)  # fmt: skip
             self.dropped += 1
+            log.warning(
+                "trace buffer full, records are dropped",
+                group=self._core.group,
+                topic=self.trace_topic,
+                dropped=self.dropped,
+            )
             return False
         self._waiting.append(context)
         self._some.set()
@@ -292,7 +295,7 @@ class TraceDispatcher:
                 await self._flush()
                 await self._wait_sent(0)
         except TimeoutError:
-            logger.warning("closing with traces unsent topic=%s messages=%d", self.trace_topic, len(self._sends))
+            log.warning("closing with traces unsent", topic=self.trace_topic, messages=len(self._sends))
         await cancel_and_wait(*self._sends)
 
     async def _run(self) -> None:
@@ -325,6 +328,6 @@ class TraceDispatcher:
         try:
             await self._core.send(outgoing)
         except MQError as error:
-            logger.warning("trace not sent topic=%s: %s", outgoing.topic, error)
+            log.warning("trace not sent", group=self._core.group, topic=outgoing.topic, error=error)
         else:
             self.sent += 1

@@ -12,12 +12,13 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from enum import IntEnum
 from typing import TYPE_CHECKING
 
+from mqcore.cause_log import CauseLog
 from mqcore.client.broker_api import request
+from mqcore.client.handler_threads import HandlerThreads
 from mqcore.client.hooks import EndTransactionContext
 from mqcore.client.messages import Message, ReceivedMessage, SendReceipt, SendStatus
 from mqcore.client.producer import Producer
@@ -31,17 +32,13 @@ from mqcore.protocol.headers import decode_request
 from mqcore.protocol.message import MessageQueue, decode_offset_message_id
 from mqcore.protocol.message_decoder import decode_message
 from mqcore.remoting.connection import Connection
-from mqcore.remoting.limited_warning import LimitedWarning
 
 if TYPE_CHECKING:
     from mqcore.client.instance import ClientInstance
 
-logger = logging.getLogger(__name__)
+log = CauseLog(logging.getLogger(__name__))
 
 CHECK_ANSWER_TIMEOUT_S = 3.0
-
-_too_many_checks = LimitedWarning(logger)
-_nobody_to_ask = LimitedWarning(logger)
 
 
 class TransactionState(IntEnum):
@@ -93,11 +90,11 @@ class TransactionProducer(Producer):
         self._check = check
         self._checks: set[asyncio.Task[None]] = set()
         self._check_places = asyncio.Semaphore(settings.check_concurrency)
-        self._check_threads: ThreadPoolExecutor | None = None
+        self._check_threads: HandlerThreads | None = None
 
     async def start(self) -> None:
         if not is_async(self._check):
-            self._check_threads = ThreadPoolExecutor(self._settings.check_concurrency, "mqcore transaction check")
+            self._check_threads = HandlerThreads(self._settings.check_concurrency, "mqcore transaction check")
         await super().start()
         self._hub.transaction_producers[self.group] = self
 
@@ -148,8 +145,13 @@ class TransactionProducer(Producer):
         That the broker hears it is not certain, and not needed: it asks about what it has not heard of.
         """
         if error is not None:
-            logger.warning("local transaction failed, the broker will ask msg_id=%s: %s", receipt.msg_id, error,
-                           exc_info=error)  # fmt: skip
+            log.warning(
+                "local transaction failed, the broker will ask",
+                exc_info=error,
+                group=self.group,
+                topic=message.topic,
+                msg_id=receipt.msg_id,
+            )
         result = TransactionReceipt(
             **{field.name: getattr(receipt, field.name) for field in fields(SendReceipt)}, state=state
         )
@@ -170,8 +172,14 @@ class TransactionProducer(Producer):
             properties = message.wire_properties()
             await self._tell(address, values, state, properties, remark, self._settings.send_timeout_s)
         except MQError as failure:
-            logger.warning("outcome of a transaction not sent, the broker will ask msg_id=%s state=%s: %s",
-                           receipt.msg_id, state.name, failure)  # fmt: skip
+            log.warning(
+                "outcome of a transaction not sent, the broker will ask",
+                group=self.group,
+                broker=receipt.queue.broker_name,
+                msg_id=receipt.msg_id,
+                state=state.name,
+                error=failure,
+            )
         return result
 
     # Questions.
@@ -179,8 +187,7 @@ class TransactionProducer(Producer):
     def check_soon(self, address: str, command: RemotingCommand, message: ReceivedMessage) -> None:
         """Answer a broker's question about *message* in the background."""
         if len(self._checks) >= self._settings.check_queue_max:
-            _too_many_checks.warn("too many questions about transactions, dropped group=%s waiting=%d", self.group,
-                                  len(self._checks))  # fmt: skip
+            log.warning("too many questions about transactions, dropped", group=self.group, waiting=len(self._checks))
             return
         task = asyncio.create_task(self._answer(address, command, message), name=f"mqcore check {self.group}")
         self._checks.add(task)
@@ -192,8 +199,13 @@ class TransactionProducer(Producer):
             try:
                 state = TransactionState(await self._ask(message) or TransactionState.UNKNOWN)
             except Exception as error:
-                logger.warning("transaction check failed, the broker will ask again msg_id=%s: %s", message.msg_id,
-                               error, exc_info=error)  # fmt: skip
+                log.warning(
+                    "transaction check failed, the broker will ask again",
+                    exc_info=error,
+                    group=self.group,
+                    topic=message.topic,
+                    msg_id=message.msg_id,
+                )
                 state, remark = TransactionState.UNKNOWN, f"checkLocalTransactionState Exception: {describe(error)}"
         asked = decode_request(command.code, command.ext_fields)
         values = {
@@ -210,7 +222,13 @@ class TransactionProducer(Producer):
         try:
             await self._tell(address, values, state, dict(message.properties), remark, CHECK_ANSWER_TIMEOUT_S)
         except MQError as failure:
-            logger.warning("transaction check not answered address=%s msg_id=%s: %s", address, message.msg_id, failure)
+            log.warning(
+                "transaction check not answered",
+                group=self.group,
+                address=address,
+                msg_id=message.msg_id,
+                error=failure,
+            )
 
     async def _ask(self, message: ReceivedMessage) -> Outcome:
         if self._check_threads is None:
@@ -256,7 +274,7 @@ class TransactionQuestions:
         group = message.properties.get(names.PROPERTY_PRODUCER_GROUP, "")
         producer = self._producers.get(group)
         if producer is None:
-            _nobody_to_ask.warn("a broker asks about a transaction of a group that is not here group=%s", group)
+            log.warning("a broker asks about a transaction of a group that is not here", group=group)
             return
         producer.check_soon(connection.remote_address, command, message)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from mqcore.client.errors import InvalidMessageError
 from mqcore.errors import ClientError
@@ -45,6 +46,12 @@ def check_topic(topic: str) -> str:
     return topic
 
 
+def check_count(name: str, count: int) -> None:
+    """Raise ClientError unless an application asks for at least one thing."""
+    if count < 1:
+        raise ClientError(f"{name}: got {count!r}, wanted 1 or more")
+
+
 def check_new_topic(topic: str) -> str:
     """Return *topic* if a topic of that name may be created; raise ClientError otherwise."""
     check_topic(topic)
@@ -53,11 +60,16 @@ def check_new_topic(topic: str) -> str:
     return topic
 
 
-def check_message(topic: str, body: bytes, size_max: int) -> None:
-    """Raise ClientError or InvalidMessageError unless a message with *topic* and *body* may be sent."""
+@lru_cache(maxsize=1024)
+def _check_sendable(topic: str) -> None:
     check_topic(topic)
     if is_forbidden_topic(topic):
         raise ClientError(f"Sending message to topic[{topic}] is forbidden.").at(topic=topic)
+
+
+def check_message(topic: str, body: bytes, size_max: int) -> None:
+    """Raise ClientError or InvalidMessageError unless a message with *topic* and *body* may be sent."""
+    _check_sendable(topic)
     if not body:
         raise InvalidMessageError("the message body length is zero").at(topic=topic)
     if len(body) > size_max:

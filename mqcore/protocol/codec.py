@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING
 PURE = os.environ.get("MQ_PURE") == "1"
 
 if TYPE_CHECKING or PURE:
-    from mqcore.protocol.frame import decode_frame, encode_frame
+    from mqcore.protocol.frame import decode_frame, decode_head, encode_frame
     from mqcore.protocol.pulled import RecordFields, body_sizes, decode_pulled
     from mqcore.protocol.send_frames import SendHead
 else:
-    from mqcore._fast.client_frames import SendHead, decode_frame, encode_frame
+    from mqcore._fast.client_frames import SendHead, decode_frame, decode_head, encode_frame
     from mqcore._fast.client_records import RecordFields, body_sizes, decode_pulled
 
-__all__ = ["PURE", "RecordFields", "SendHead", "body_sizes", "decode_frame", "decode_pulled", "encode_frame"]
+__all__ = [
+    "PURE",
+    "RecordFields",
+    "SendHead",
+    "body_sizes",
+    "decode_frame",
+    "decode_head",
+    "decode_pulled",
+    "encode_frame",
+]

@@ -15,7 +15,7 @@ from typing import Final
 from mqcore.codes import CURRENT_VERSION, LanguageCode, RemotingFlag, SerializeType
 from mqcore.errors import FrameError
 from mqcore.layout import FRAME_LENGTH_MAX
-from mqcore.protocol.codec import decode_frame, encode_frame
+from mqcore.protocol.codec import decode_frame, decode_head, encode_frame
 from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.frame import HEADER_MARK_SIZE, LENGTH_SIZE
 
@@ -87,6 +87,12 @@ class RemotingCommand:
         Raises FrameError if the header does not fit or the serialize type is unknown, HeaderError if it cannot be read.
         """
         return RemotingCommand(*decode_frame(payload))
+
+    @staticmethod
+    def split(payload: Buffer) -> tuple[RemotingCommand, memoryview]:
+        """Read a frame like ``decode``, but return its body beside the command, not copied: a view of *payload*."""
+        head, body_at = decode_head(payload)
+        return RemotingCommand(*head), memoryview(payload)[body_at:]
 
     def reply(
         self,
@@ -164,21 +170,38 @@ class FrameBuffer:
         return self._end - self._start
 
     def room(self) -> memoryview:
-        """Return where to read to; ``added`` is to be told how much was read."""
+        """Return where to read to; ``added`` is to be told how much was read.
+
+        Behind a frame's begin there is no more room than the frame takes. So the next one begins where the memory does,
+        and what has been read of a large frame is not moved to make room for the rest.
+        """
         pending = self.pending_size
         if not pending:
             self._start = self._end = 0
             if len(self._buffer) > KEPT_SIZE_MAX:
                 self._buffer = bytearray(ROOM_SIZE)
-        # Twice what is there already, so that a large frame is not moved with each piece; what a peer says about the
-        # length is not believed.
-        if len(self._buffer) - self._end < max(ROOM_SIZE, pending) // 2:
-            # A new one, as a view of the old one may still be in somebody's hands.
-            fits = len(self._buffer) >= 2 * max(ROOM_SIZE, pending)
-            moved = bytearray(len(self._buffer) if fits else 2 * len(self._buffer))
-            moved[:pending] = memoryview(self._buffer)[self._start : self._end]
-            self._buffer, self._start, self._end = moved, 0, pending
-        return memoryview(self._buffer)[self._end :]
+            return memoryview(self._buffer)[:ROOM_SIZE]
+        size = self._missing_size()
+        if size > len(self._buffer) - self._end:
+            # What a peer says about the length is not believed: memory grows with what is there already.
+            size = min(size, max(ROOM_SIZE, pending, len(self._buffer) - pending))
+            self._move_to_front(pending + size)
+        return memoryview(self._buffer)[self._end : self._end + size]
+
+    def _missing_size(self) -> int:
+        """How much is missing of the frame that is begun."""
+        if self.pending_size < LENGTH_SIZE:
+            return ROOM_SIZE
+        (length,) = _LENGTH.unpack_from(self._buffer, self._start)
+        return LENGTH_SIZE + int(length) - self.pending_size
+
+    def _move_to_front(self, capacity: int) -> None:
+        pending = memoryview(self._buffer)[self._start : self._end]
+        if capacity > len(self._buffer):
+            # A new one, as a view of the old one may still be in somebody's hands, and that cannot grow.
+            self._buffer = bytearray(capacity)
+        memoryview(self._buffer)[: len(pending)] = pending
+        self._start, self._end = 0, len(pending)
 
     def added(self, size: int) -> Iterator[memoryview]:
         """Iterate over the payloads that are complete with the *size* bytes just read, each good until the next.

@@ -2,7 +2,7 @@
 
     int32 length of what follows | int8 serialize type, int24 header length | header | body
 
-``mqcore._fast.client_frames`` has the fast twins of both functions; ``mqcore.protocol.codec`` chooses.
+``mqcore._fast.client_frames`` has the fast twins of these functions; ``mqcore.protocol.codec`` chooses.
 Source: RocketMQ remoting/protocol/RemotingCommand.java.
 """
 
@@ -57,6 +57,12 @@ def decode_frame(payload: Buffer) -> FrameFields:
 
     Raises FrameError if the header does not fit or the serialize type is unknown, HeaderError if it cannot be read.
     """
+    head, body_at = decode_head(payload)
+    return (*head[:5], bytes(memoryview(payload)[body_at:]), *head[6:])
+
+
+def decode_head(payload: Buffer) -> tuple[FrameFields, int]:
+    """Read a frame like ``decode_frame``, but leave its body empty and say where in *payload* it starts."""
     view = memoryview(payload)
     if len(view) < HEADER_MARK_SIZE:
         raise FrameError(f"frame cut short: got {len(view)} bytes, wanted at least {HEADER_MARK_SIZE}")
@@ -69,14 +75,15 @@ def decode_frame(payload: Buffer) -> FrameFields:
     serialize_type = SerializeType(mark >> 24)
     _, decode_header = _CODECS[serialize_type]
     fields = decode_header(view[HEADER_MARK_SIZE:header_end])
-    return (
+    head = (
         fields.code,
         fields.opaque,
         fields.flag,
         fields.remark,
         fields.ext_fields,
-        bytes(view[header_end:]),
+        b"",
         fields.language,
         fields.version,
         serialize_type,
     )
+    return head, header_end

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, TypeVar
 
 from mqcore.protocol import properties as names
+from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.message import MessageExt, MessageQueue
 from mqcore.protocol.message_decoder import iterate_messages
 
@@ -91,7 +92,7 @@ R = TypeVar("R")
 
 def decode_pulled(
     kind: type[R],
-    body: bytes,
+    body: Buffer,
     queue: MessageQueue,
     tags: frozenset[str] | None,
     min_offset: int,

@@ -17,7 +17,7 @@ from mqcore.protocol.message import Message, MessageExt
 from mqcore.protocol.message_decoder import decode_messages
 from mqcore.protocol.properties import encode_properties
 
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 READ_SIZE = 1 << 18
 PULL_SUSPEND = 2
 PULL_SUBSCRIPTION = 4

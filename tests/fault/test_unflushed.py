@@ -31,7 +31,9 @@ pytestmark = pytest.mark.fault
 
 TOPIC = "Unflushed"
 KEY = "the-key"
-FLUSH_TIMEOUT_MS = 400
+FLUSH_TIMEOUT_MS = 5_000
+"""Longer than any sync that does not stand still."""
+
 LOOKS_S = 1.5
 
 

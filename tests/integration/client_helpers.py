@@ -13,7 +13,7 @@ from tests.rigs import RunningBroker, start_broker_under_test, wire
 from tests.waiting import wait_until
 
 POLL_S = 0.01
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def running_broker(directory: Path) -> Iterator[RunningBroker]:
@@ -46,9 +46,9 @@ async def send_numbers(mq: aio.Client, topic: str, numbers: range, *, each_queue
         for number in numbers:
             if each_queue:
                 for queue in queues:
-                    await producer.send(aio.Message(topic, str(number).encode()), queue=queue)
+                    await producer.send(aio.Message(topic, str(number).encode()), queue=queue, timeout_s=DEADLINE_S)
             else:
-                await producer.send(aio.Message(topic, str(number).encode()))
+                await producer.send(aio.Message(topic, str(number).encode()), timeout_s=DEADLINE_S)
 
 
 async def committed(mq: aio.Client, group: str, topic: str) -> int:
@@ -61,7 +61,7 @@ async def read_queue(mq: aio.Client, queue: aio.MessageQueue, count: int, first:
     """Read *count* messages of a queue; each pull waits at the broker for those that are still on their way."""
     messages: list[aio.ReceivedMessage] = []
     while len(messages) < count:
-        result = await mq.pull(queue, first + len(messages), wait_s=5)
+        result = await mq.pull(queue, first + len(messages), wait_s=15)
         assert result.messages, f"only {len(messages)} of {count} arrived in {queue}"
         messages += result.messages
     return messages

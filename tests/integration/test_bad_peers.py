@@ -38,7 +38,9 @@ ROOM = 48 * MIB
 PULLS = 20_000
 LISTS = 5_000
 PROMISING = 300
-IDLE_S = 2
+IDLE_S = 4
+"""Those who go on all the time, in this process, must never seem idle, even if it has to wait for a processor."""
+
 MANY = 1500
 FRAME_PROMISED = 16 * MIB - 4
 FEW_DESCRIPTORS = 120
@@ -176,8 +178,9 @@ def test_a_promise_of_many_bytes_costs_only_the_bytes_that_came(peaceful: Peacef
 
 def test_an_unfinished_frame_is_closed_when_its_time_is_over(peaceful: Peaceful) -> None:
     with Talker(peaceful.address) as talker:
-        talker.socket.sendall(send_request(TOPIC, 0, b"x").encode()[:50])
+        # Before the bytes are sent: the broker may have read them before this thread comes to its next line.
         began = time.monotonic()
+        talker.socket.sendall(send_request(TOPIC, 0, b"x").encode()[:50])
         assert talker.is_closed_by_peer(DEADLINE_S)
         assert time.monotonic() - began >= IDLE_S
 
@@ -206,38 +209,6 @@ def test_the_system_alone_limits_how_many_connections_there_may_be(tmp_path: Pat
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_many_connections_are_served_and_given_back(peaceful: Peaceful) -> None:
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * MANY), hard))
-    worker = find_worker(peaceful.broker, "send")
-    before = worker.num_fds()
-    try:
-        with contextlib.ExitStack() as stack:
-            talkers = [stack.enter_context(Talker(peaceful.address, DEADLINE_S)) for _ in range(MANY)]
-            for talker in talkers:
-                talker.send([max_offset_request(TOPIC, 0)])
-            assert {talker.receive().code for talker in talkers} == {ResponseCode.SUCCESS}
-            assert worker.num_fds() >= before + MANY
-        wait_until(lambda: worker.num_fds() <= before + 2, DEADLINE_S, "the connections are given back")
-    finally:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
-
-
-def test_connections_that_come_and_go_leave_nothing(peaceful: Peaceful) -> None:
-    worker = find_worker(peaceful.broker, "send")
-    before = worker.num_fds()
-    watch = Watch(peaceful, "send")
-    for number in range(MANY):
-        with Talker(peaceful.address) as talker:
-            if number % 3 == 0:
-                talker.send([pull_request(TOPIC, 0, BIG_BODIES, suspend_ms=60_000)])
-            elif number % 3 == 1:
-                talker.call(max_offset_request(TOPIC, 0))
-    wait_until(lambda: worker.num_fds() <= before + 2, DEADLINE_S, "the connections are given back")
-    watch.look()
-    assert watch.grown < ROOM
-
-
 # With room and time ----------------------------------------------------------------------------------------
 
 
@@ -247,6 +218,40 @@ def patient(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Peaceful]:
     for running in peaceful_broker(tmp_path_factory.mktemp("patient"), {"mappedFileSizeCommitLog": str(1 << 18)}):
         fill(running)
         yield running
+
+
+def test_many_connections_are_served_and_given_back(patient: Peaceful) -> None:
+    """The first must not have been idle for too long when the last one has come."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4 * MANY), hard))
+    worker = find_worker(patient.broker, "send")
+    before = worker.num_fds()
+    try:
+        with contextlib.ExitStack() as stack, patient.undisturbed():
+            talkers = [stack.enter_context(Talker(patient.address, DEADLINE_S)) for _ in range(MANY)]
+            for talker in talkers:
+                talker.send([max_offset_request(TOPIC, 0)])
+            assert {talker.receive().code for talker in talkers} == {ResponseCode.SUCCESS}
+            assert worker.num_fds() >= MANY
+        wait_until(lambda: worker.num_fds() <= before + 2, DEADLINE_S, "the connections are given back")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def test_connections_that_come_and_go_leave_nothing(patient: Peaceful) -> None:
+    worker = find_worker(patient.broker, "send")
+    before = worker.num_fds()
+    watch = Watch(patient, "send")
+    with patient.undisturbed():
+        for number in range(MANY):
+            with Talker(patient.address) as talker:
+                if number % 3 == 0:
+                    talker.send([pull_request(TOPIC, 0, BIG_BODIES, suspend_ms=60_000)])
+                elif number % 3 == 1:
+                    talker.call(max_offset_request(TOPIC, 0))
+    wait_until(lambda: worker.num_fds() <= before + 2, DEADLINE_S, "the connections are given back")
+    watch.look()
+    assert watch.grown < ROOM
 
 
 def test_a_worker_out_of_descriptors_takes_connections_again_later(patient: Peaceful) -> None:

@@ -95,7 +95,7 @@ async def test_a_message_is_found_by_either_id_and_by_key(mq: aio.Client, topic:
     async def bodies(key: str) -> list[bytes]:
         return [ext.body for ext in await admin.query_by_key(topic, key)]
 
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(await bodies("k2")) < 2:  # the index follows a moment later
             await asyncio.sleep(0.05)
     assert await bodies("k2") == [b"first", b"second"]

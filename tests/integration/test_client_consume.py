@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter, defaultdict
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -79,7 +80,7 @@ def check_order(messages: list[aio.ReceivedMessage]) -> None:
 async def take(consumer: aio.Consumer, count: int) -> list[aio.ReceivedMessage]:
     """Iterate over the next *count* messages."""
     messages = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         async for message in consumer:
             messages.append(message)
             if len(messages) == count:
@@ -243,7 +244,7 @@ async def test_a_message_that_failed_too_often_is_a_dead_letter(mq: aio.Client, 
         async def is_dead() -> bool:
             return bool(await mq.queues("%DLQ%" + group))
 
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await is_dead():
                 await asyncio.sleep(0.05)
     assert len(seen.messages) == 2
@@ -271,7 +272,7 @@ async def test_closing_waits_for_the_message_in_hand_and_commits_it(mq: aio.Clie
 
     await send_numbers(mq, topic, range(1))
     async with mq.consumer(group, topic, handler=handle, from_where="earliest") as consumer:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await started.wait()
         closing = asyncio.create_task(consumer.close())
         await asyncio.sleep(0)
@@ -289,10 +290,46 @@ async def test_a_message_that_outlasts_the_close_is_not_committed(mq: aio.Client
 
     await send_numbers(mq, topic, range(1))
     async with mq.consumer(group, topic, handler=handle, from_where="earliest") as consumer:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             await started.wait()
         await consumer.close(timeout_s=0.05)
     assert await committed(mq, group, topic) == 0
+
+
+async def test_closing_a_client_takes_as_long_as_its_slowest_member(broker: RunningBroker, topic: str) -> None:
+    started = asyncio.Semaphore(0)
+
+    async def handle(message: aio.ReceivedMessage) -> None:
+        started.release()
+        await asyncio.Event().wait()
+
+    async with aio.Client(broker.name_server, close_timeout_s=1) as mq:
+        await send_numbers(mq, topic, range(1))
+        for number in range(20):
+            await mq.consumer(f"G_{topic}_{number}", topic, handler=handle, from_where="earliest").start()
+        for _ in range(20):
+            await asyncio.wait_for(started.acquire(), 60)
+        begin = time.monotonic()
+        await mq.close()
+        assert 1 <= time.monotonic() - begin < 20, "one after the other they would have taken twenty seconds"
+
+
+async def test_one_member_that_cannot_be_closed_leaves_nothing_else_open(broker: RunningBroker, topic: str) -> None:
+    mq = aio.Client(broker.name_server)
+    await mq.start()
+    first, second = (mq.consumer(f"G_{topic}_{number}", topic) for number in range(2))
+    await first.start()
+    await second.start()
+
+    async def fail(timeout_s: float, *, drain: bool) -> None:
+        raise RuntimeError("a mistake of ours")
+
+    leave, first._leave = first._leave, fail  # type: ignore[method-assign]
+    with pytest.raises(RuntimeError, match="a mistake of ours"):
+        await mq.close()
+    assert second.is_closed
+    assert not [task for task in asyncio.all_tasks() if "heartbeat" in task.get_name()]
+    await leave(0, drain=False)  # what it holds is given back by the one who holds it
 
 
 async def test_a_message_that_is_stuck_comes_again_beside_it(mq: aio.Client, topic: str, group: str) -> None:
@@ -333,7 +370,7 @@ async def test_no_more_is_pulled_than_may_be_cached(mq: aio.Client, topic: str, 
     await send_numbers(mq, topic, range(100), each_queue=True)
     limits = {"pull_batch_size": 8, "pull_threshold_for_queue": 10, "concurrency": 4}
     async with mq.consumer(group, topic, handler=handle, from_where="earliest", **limits) as consumer:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             while min(cached := await cached_counts(mq, consumer, topic)) <= 10:
                 await asyncio.sleep(0.01)
         assert started == 4
@@ -403,7 +440,7 @@ async def test_an_orderly_message_that_failed_too_often_is_a_dead_letter_and_its
     async with mq.consumer(group, topic, handler=handle, **settings):
         await eventually(lambda: bodies[-1:] == [b"2"], "the last message")
         assert bodies == [b"0", b"0", b"0", b"1", b"2"]
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while not await mq.queues("%DLQ%" + group):
                 await asyncio.sleep(0.05)
 
@@ -491,7 +528,7 @@ async def test_a_member_gets_only_messages_with_its_tags(mq: aio.Client, topic: 
 
 async def eventually_committed(mq: aio.Client, group: str, topic: str, count: int) -> None:
     """Wait until *group* has committed *count* messages, those that it did not want included."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while await committed(mq, group, topic) != count:
             await asyncio.sleep(0.05)
 

@@ -191,7 +191,7 @@ async def test_closing_gives_up_on_sends_that_take_too_long(
         begin = time.monotonic()
         with caplog.at_level(logging.WARNING, "mqcore.client.producer"):
             await producer.close(timeout_s=0.05)
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 30, "the send has 60 s"
     assert "closing with sends under way group=P messages=1" in caplog.text
     stuck.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -226,7 +226,7 @@ async def test_a_broker_that_moved_is_found_by_the_next_refresh(cluster: Cluster
                 return False
             return True
 
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while not await arrives():
                 await asyncio.sleep(0.02)
         assert moved.sends > 0

@@ -184,7 +184,7 @@ async def test_a_producer_works_on_while_one_of_two_brokers_hangs(tmp_path: Path
     try:
         brokers.make_topic("TwoBrokers")
         async with (
-            aio.Client(brokers.first.name_server) as mq,
+            aio.Client(brokers.first.name_server, call_timeout_s=3) as mq,
             mq.producer("P", **AVOIDING) as producer,
         ):
             before = Counter([(await producer.send(aio.Message("TwoBrokers", b"x"))).queue.broker_name for _ in "1234"])

@@ -119,7 +119,7 @@ async def test_a_broken_hook_costs_neither_the_message_nor_the_other_hooks(
             assert (await producer.send(message())).status is aio.SendStatus.SEND_OK
     assert len(recorder.after) == 1
     failed = [record.getMessage() for record in caplog.records]
-    assert failed == ["hook failed: Broken.before_send", "hook failed: Broken.after_send"]
+    assert failed == ["hook failed name=Broken.before_send", "hook failed name=Broken.after_send"]
 
 
 class Guard(ProducerHook):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -11,12 +13,12 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mqcore.client import Client, Consumer, Message, ReceivedMessage, Retry
-from mqcore.client.errors import ClientClosedError, ClientStateError
+from mqcore.client.errors import ClientClosedError, ClientError, ClientStateError
 from tests.integration.client_helpers import make_topic, running_broker
 from tests.rigs import RunningBroker
 from tests.waiting import wait_until
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -174,6 +176,33 @@ def test_several_threads_may_iterate_over_one_consumer(mq: Client, topic: str, g
     assert sorted(bodies) == list(range(200))
 
 
+@pytest.mark.parametrize("closed", ["consumer", "client"])
+@pytest.mark.parametrize("by", ["message", "batch"])
+def test_closing_in_another_thread_ends_an_iteration_in_the_middle_of_its_body(
+    broker: RunningBroker, topic: str, group: str, closed: str, by: str
+) -> None:
+    mq = Client(broker.name_server)
+    send_numbers(mq, topic, 2)
+    consumer = mq.consumer(group, topic, from_where="earliest")
+    consumer.start()
+    is_inside, may_go_on, ended = threading.Event(), threading.Event(), threading.Event()
+
+    def work() -> None:
+        for _ in consumer if by == "message" else consumer.batches(1):
+            is_inside.set()
+            assert may_go_on.wait(DEADLINE_S)
+        ended.set()
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert is_inside.wait(DEADLINE_S)
+    (consumer if closed == "consumer" else mq).close()
+    may_go_on.set()
+    worker.join(DEADLINE_S)
+    mq.close()
+    assert ended.is_set()
+
+
 def test_a_closed_client_says_so(broker: RunningBroker, topic: str) -> None:
     with Client(broker.name_server) as mq, mq.producer("P") as producer:
         pass
@@ -195,6 +224,33 @@ def test_closing_a_client_closes_what_is_open(broker: RunningBroker, topic: str,
     take(consumer, 1)
     mq.close()
     assert threading.active_count() == threads
+
+
+STUCK = """
+import sys, threading
+from mqcore.client import Client
+
+busy = threading.Event()
+
+def stuck(message):
+    busy.set()
+    threading.Event().wait()
+
+with Client(sys.argv[1], close_timeout_s=0.2) as mq:
+    with mq.consumer(sys.argv[2], sys.argv[3], handler=stuck, from_where="earliest"):
+        assert busy.wait(60)
+print("closed")
+"""
+
+
+def test_a_handler_that_never_returns_does_not_keep_the_program_alive(
+    mq: Client, broker: RunningBroker, topic: str, group: str
+) -> None:
+    send_numbers(mq, topic, 1)
+    command = [sys.executable, "-c", STUCK, broker.name_server, group, topic]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "closed\n"), ended.stderr
+    assert committed(mq, group, topic) == 0, "what it had in hand comes again"
 
 
 def in_a_fork(work: Callable[[], bool]) -> bool:
@@ -233,6 +289,17 @@ def test_a_forked_child_is_told_to_make_its_own_client_and_can(broker: RunningBr
         wait_until(lambda: mq.max_offset(last.queue) == first.offset + 3, describe="three messages")
         found = mq.pull(last.queue, first.offset).messages
     assert [message.body for message in found] == [b"parent", b"child", b"parent again"]
+
+
+def test_asking_for_no_messages_is_refused(mq: Client, topic: str, group: str) -> None:
+    with mq.consumer(group, topic) as consumer:
+        for count in (0, -1):
+            with pytest.raises(ClientError, match=f"max_messages: got {count}, wanted 1 or more"):
+                consumer.receive(count)
+            with pytest.raises(ClientError, match="max_messages"):
+                next(consumer.batches(count))
+    with mq.pull_consumer(group, topic) as polled, pytest.raises(ClientError, match="max_messages"):
+        polled.poll(0, max_messages=-1)
 
 
 def test_receive_waits_no_longer_than_told(mq: Client, topic: str, group: str) -> None:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator, Sequence
@@ -12,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from mqcore import aio
-from mqcore.client import Client
-from mqcore.client.errors import ClientClosedError, ClientStateError
+from mqcore import aio, compat
+from mqcore.client import Client, Message
+from mqcore.client.errors import BrokerNotFoundError, ClientClosedError, ClientStateError
 from mqcore.errors import ClientError, ConfigError, MQError
 from tests.integration.client_helpers import committed, eventually, make_topic, read_queue, running_broker, send_numbers
 from tests.rigs import RunningBroker, wire
@@ -608,6 +610,71 @@ def test_the_plain_consumer_does_the_same_from_threads(broker: RunningBroker, to
     assert list(consumer) == []
 
 
+def test_many_threads_poll_and_iterate_and_each_message_comes_once(
+    broker: RunningBroker, topic: str, group: str
+) -> None:
+    count, lock = 2000, threading.Lock()
+    seen: list[int] = []
+
+    def note(messages: Sequence[aio.ReceivedMessage]) -> None:
+        with lock:
+            seen.extend(int(message.body) for message in messages)
+
+    def poll(max_messages: int | None) -> None:
+        while len(seen) < count:
+            note(consumer.poll(0.05, max_messages))
+
+    def iterate() -> None:
+        for message in consumer:
+            note([message])
+
+    with Client(broker.name_server) as mq:
+        with mq.producer("P_" + group) as producer:
+            for future in [producer.send_soon(aio.Message(topic, str(n).encode())) for n in range(count)]:
+                future.result()
+        with mq.pull_consumer(group, topic, from_where="earliest", pull_batch_size=32) as consumer:
+            threads = [threading.Thread(target=poll, args=(size,)) for size in (None, 1, 7)]
+            threads += [threading.Thread(target=iterate) for _ in range(2)]
+            for thread in threads:
+                thread.start()
+            wait_until(lambda: len(seen) >= count, POLL_S, "all messages")
+        for thread in threads:
+            thread.join(POLL_S)
+            assert not thread.is_alive()
+        assert sorted(seen) == list(range(count))
+        # All was got, and leaving in order makes it done.
+        assert sum(mq.committed_offset(group, queue) or 0 for queue in mq.queues(topic)) == count
+
+
+def test_a_poll_does_not_wait_for_a_thread_that_iterates(broker: RunningBroker, topic: str, group: str) -> None:
+    with Client(broker.name_server) as mq:
+        with mq.pull_consumer(group, topic) as consumer:
+            waiter = threading.Thread(target=lambda: list(consumer))
+            waiter.start()
+            wait_until(consumer._claiming.locked, POLL_S, "the iteration waits")
+            assert consumer.poll(0) == []
+        waiter.join(POLL_S)
+        assert not waiter.is_alive()
+
+
+def test_a_plain_poll_after_a_seek_brings_nothing_from_before(broker: RunningBroker, topic: str, group: str) -> None:
+    with Client(broker.name_server) as mq:
+        with mq.producer("P_" + group) as producer:
+            queue = producer.queues(topic)[0]
+            for number in range(100):
+                producer.send(aio.Message(topic, str(number).encode()), queue=queue)
+        with mq.pull_consumer(group, topic, from_where="earliest", auto_commit_interval_s=0.05) as consumer:
+            for offset in (90, 0, 55, 3, 98):
+                assert next(consumer) is not None  # the batch that it is from is claimed, and not used up
+                consumer.seek(queue, offset)
+                (message,) = consumer.poll(POLL_S, 1)
+                assert (message.queue_offset, consumer.position(queue)) == (offset, offset + 1)
+            # What is in hand is not committed, and what was before it is.
+            wait_until(
+                lambda: consumer.poll(0) == [] and mq.committed_offset(group, queue) == 100, POLL_S, "the commit"
+            )
+
+
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_a_forked_child_is_told_to_make_its_own(broker: RunningBroker, topic: str, group: str) -> None:
     with Client(broker.name_server) as mq, mq.pull_consumer(group, topic) as consumer:
@@ -624,3 +691,202 @@ def test_a_forked_child_is_told_to_make_its_own(broker: RunningBroker, topic: st
         _, status = os.waitpid(child, 0)
         assert os.waitstatus_to_exitcode(status) == 0
         assert consumer.poll(0) == []
+
+
+# Hooks and traces: at the pull, as in Java.
+
+
+class OnlyEven(aio.ConsumerHook):
+    """Takes out odd numbers, and remembers what it sees."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, list[int]]] = []
+
+    async def filter_messages(self, context: aio.FilterContext) -> None:
+        await asyncio.sleep(0)
+        context.messages[:] = [message for message in context.messages if int(message.body) % 2 == 0]
+
+    def before_consume(self, context: aio.ConsumeContext) -> None:
+        self.calls.append(("before", numbers(context.messages)))
+
+    def after_consume(self, context: aio.ConsumeContext) -> None:
+        self.calls.append(
+            (f"after {context.code.name} {context.is_success} {context.group}", numbers(context.messages))
+        )
+
+
+async def test_hooks_see_and_filter_what_a_pull_brought_before_anybody_polls(
+    mq: aio.Client, topic: str, group: str
+) -> None:
+    await send_numbers(mq, topic, range(10), each_queue=True)
+    queue = await first_queue(mq, topic)
+    hook = OnlyEven()
+    consumer = mq.pull_consumer(group, pull_batch_size=4)
+    consumer.add_hook(hook)
+    async with consumer:
+        await consumer.assign([queue])
+        await consumer.seek_to_begin(queue)
+        await eventually(lambda: sum(len(call[1]) for call in hook.calls) == 10, "two calls for each even number")
+        assert consumer.position(queue) == 0
+        assert numbers(await poll_count(consumer, 5)) == [0, 2, 4, 6, 8]
+        await consumer.commit()
+        assert await mq.committed_offset(group, queue) == 10, "what a filter takes out is done"
+    before, after = ([numbers for kind, numbers in hook.calls if kind.startswith(word)] for word in ("before", "after"))
+    assert before == after
+    assert {kind for kind, _ in hook.calls} == {"before", f"after SUCCESS True {group}"}
+
+
+async def test_a_seek_while_a_hook_looks_leaves_nothing_of_that_pull(mq: aio.Client, topic: str, group: str) -> None:
+    await send_numbers(mq, topic, range(6), each_queue=True)
+    queue = await first_queue(mq, topic)
+    looks, goes_on = asyncio.Event(), asyncio.Event()
+
+    class Slow(aio.ConsumerHook):
+        async def before_consume(self, context: aio.ConsumeContext) -> None:
+            looks.set()
+            await goes_on.wait()
+
+    consumer = mq.pull_consumer(group)
+    consumer.add_hook(Slow())
+    async with consumer:
+        await consumer.assign([queue])
+        await consumer.seek_to_begin(queue)
+        await looks.wait()
+        assert consumer.position(queue) == 0, "what hooks look at is not done"
+        await consumer.seek(queue, 4)
+        goes_on.set()
+        assert numbers(await poll_count(consumer, 2)) == [4, 5]
+
+
+async def test_traces_tell_of_what_was_pulled(mq: aio.Client, broker: RunningBroker, topic: str, group: str) -> None:
+    trace_topic = make_topic(broker, "traces_of_" + topic, queues=1)
+    async with mq.producer("P_" + topic) as producer:
+        receipt = await producer.send(aio.Message(topic, b"x", keys=["k1"]))
+    settings = {"from_where": "earliest", "trace": True, "trace_topic": trace_topic}
+    async with mq.pull_consumer(group, topic, **settings) as consumer:
+        await poll_count(consumer, 1)
+    (found,) = await read_queue(mq, aio.MessageQueue(trace_topic, "broker-a", 0), 1)
+    before, after = (record.split("\x01") for record in found.body.decode().split("\x02")[:2])
+    assert (before[0], before[3], before[5], before[7]) == ("SubBefore", group, receipt.msg_id, "k1")
+    assert (after[0], after[2], after[4], after[6]) == ("SubAfter", receipt.msg_id, "true", "0")
+    assert before[4] == after[1], "a request id ties the two together"
+
+
+async def test_queues_can_be_divided_by_a_function(mq: aio.Client, topic: str, group: str) -> None:
+    def last_two(client_id: str, queues: Sequence[aio.MessageQueue], members: Sequence[str]) -> list[aio.MessageQueue]:
+        return list(queues[-2:])
+
+    async with mq.pull_consumer(group, topic, strategy=last_two) as consumer:
+        assert [queue.queue_id for queue in consumer.assignment] == [2, 3]
+
+
+UNCLOSED = """
+import asyncio, sys
+from mqcore import aio
+
+async def main(address, topic, group):
+    mq = aio.Client(address)
+    await mq.start()
+    consumer = mq.pull_consumer(group, topic)
+    await consumer.start()
+    print(len(consumer.assignment), flush=True)
+
+asyncio.run(main(*sys.argv[1:]))
+"""
+
+
+def test_a_program_that_ends_without_closing_leaves_no_new_task_behind(
+    broker: RunningBroker, topic: str, group: str
+) -> None:
+    command = [sys.executable, "-X", "dev", "-c", UNCLOSED, broker.name_server, topic, group]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout) == (0, "4\n"), ended.stderr
+    assert "Task was destroyed" not in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+# Java's old pull consumer.
+
+
+@pytest.fixture
+def old_consumer(broker: RunningBroker, group: str) -> Iterator[compat.DefaultMQPullConsumer]:
+    consumer = compat.DefaultMQPullConsumer(group)
+    consumer.set_namesrv_addr(broker.name_server)
+    consumer.set_broker_suspend_max_time_millis(500)
+    consumer.set_heartbeat_broker_interval(100)
+    consumer.start()
+    yield consumer
+    consumer.shutdown()
+
+
+def is_member(mq: Client, group: str, client_id: str) -> bool:
+    try:
+        return client_id in [member.client_id for member in mq.admin.group_members(group)]
+    except MQError:  # nobody is there yet
+        return False
+
+
+def test_the_old_pull_consumer_pulls_where_it_is_told_and_keeps_offsets(
+    broker: RunningBroker, old_consumer: compat.DefaultMQPullConsumer, topic: str, group: str
+) -> None:
+    with Client(broker.name_server) as mq, mq.producer("P") as producer:
+        queue = producer.queues(topic)[0]
+        for tag in ("a", "b", "a"):
+            producer.send(Message(topic, tag.encode(), tag=tag), queue=queue)
+        wait_until(lambda: mq.max_offset(queue) == 3, describe="all three are there")
+        (mq_0,) = [found for found in old_consumer.fetch_subscribe_message_queues(topic) if found == queue]
+        assert (old_consumer.min_offset(mq_0), old_consumer.max_offset(mq_0)) == (0, 3)
+        assert old_consumer.search_offset(mq_0, 0) == 0
+        found = old_consumer.pull_block_if_not_found(mq_0, "a", 0, 32)
+        assert found.get_pull_status() is compat.PullStatus.FOUND
+        assert [message.get_body() for message in found.get_msg_found_list()] == [b"a", b"a"]
+        assert (found.get_next_begin_offset(), found.get_max_offset()) == (3, 3)
+        nothing = old_consumer.pull(mq_0, None, 3, 32)
+        assert (nothing.get_pull_status(), nothing.get_msg_found_list()) == (compat.PullStatus.NO_NEW_MSG, [])
+        assert old_consumer.pull(mq_0, "*", 9, 32).get_pull_status() is compat.PullStatus.OFFSET_ILLEGAL
+        assert old_consumer.fetch_consume_offset(mq_0, True) == 0, "brokers say so of a queue that is young"
+        old_consumer.update_consume_offset(mq_0, 3)
+        assert mq.committed_offset(group, queue) == 3
+        mq.commit_offset(group, queue, 1)
+        assert [old_consumer.fetch_consume_offset(mq_0, from_store) for from_store in (False, True)] == [3, 1]
+        wait_until(lambda: is_member(mq, group, old_consumer.get_client_id()), describe="brokers know of the member")
+    with pytest.raises(ClientError, match="Can not find Message Queue for this topic, Nowhere"):
+        old_consumer.fetch_subscribe_message_queues("Nowhere")
+
+
+def test_the_old_pull_consumer_calls_back(
+    broker: RunningBroker, old_consumer: compat.DefaultMQPullConsumer, topic: str
+) -> None:
+    with Client(broker.name_server) as mq, mq.producer("P") as producer:
+        queue = producer.queues(topic)[0]
+        heard: list[object] = []
+        callback = compat.PullCallback(lambda found: heard.append(found.get_msg_found_list()), heard.append)
+        old_consumer.pull_block_if_not_found(compat.MessageQueue.of(queue), "*", 0, 32, callback)
+        producer.send(Message(topic, b"x"), queue=queue)
+        wait_until(lambda: heard, describe="the callback")
+        old_consumer.pull(compat.MessageQueue(topic, "nobody", 0), "*", 0, 32, callback)
+        wait_until(lambda: len(heard) == 2, describe="the failure")
+    assert isinstance(heard[1], BrokerNotFoundError)
+
+
+def test_a_java_consumer_may_subscribe_while_it_runs(broker: RunningBroker, topic: str, group: str) -> None:
+    seen: list[bytes] = []
+    consumer = compat.DefaultMQPushConsumer(group)
+    consumer.set_namesrv_addr(broker.name_server)
+    consumer.set_consume_from_where(compat.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
+    consumer.subscribe(topic + "_other")
+
+    def consume(messages: Any, context: Any) -> compat.ConsumeConcurrentlyStatus:
+        seen.extend(message.get_body() for message in messages)
+        return compat.ConsumeConcurrentlyStatus.CONSUME_SUCCESS
+
+    consumer.register_message_listener(consume)
+    consumer.start()
+    try:
+        consumer.subscribe(topic)
+        consumer.unsubscribe(topic + "_other")
+        with Client(broker.name_server) as mq, mq.producer("P") as producer:
+            producer.send(Message(topic, b"x"))
+            wait_until(lambda: seen == [b"x"], 60, "the message of the new topic")
+    finally:
+        consumer.shutdown()

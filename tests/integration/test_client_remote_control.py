@@ -187,6 +187,6 @@ async def test_a_consumer_without_a_handler_says_that_it_has_none(
 
 async def eventually_stored(tool: aio.Client, topic: str, receipt: aio.SendReceipt) -> None:
     """Wait until the broker finds the message by its id."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await Admin(tool).view_message(topic, receipt.offset_msg_id)).msg_id != receipt.msg_id:
             await asyncio.sleep(0.05)

@@ -9,11 +9,12 @@ from typing import Any
 
 import pytest
 
-from mqcore import aio
+from mqcore import aio, compat
 from mqcore.client import Client
 from mqcore.client.errors import CreateReplyError, RequestTimeoutError, SendFailedError
 from mqcore.client.request_reply import create_reply, is_request
 from mqcore.codes import RequestCode, ResponseCode, SysFlag
+from mqcore.errors import RemotingTimeoutError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_request
 from mqcore.protocol.message import MessageExt, MessageQueue, decode_properties, encode_properties
@@ -95,6 +96,28 @@ async def test_the_plain_client_asks_too(cluster: ToldCluster, broker: ToldBroke
     asking = asyncio.create_task(asyncio.to_thread(use))
     await answer(broker, 0, b"!")
     assert await asking == b"!"
+
+
+async def test_a_java_callback_hears_the_reply_once_or_what_went_wrong(
+    cluster: ToldCluster, broker: ToldBroker
+) -> None:
+    heard: list[object] = []
+    callback = compat.RequestCallback(lambda message: heard.append(message.get_body()), heard.append)
+
+    def use(timeout_ms: int) -> None:
+        producer = compat.DefaultMQProducer("P")
+        producer.set_namesrv_addr(cluster.address)
+        producer.start()
+        producer.request(compat.Message("T", b"?"), callback, timeout_ms)
+        producer.shutdown()  # waits for what is under way
+
+    asking = asyncio.create_task(asyncio.to_thread(use, 30_000))
+    await answer(broker, 0, b"!")
+    await asking
+    assert heard == [b"!"]
+    await asyncio.to_thread(use, 1)
+    assert isinstance(heard[1], RequestTimeoutError | RemotingTimeoutError)
+    assert len(heard) == 2
 
 
 async def test_the_broker_knows_the_asker_before_the_question_comes(mq: aio.Client, broker: ToldBroker) -> None:

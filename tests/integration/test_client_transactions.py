@@ -343,3 +343,14 @@ async def test_a_broker_without_transactions_says_so(mqcore_broker: RunningBroke
     async with aio.Client(mqcore_broker.name_server) as mq, mq.transaction_producer("P", never) as producer:
         with pytest.raises(NotSupportedError, match="transaction messages are not supported by this broker"):
             await producer.send_in_transaction(aio.Message(topic, b"x"), lambda half, receipt: COMMIT)
+
+
+async def test_the_plain_producer_is_there_for_the_brokers_questions(cluster: ToldCluster) -> None:
+    def use() -> tuple[list[str], list[str]]:
+        with Client(cluster.address) as mq:
+            known = mq._inner.instance.transaction_producers
+            with mq.transaction_producer("G", plain_check):
+                while_open = list(known)
+            return while_open, list(known)
+
+    assert await asyncio.to_thread(use) == (["G"], [])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tests.rigs import MqcoreBroker
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 
 
 def test_the_printed_lines_send_and_receive_a_first_message(tmp_path: Path) -> None:

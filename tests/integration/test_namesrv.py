@@ -41,7 +41,7 @@ BROKER: dict[str, Any] = {
 }
 SLAVE = BROKER | {"broker_addr": "10.0.0.2:10911", "broker_id": 1}
 HA = "10.0.0.1:10912"
-TIMEOUT_S = 10.0
+TIMEOUT_S = 30.0
 
 
 class Caller:
@@ -102,7 +102,7 @@ async def second(server: NameServer) -> AsyncIterator[Caller]:
     await caller.client.close()
 
 
-async def until(condition: Callable[[], bool], deadline_s: float = 10) -> None:
+async def until(condition: Callable[[], bool], deadline_s: float = 30) -> None:
     """Wait until *condition* holds; fail after *deadline_s*."""
     async with asyncio.timeout(deadline_s):
         while not condition():
@@ -392,17 +392,17 @@ class Process:
 
     async def boot_line(self) -> str:
         assert self._process.stdout is not None
-        return (await asyncio.wait_for(self._process.stdout.readline(), 30)).decode()
+        return (await asyncio.wait_for(self._process.stdout.readline(), 60)).decode()
 
     async def stop(self, number: int) -> tuple[int, str]:
         """Send a signal; return the exit status and what was logged."""
         self._process.send_signal(number)
-        _, errors = await asyncio.wait_for(self._process.communicate(), 30)
+        _, errors = await asyncio.wait_for(self._process.communicate(), 60)
         assert self._process.returncode is not None
         return self._process.returncode, errors.decode()
 
     async def finished(self) -> tuple[int, str]:
-        _, errors = await asyncio.wait_for(self._process.communicate(), 30)
+        _, errors = await asyncio.wait_for(self._process.communicate(), 60)
         assert self._process.returncode is not None
         return self._process.returncode, errors.decode()
 

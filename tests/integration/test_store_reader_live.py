@@ -17,8 +17,8 @@ TOPIC = "Live"
 QUEUES = 4
 SMALL_FILES = {"mappedFileSizeCommitLog": "65536", "mappedFileSizeConsumeQueue": "2000"}
 DEADLINE_S = 60.0
-# A file that the broker is making has this name for a moment.
-PASSING = shutil.ignore_patterns("*.making")
+# Files that the broker is making, or writing anew, have these names for a moment.
+PASSING = shutil.ignore_patterns("*.making", "*.tmp")
 
 
 class Producer(threading.Thread):

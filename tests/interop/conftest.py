@@ -23,6 +23,7 @@ from tests.rigs import (
 from tests.rigs import (
     ali_ons as ali_ons_rig,
 )
+from tests.rigs.patience import patient_clients
 from tests.rigs.under_test import broker_is_apache
 
 
@@ -39,6 +40,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _need(reason: str) -> None:
     if reason:
         pytest.skip(reason)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def clients_are_patient() -> Iterator[None]:
+    yield from patient_clients()
 
 
 @pytest.fixture(scope="session")

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.compat
 QUEUES = 4
 COUNT = 2_000
 TAGS = ("TagA", "TagB")
-ARRIVAL_DEADLINE_S = 60.0
+ARRIVAL_DEADLINE_S = 120.0
 
 
 @pytest.fixture

@@ -20,14 +20,20 @@ from tests.rigs import (
     gather,
     wire,
 )
-from tests.rigs.deliveries import check_each_exactly_once, check_intact, check_queue_order, sent_by_key
+from tests.rigs.deliveries import (
+    await_committed,
+    check_each_exactly_once,
+    check_intact,
+    check_queue_order,
+    sent_by_key,
+)
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.compat
 
 TAGS = ("TagA", "TagB", "TagC")
 QUEUES = 8
-ARRIVAL_DEADLINE_S = 60.0
+ARRIVAL_DEADLINE_S = 120.0
 
 
 @pytest.fixture(params=["4.9.8", "5.3.3"])
@@ -74,6 +80,11 @@ def await_deliveries(consumers: list[JavaConsumer], count: int, deadline_s: floa
     )
 
 
+def await_readable(broker: RunningBroker) -> None:
+    """Wait until what was acknowledged can be pulled and looked up: it gets into queues and index a moment later."""
+    wait_until(lambda: wire.is_dispatched(broker.broker_address), describe="everything is dispatched")
+
+
 def share_a_corpus(
     broker: RunningBroker,
     topic: str,
@@ -90,6 +101,7 @@ def share_a_corpus(
         sent = sent_by_key(produced)
         assert produced.messages == corpus.count
         await_deliveries(running, corpus.count, deadline_s)
+        await_committed(broker.broker_address, f"G_{topic}", topic, QUEUES)
         received = [consumer.stop() for consumer in running]
     finally:
         for consumer in running:
@@ -105,14 +117,14 @@ def share_a_corpus(
 def test_two_releases_of_consumers_share_a_corpus_from_a_4_9_8_producer(
     mq_broker: RunningBroker, topic: str, corpus: Corpus, java_4_9_8: JavaDriver, java_5_3_3: JavaDriver
 ) -> None:
-    share_a_corpus(mq_broker, topic, corpus, java_4_9_8, [java_4_9_8, java_5_3_3], deadline_s=120)
+    share_a_corpus(mq_broker, topic, corpus, java_4_9_8, [java_4_9_8, java_5_3_3], deadline_s=240)
 
 
 def test_two_releases_of_consumers_share_a_corpus_from_a_5_3_3_producer(
     mq_broker: RunningBroker, topic: str, java_4_9_8: JavaDriver, java_5_3_3: JavaDriver, tmp_path: Path
 ) -> None:
     small = gather(tmp_path / "small.txt", 20_000)
-    share_a_corpus(mq_broker, topic, small, java_5_3_3, [java_5_3_3, java_4_9_8], deadline_s=60)
+    share_a_corpus(mq_broker, topic, small, java_5_3_3, [java_5_3_3, java_4_9_8], deadline_s=120)
 
 
 @pytest.mark.slow
@@ -138,6 +150,7 @@ def test_orderly_consumers_get_each_shard_in_the_order_of_its_producer(
         )
         sent = sent_by_key(produced)
         await_deliveries(consumers, count)
+        await_committed(mq_broker.broker_address, f"G_{topic}", topic, QUEUES)
         received = [consumer.stop() for consumer in consumers]
     everything = [message for part in received for message in part]
     check_each_exactly_once(sent, everything)
@@ -238,7 +251,7 @@ def test_a_message_refused_too_often_goes_to_the_dead_letter_queue(
                 wire.has_route(mq_broker.name_server, dead_letters)
                 and wire.max_offset(mq_broker.broker_address, dead_letters, 0) == 1
             ),
-            deadline_s=30,
+            deadline_s=ARRIVAL_DEADLINE_S,
             describe="a dead letter",
         )
         received = consumer.stop()
@@ -260,6 +273,7 @@ def test_an_orderly_consumer_holds_its_queue_while_it_refuses(
 def test_pull_consumers_read_any_range(mq_broker: RunningBroker, topic: str, corpus: Corpus, java: JavaDriver) -> None:
     produced = java.produce(mq_broker.name_server, topic, corpus.path, count=2_000, mode="sync", shards=4)
     sent = sent_by_key(produced)
+    await_readable(mq_broker)
     everything = java.pull(mq_broker.name_server, topic)
     check_each_exactly_once(sent, everything)
     check_intact(corpus.lines(), sent, everything)
@@ -274,6 +288,7 @@ def test_lite_pull_consumers_read_from_where_they_seek(
         pytest.skip("the 5.x lite pull consumer asks with request code 361, which Apache's 4.9.8 broker does not know")
     produced = java.produce(mq_broker.name_server, topic, corpus.path, count=2_000, mode="sync", shards=4)
     sent = sent_by_key(produced)
+    await_readable(mq_broker)
     tail = java.lite_pull(mq_broker.name_server, topic, queue_id=1, count=300, **{"from": 200})
     assert [message.queue_offset for message in tail] == list(range(200, 500))
     check_intact(corpus.lines(), sent, tail)
@@ -286,6 +301,7 @@ def test_lookups_find_offsets_and_messages(
     before_ms = int(time.time() * 1000) - 1
     produced = java.produce(mq_broker.name_server, topic, corpus.path, count=40, mode="sync", shards=4, tags="TagA")
     by_key = sent_by_key(produced)
+    await_readable(mq_broker)
     offsets = java.offsets(mq_broker.name_server, topic, time_ms=before_ms)
     assert [(queue["queueId"], queue["min"], queue["max"], queue["at"]) for queue in offsets] == [
         (queue_id, 0, 10 if queue_id < 4 else 0, 0) for queue_id in range(QUEUES)
@@ -345,7 +361,7 @@ def test_only_committed_transactions_are_delivered(start_broker: StartBroker, co
         java.consumer(broker.name_server, "Transactions", "G_Transactions") as consumer,
         java.transact(broker.name_server, "Transactions", corpus.path, count=40) as producer,
     ):
-        checked = producer.await_checks(deadline_s=90)
+        checked = producer.await_checks(deadline_s=180)
         await_deliveries([consumer], 20)
         sent = producer.finish()
         received = consumer.stop()

@@ -128,13 +128,13 @@ def set_up(broker: RunningBroker, java: JavaDriver, corpus: Corpus) -> Scene:
 def settle(scene: Scene) -> None:
     """Wait until the consumer has consumed everything and its offsets are committed."""
     broker = scene.broker.broker_address
-    wait_until(lambda: scene.consumer.count() == MESSAGES, deadline_s=30, describe="all messages consumed")
+    wait_until(lambda: scene.consumer.count() == MESSAGES, deadline_s=120, describe="all messages consumed")
     wait_until(
         lambda: all(
             wire.consumer_offset(broker, ONLINE_GROUP, TOPIC, queue_id) == MESSAGES // QUEUES
             for queue_id in range(QUEUES)
         ),
-        deadline_s=60,
+        deadline_s=120,
         describe="the consumer has committed its offsets",
     )
     # The consumer does this as well, but when cannot be seen: without a commit the broker answers 0 all the same.

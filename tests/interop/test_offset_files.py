@@ -49,7 +49,7 @@ class Both:
         """Consume *count* messages as Java and leave; return how many came."""
         with self._java.consumer(self._name_server, self._topic, self._group, broadcasting=1) as consumer:
             self.client_id = consumer.client_id
-            wait_until(lambda: consumer.count() >= count, 60, f"{count} messages")
+            wait_until(lambda: consumer.count() >= count, 120, f"{count} messages")
             return len(consumer.stop())
 
     async def as_python(self, wanted: range) -> Sequence[int]:

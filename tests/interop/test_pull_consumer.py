@@ -65,6 +65,7 @@ class PythonMember:
         self._thread.start()
 
     def _work(self) -> None:
+        """Closing counts everything that the iteration has given as done, so who has seen the count may stop this."""
         for message in self._consumer:
             (key,) = message.keys
             self.received.append(

@@ -15,7 +15,7 @@ from .reports import ReceivedMessage, read_received, read_sent
 from .talkers import Produced, Talker, arguments, await_event
 
 PROJECT = Path(__file__).resolve().parent.parent / "interop" / "node"
-PRODUCE_DEADLINE_S = 120.0
+PRODUCE_DEADLINE_S = 240.0
 
 
 def missing_tools() -> str:

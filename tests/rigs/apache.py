@@ -25,7 +25,7 @@ OPEN_MODULES = (
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
     "--add-opens=java.base/jdk.internal.ref=ALL-UNNAMED",
 )
-START_DEADLINE_S = 90.0
+START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 60.0
 
 # Files of a size for tests, and patience: a busy machine must not make the broker refuse messages.
@@ -34,8 +34,8 @@ TEST_PROPERTIES = {
     "mappedFileSizeConsumeQueue": str(20 * 50_000),
     "maxHashSlotNum": "100000",
     "maxIndexNum": "400000",
-    "waitTimeMillsInSendQueue": "5000",
-    "osPageCacheBusyTimeOutMills": "5000",
+    "waitTimeMillsInSendQueue": "60000",
+    "osPageCacheBusyTimeOutMills": "60000",
 }
 
 LOGBACK = """<configuration>

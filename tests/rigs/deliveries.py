@@ -6,10 +6,14 @@ import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
+from tests.waiting import wait_until
+
+from . import wire
 from .reports import SEND_OK, QueueName, ReceivedMessage, SentMessage
 from .talkers import Produced
 
 SHOWN_MAX = 5
+COMMIT_DEADLINE_S = 120.0
 
 
 def _some(items: Iterable[object]) -> str:
@@ -34,6 +38,22 @@ def sent_by_key(produced: Produced) -> dict[str, SentMessage]:
         assert found == set(range(len(found))), f"the offsets of {queue} are not 0 to {len(found) - 1}"
     assert sum(map(len, offsets.values())) == produced.messages, "two messages have the same place"
     return by_key
+
+
+def await_committed(broker: str, group: str, topic: str, queues: int) -> None:
+    """Wait until *group* has committed all that is in *topic*.
+
+    A member that leaves hands its queues over where it has committed. Before this an heir may be given messages again,
+    as RocketMQ allows; afterwards nothing may come twice.
+    """
+
+    def is_committed(queue_id: int) -> bool:
+        end = wire.max_offset(broker, topic, queue_id)
+        return (wire.consumer_offset(broker, group, topic, queue_id) or 0) == end
+
+    wait_until(
+        lambda: all(map(is_committed, range(queues))), COMMIT_DEADLINE_S, f"{group} has committed all of {topic}"
+    )
 
 
 def check_each_exactly_once(wanted: Iterable[str], received: Iterable[ReceivedMessage]) -> None:

@@ -15,7 +15,11 @@ from .process import Child
 from .reports import QueueName, ReceivedMessage, SentMessage, read_received, read_sent
 from .talkers import READY_DEADLINE_S, Produced, Talker, arguments, await_event
 
-JVM_OPTIONS = ("-Xms64m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
+# The last one is RocketMQ's: how long its client waits for a connection, 3 s by default.
+JVM_OPTIONS = (
+    *("-Xms64m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    "-Dcom.rocketmq.remoting.client.connect.timeout=30000",
+)
 
 
 class JavaDriver:
@@ -50,7 +54,7 @@ class JavaDriver:
         return JavaProducer(child, report)
 
     def produce(
-        self, name_server: str, topic: str, corpus: Path, *, deadline_s: float = 120, **options: object
+        self, name_server: str, topic: str, corpus: Path, *, deadline_s: float = 240, **options: object
     ) -> Produced:
         """Send a corpus and wait for all answers; options as for start_producer."""
         with self.start_producer(name_server, topic, corpus, **options) as producer:
@@ -81,12 +85,14 @@ class JavaDriver:
             child.wait()
         return read_received(report)
 
-    def pull(self, name_server: str, topic: str, *, deadline_s: float = 60, **options: object) -> list[ReceivedMessage]:
+    def pull(
+        self, name_server: str, topic: str, *, deadline_s: float = 120, **options: object
+    ) -> list[ReceivedMessage]:
         """What DefaultMQPullConsumer finds from *from* to the end of each queue (or of *queue_id*)."""
         return self._pull("pull", name_server, topic, deadline_s, options)
 
     def lite_pull(
-        self, name_server: str, topic: str, *, deadline_s: float = 60, **options: object
+        self, name_server: str, topic: str, *, deadline_s: float = 120, **options: object
     ) -> list[ReceivedMessage]:
         """What DefaultLitePullConsumer polls after assign and seek to *from*: *count* messages at most."""
         return self._pull("litepull", name_server, topic, deadline_s, options)
@@ -146,7 +152,7 @@ class JavaProducer(Talker):
         super().__init__(child, report)
         await_event(child, "ready")
 
-    def finish(self, deadline_s: float = 120) -> Produced:
+    def finish(self, deadline_s: float = 240) -> Produced:
         """Wait until each message was answered or failed, and for the end of the process."""
         event = await_event(self.child, "produced", deadline_s)
         self.child.wait()
@@ -179,6 +185,10 @@ class JavaConsumer(Talker):
     def queues(self) -> list[QueueName]:
         """The queues of the topic that this consumer holds now."""
         return [QueueName(queue["broker"], queue["queueId"]) for queue in self.ask("queues")["queues"]]
+
+    def retry_queues(self) -> int:
+        """How many queues of the group's retry topic this consumer holds now."""
+        return int(self.ask("queues")["retryQueues"])
 
     def count(self) -> int:
         """Deliveries so far, repeated ones included."""

@@ -11,6 +11,7 @@ import hashlib
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ Role = Literal["client", "server", "tools"]
 PROJECT = Path(__file__).resolve().parent.parent / "interop" / "java"
 TARGET = PROJECT / "target"
 BUILD_DEADLINE_S = 600
+STALE_AFTER_S = 24 * 3600
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,8 @@ def driver_class_path(version: str) -> str:
             shutil.rmtree(fresh, ignore_errors=True)
             run_build(["javac", "-nowarn", "-Xlint:none", "-cp", jars, "-d", fresh, *sources], cwd=PROJECT)
             for stale in TARGET.glob(f"driver-{version}-*"):
-                if stale != fresh:
+                # A younger one may be in use by another run, which began before a source changed.
+                if stale != fresh and time.time() - stale.stat().st_mtime > STALE_AFTER_S:
                     shutil.rmtree(stale)
             fresh.rename(classes)
     return f"{classes}{os.pathsep}{jars}"

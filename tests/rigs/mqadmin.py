@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +17,11 @@ JVM_OPTIONS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
 )
 MAIN_CLASS = "org.apache.rocketmq.tools.command.MQAdminStartup"
-COMMAND_DEADLINE_S = 90.0
-AT_ONCE_MAX = 10
-# mqadmin waits 5 s for an answer, its start included: on a busy machine that says nothing about the broker.
-TIMED_OUT = "RemotingTimeoutException"
+COMMAND_DEADLINE_S = 180.0
+AT_ONCE_MAX = 6
+# mqadmin waits 3 s for a connection and 5 s for an answer, its start included: on a busy machine that says nothing
+# about the broker.
+TIMED_OUT = re.compile(r"Remoting(Timeout|Connect|SendRequest|TooMuchRequest)Exception")
 TRIES_MAX = 4
 
 
@@ -76,7 +78,7 @@ class Mqadmin:
 
     def _again_if_too_slow(self, name_server: str, printed: Printed) -> Printed:
         for _ in range(TRIES_MAX - 1):
-            if TIMED_OUT not in printed.text:
+            if TIMED_OUT.search(printed.text) is None:
                 break
             (printed,) = self._run_at_once(name_server, [printed.command])
         return printed

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -17,8 +18,8 @@ from .ports import free_broker_ports, free_port
 from .process import Child
 from .wire import serves
 
-START_DEADLINE_S = 30.0
-STOP_DEADLINE_S = 30.0
+START_DEADLINE_S = 60.0
+STOP_DEADLINE_S = 60.0
 
 
 class MqcoreBroker:
@@ -129,8 +130,11 @@ class MqcoreBroker:
 
 def _end(processes: list[psutil.Process]) -> list[str]:
     """Kill what is left of the processes; gives a description of each that was."""
-    left = [process for process in processes if process.is_running() and process.status() != psutil.STATUS_ZOMBIE]
-    names = [f"{process.pid} {' '.join(process.cmdline())}" for process in left]
-    for process in left:
-        process.kill()
+    names = []
+    for process in processes:
+        # One may end between any two of these looks; its number may then belong to somebody else, which psutil notices.
+        with contextlib.suppress(psutil.NoSuchProcess):
+            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+                names.append(f"{process.pid} {' '.join(process.cmdline())}")
+                process.kill()
     return names

@@ -2,7 +2,8 @@
 
 A broker's ports hang together: it listens on the configured port, on that port minus two (the fast channel) and on
 that port plus one (replication). Numbers come from below the kernel's range for outgoing connections, so that no
-client takes them between check and use.
+client takes them between check and use. Within a process each is given away once: who was given a port has not bound
+it yet when the next one asks, and binds it again when a server restarts.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ LOWEST_PORT = 12_000
 HIGHEST_PORT = 32_000
 TRIES_MAX = 1_000
 
+_given: set[int] = set()
+
 
 class BrokerPorts(NamedTuple):
     """The three ports of one broker."""
@@ -25,6 +28,8 @@ class BrokerPorts(NamedTuple):
 
 
 def _is_free(port: int) -> bool:
+    if port in _given:
+        return False
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -35,11 +40,12 @@ def _is_free(port: int) -> bool:
 
 
 def free_broker_ports() -> BrokerPorts:
-    """Three ports that nobody is bound to now, chosen at random so that parallel runs rarely meet."""
+    """Three ports that nobody is bound to now or was given before, at random so that parallel runs rarely meet."""
     for _ in range(TRIES_MAX):
         listen = random.randint(LOWEST_PORT, HIGHEST_PORT)
         ports = BrokerPorts(listen, listen - 2, listen + 1)
         if all(_is_free(port) for port in ports):
+            _given.update(ports)
             return ports
     raise RuntimeError(
         f"no three free ports in a broker's pattern between {LOWEST_PORT} and {HIGHEST_PORT} in {TRIES_MAX} tries"
@@ -47,5 +53,5 @@ def free_broker_ports() -> BrokerPorts:
 
 
 def free_port() -> int:
-    """One port that nobody is bound to now."""
+    """One port that nobody is bound to now or was given before."""
     return free_broker_ports().listen

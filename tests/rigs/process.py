@@ -20,7 +20,7 @@ from typing import Any, Self
 
 import psutil
 
-STOP_DEADLINE_S = 30.0
+STOP_DEADLINE_S = 60.0
 LOG_TAIL_BYTES = 4_000
 DIE_WITH_OWNER = ("setpriv", "--pdeathsig", "KILL", "--", "sh", "-c", '[ "$PPID" = "$0" ] && exec "$@"')
 

@@ -12,8 +12,8 @@ from typing import Any, Self
 from .process import Child
 from .reports import SentMessage
 
-READY_DEADLINE_S = 60.0
-ANSWER_DEADLINE_S = 10.0
+READY_DEADLINE_S = 120.0
+ANSWER_DEADLINE_S = 60.0
 
 
 @dataclass(frozen=True, slots=True)

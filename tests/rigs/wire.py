@@ -23,6 +23,7 @@ GET_ROUTEINFO_BY_TOPIC = 105
 GET_BROKER_CLUSTER_INFO = 106
 SUCCESS = 0
 FRAME_SIZE_MAX = 64 << 20
+TIMEOUT_S = 30.0
 
 _BARE_KEY = re.compile(r"([{,])(\d+):")
 
@@ -52,7 +53,12 @@ def _read_exactly(connection: socket.socket, size: int) -> bytes:
 
 
 def call(
-    address: str, code: int, ext_fields: dict[str, str] | None = None, body: bytes = b"", *, timeout_s: float = 5.0
+    address: str,
+    code: int,
+    ext_fields: dict[str, str] | None = None,
+    body: bytes = b"",
+    *,
+    timeout_s: float = TIMEOUT_S,
 ) -> Answer:
     """Send one request to *address* (host:port) and give its answer. Raises OSError if nobody answers."""
     header: dict[str, Any] = {
@@ -137,6 +143,11 @@ def max_offset(broker: str, topic: str, queue_id: int) -> int:
     if answer.code != SUCCESS:
         raise AssertionError(f"max offset of {topic}/{queue_id} at {broker}: code {answer.code}, {answer.remark}")
     return int(answer.ext_fields["offset"])
+
+
+def is_dispatched(broker: str) -> bool:
+    """Whether everything stored so far is in its consume queue and in the index: both follow the acknowledgement."""
+    return int(call(broker, GET_BROKER_RUNTIME_INFO).json()["table"]["dispatchBehindBytes"]) == 0
 
 
 def consumer_offset(broker: str, group: str, topic: str, queue_id: int) -> int | None:

@@ -37,7 +37,7 @@ class RecordingNameServer:
 
     async def taken(self, code: RequestCode) -> RemotingCommand:
         """Wait for a request with *code* and take it out."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while True:
                 for request in self.requests:
                     if request.code == code:

@@ -173,7 +173,7 @@ async def test_a_store_that_is_no_longer_busy_takes_sends_again(rig: BrokerRig) 
     rig.store.is_page_cache_busy = True
     assert (await rig.send("orders")).code == ResponseCode.SYSTEM_BUSY
     rig.store.is_page_cache_busy = False
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(60):
         while (await rig.send("orders")).code != ResponseCode.SUCCESS:
             await asyncio.sleep(0.002)
 

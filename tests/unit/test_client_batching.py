@@ -22,7 +22,7 @@ from mqcore.errors import BrokerError, HeaderError
 from mqcore.protocol.batch import decode_batch
 from mqcore.protocol.message import MessageQueue
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 QUEUE = MessageQueue("T", "broker-a", 1)
 ID = "UNIQ_KEY"
 

@@ -107,6 +107,8 @@ def test_keys_come_from_the_url_and_the_environment_and_are_not_shown() -> None:
         ("rmq://a?producer.retires=3", {}, "unknown setting 'retires'; did you mean 'retries'"),
         ("rmq://a?prodcuer.retries=3", {}, "unknown section 'prodcuer'; did you mean 'producer'"),
         ("a", {"MQCORE_CONSUMER_CONCURENCY": "3"}, "MQCORE_CONSUMER_CONCURENCY: unknown .* 'concurrency'"),
+        ("a", {"MQCORE_PRODUCR_RETRIES": "3"}, "MQCORE_PRODUCR_RETRIES: did you mean 'MQCORE_PRODUCER_RETRIES'"),
+        ("a", {"MQCORE_NAMESERV": "b"}, "MQCORE_NAMESERV: did you mean 'MQCORE_NAMESRV'"),
         ("a", {"MQCORE_PRODUCER_RETRIES": "x"}, "MQCORE_PRODUCER_RETRIES: setting retries: got 'x', wanted a whole"),
         ("a", {"MQCORE_CONSUMER_ORDERLY": "perhaps"}, "setting orderly: got 'perhaps', wanted true or false"),
         ("rmq://a:b@c/d", {}, "URL rmq://c: wanted rmq://"),
@@ -138,6 +140,11 @@ def test_a_file_that_cannot_stand_is_refused_with_its_name(tmp_path: Path, text:
     with pytest.raises(ConfigError, match=wanted) as caught:
         configure("a", path, {})
     assert "mqcore.toml" in str(caught.value)
+
+
+@pytest.mark.parametrize("variable", ["MQCORE_SERVICE_HOST", "MQCORE_PORT", "MQCORE_PORT_9876_TCP_ADDR", "MQCORE_HOME"])
+def test_variables_that_only_begin_like_ours_are_left_alone(variable: str) -> None:
+    assert configure("a", None, {variable: "10.0.0.1"}).name_servers == ("a:9876",)
 
 
 def test_a_file_that_is_missing_is_named(tmp_path: Path) -> None:

@@ -125,7 +125,7 @@ async def test_one_failure_does_not_keep_the_others_from_being_worked_on(caplog:
         workers.put(range(3))
         await let_the_loop_turn()
     assert done == [0, 2]
-    assert "working failed" in caplog.text
+    assert "task failed name=working" in caplog.text
     await workers.close(0)
 
 

@@ -20,7 +20,7 @@ from mqcore.errors import HeaderError, ProtocolError, RemotingSendError, Remotin
 from mqcore.protocol import send_frames as python_frames
 from mqcore.protocol.command import RemotingCommand
 
-DEADLINE_S = 30.0
+DEADLINE_S = 60.0
 FIELDS = {"msgId": "7F00000100002A9F00000000000004D2", "queueId": "3", "queueOffset": "12", "MSG_REGION": "R"}
 STORED = (0, None, FIELDS["msgId"], 3, 12, None, "R", None)
 DECODERS = [

@@ -44,36 +44,51 @@ async def test_an_empty_queue_is_where_the_next_pull_begins(assigned: AssignedQu
 async def test_a_pull_that_leaves_whole_leaves_nothing(assigned: AssignedQueue) -> None:
     batch = Batch(assigned, messages(3, 5, 9))
     assert figures(assigned) == (3, 17, 3, 9, 3)
-    taken = batch.take()
-    assert (offsets(taken), bool(batch)) == ([3, 5, 9], False)
-    batch.got(taken)
+    assert (offsets(batch.take()), bool(batch), batch.in_hand_offset) == ([3, 5, 9], False, 3)
+    assert (batch.catch_up(), batch.catch_up()) == (True, False)
     assert figures(assigned) == (0, 0, -1, -1, 100)
 
 
 async def test_a_pull_leaves_in_parts_and_the_position_skips_what_was_filtered_out(assigned: AssignedQueue) -> None:
     first, second = Batch(assigned, messages(3, 5, 9)), Batch(assigned, messages(12, 13))
     assert (figures(assigned), assigned.held.span) == ((5, 42, 3, 13, 3), 10)
-    first.got([first.take_one()])
+    assert first.take_one() is not None
+    first.catch_up()
     assert figures(assigned) == (4, 39, 5, 13, 5)
-    first.got(first.take(1))
+    assert offsets(first.take(1)) == [5]
+    first.catch_up()
     assert figures(assigned) == (3, 34, 9, 13, 9)
-    first.got(first.take(7))
+    assert (offsets(first.take(7)), first.take_one(), first.take()) == ([9], None, [])
+    first.catch_up()
     assert (figures(assigned), bool(first), bool(second)) == ((2, 25, 12, 13, 12), False, True)
 
 
 async def test_what_was_taken_counts_when_it_is_noted(assigned: AssignedQueue) -> None:
     batch = Batch(assigned, messages(3, 5, 9))
-    taken = [batch.take_one(), batch.take_one()]
-    assert figures(assigned) == (3, 17, 3, 9, 3)
-    batch.got(taken)
+    batch.take_one(), batch.take_one()
+    assert (figures(assigned), batch.in_hand_offset) == ((3, 17, 3, 9, 3), 5)
+    batch.catch_up()
     assert figures(assigned) == (1, 9, 9, 9, 9)
+
+
+async def test_what_the_application_does_with_its_list_does_not_matter(assigned: AssignedQueue) -> None:
+    first, second = Batch(assigned, messages(3, 5, 9)), Batch(assigned, messages(12, 13, 14))
+    first.take().clear()
+    first.catch_up()
+    assert (figures(assigned), bool(first), first.take_one(), first.take()) == ((3, 39, 12, 14, 12), False, None, [])
+    assert second.take_one() is not None
+    second.take().reverse()
+    second.catch_up()
+    assert figures(assigned) == (0, 0, -1, -1, 100)
 
 
 async def test_a_later_pull_that_leaves_first_does_not_move_the_position(assigned: AssignedQueue) -> None:
     first, second = Batch(assigned, messages(3)), Batch(assigned, messages(4, 5))
-    second.got(second.take())
+    second.take()
+    second.catch_up()
     assert figures(assigned) == (1, 3, 3, 3, 3)
-    first.got(first.take())
+    first.take()
+    first.catch_up()
     assert figures(assigned) == (0, 0, -1, -1, 100)
 
 
@@ -83,9 +98,11 @@ async def test_the_position_is_not_beyond_what_came_after_the_broker_set_the_que
     later = Batch(assigned, messages(20, 21))
     earlier = Batch(assigned, messages(1, 2))
     assert figures(assigned) == (4, 44, 1, 21, 1)
-    later.got(later.take())
+    later.take()
+    later.catch_up()
     assert figures(assigned) == (2, 3, 1, 2, 1)
-    earlier.got(earlier.take())
+    earlier.take()
+    earlier.catch_up()
     assert figures(assigned) == (0, 0, -1, -1, 100)
 
 
@@ -94,6 +111,7 @@ async def test_a_turn_forgets_what_is_cached(assigned: AssignedQueue) -> None:
     assert batch.is_current
     assigned.turn_to(7)
     assert not batch.is_current
+    assert batch.take_one() is None
     assert figures(assigned) == (0, 0, -1, -1, 7)
     assert Batch(assigned, messages(7)).is_current
     assert figures(assigned) == (1, 7, 7, 7, 7)
@@ -109,7 +127,8 @@ async def test_who_waits_for_room_hears_of_what_was_got(assigned: AssignedQueue)
     batch = Batch(assigned, messages(3, 5))
     waiting = asyncio.create_task(assigned.held.wait_change(3600))
     await asyncio.sleep(0)
-    batch.got(batch.take(1))
+    batch.take(1)
+    batch.catch_up()
     await asyncio.wait_for(waiting, 30)
 
 

@@ -117,7 +117,7 @@ async def test_who_waits_for_room_wakes_when_a_message_is_finished(held: Process
     waiter = asyncio.create_task(held.wait_change(60))
     await asyncio.sleep(0)
     held.remove(messages)
-    await asyncio.wait_for(waiter, 5)
+    await asyncio.wait_for(waiter, 60)
 
 
 async def test_wait_idle_ends_when_the_last_handler_ends(held: ProcessQueue[Item]) -> None:
@@ -128,10 +128,10 @@ async def test_wait_idle_ends_when_the_last_handler_ends(held: ProcessQueue[Item
     await asyncio.sleep(0)
     assert not waiter.done()
     held.hand_back(1)
-    await asyncio.wait_for(waiter, 5)
+    await asyncio.wait_for(waiter, 60)
 
 
 async def test_wait_idle_gives_up_after_its_time(held: ProcessQueue[Item]) -> None:
     held.hand_out(1)
-    await asyncio.wait_for(held.wait_idle(0.01), 5)
+    await asyncio.wait_for(held.wait_idle(0.01), 60)
     assert held.in_hand == 1

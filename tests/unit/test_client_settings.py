@@ -7,17 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.client.checked import Checked, changed
 from mqcore.client.identity import client_id
 from mqcore.client.name_servers import parse_addresses
 from mqcore.client.producer import compression_named
-from mqcore.client.settings import (
-    ClientSettings,
-    ConsumeFromWhere,
-    ConsumerSettings,
-    MessageModel,
-    ProducerSettings,
-    changed,
-)
+from mqcore.client.pull_consumer_settings import PullConsumerSettings
+from mqcore.client.settings import ClientSettings, ConsumeFromWhere, ConsumerSettings, MessageModel, ProducerSettings
 from mqcore.errors import ConfigError
 
 
@@ -40,6 +35,34 @@ def test_a_change_keeps_the_other_settings() -> None:
 def test_a_value_out_of_range_or_of_another_type_is_refused(value: object) -> None:
     with pytest.raises(ConfigError, match="setting concurrency: got"):
         changed(ConsumerSettings(), {"concurrency": value})
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "value", "wanted"),
+    [
+        (ConsumerSettings(), "batch_size", 2.0, "a whole number"),
+        (ConsumerSettings(), "orderly", "yes", "True or False"),
+        (ConsumerSettings(), "orderly", 1, "True or False"),
+        (ConsumerSettings(), "offsets_dir", 7, "Path or text"),
+        (ConsumerSettings(), "retry", 5, "Backoff"),
+        (ConsumerSettings(), "from_where", None, "ConsumeFromWhere or text"),
+        (PullConsumerSettings(), "from_timestamp", "yesterday", "datetime or a number"),
+        (ProducerSettings(), "send_timeout_s", float("nan"), "a number"),
+        (ProducerSettings(), "send_timeout_s", float("inf"), "a number"),
+        (ProducerSettings(), "compression", None, "text"),
+        (ClientSettings(), "client_ip", 127, "text"),
+    ],
+)
+def test_a_value_of_another_kind_is_refused_with_the_kind_wanted(
+    settings: Checked, name: str, value: object, wanted: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        changed(settings, {name: value})
+    assert str(caught.value) == f"setting {name}: got {value!r}, wanted {wanted}"
+
+
+def test_a_whole_number_will_do_for_a_number() -> None:
+    assert changed(ProducerSettings(), {"send_timeout_s": 5}).send_timeout_s == 5
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from mqcore import compat
-from mqcore.client import ConsumerSettings, Done, PullConsumerSettings, ReceivedMessage, Retry, Sql, select_by_hash
+from mqcore.client import (
+    ConsumerSettings,
+    Done,
+    PullConsumerSettings,
+    ReceivedMessage,
+    Retry,
+    Rollback,
+    Sql,
+    select_by_hash,
+)
 from mqcore.client.errors import ClientError, ConfigError
 from mqcore.compat import (
     AllocateMessageQueueAveragely,
@@ -33,7 +42,6 @@ from mqcore.compat import (
     TransactionMQProducer,
     rocketmq,
 )
-from mqcore.compat.listeners import pause_level
 from mqcore.compat.producer import HowToSend
 from mqcore.compat.selectors import for_core
 from mqcore.protocol.message import MessageExt as WireMessage
@@ -157,30 +165,29 @@ def test_a_concurrent_listeners_answer_says_how_many_are_done(
     assert MessageListenerConcurrently(consume).handle(received(b"a", b"b", b"c")) == wanted
 
 
-@pytest.mark.parametrize("status", ConsumeOrderlyStatus)
-def test_an_orderly_listeners_answer_goes_on_or_suspends(status: ConsumeOrderlyStatus) -> None:
+@pytest.mark.parametrize("status", [*ConsumeOrderlyStatus, None])
+@pytest.mark.parametrize("auto_commit", [True, False])
+def test_an_orderly_listeners_answer_commits_keeps_suspends_or_rolls_back(
+    status: ConsumeOrderlyStatus, auto_commit: bool
+) -> None:
     def consume(messages: list[MessageExt], context: ConsumeOrderlyContext) -> ConsumeOrderlyStatus:
-        context.set_auto_commit(True)
+        assert context.is_auto_commit()
+        context.set_auto_commit(auto_commit)
         context.set_suspend_current_queue_time_millis(4000)
         return status
 
     listener = MessageListenerOrderly(consume)
-    if status in (ConsumeOrderlyStatus.SUCCESS, ConsumeOrderlyStatus.COMMIT):
-        listener.handle(received(b"a"))
-        return
-    with pytest.raises(Retry) as caught:
-        listener.handle(received(b"a"))
-    assert caught.value.delay_level == 2  # 5 s
-
-
-@pytest.mark.parametrize(("pause_ms", "level"), [(-1, 0), (0, 1), (1000, 1), (1001, 2), (30_000, 4)])
-def test_a_pause_becomes_the_next_longer_level(pause_ms: int, level: int) -> None:
-    assert pause_level(pause_ms) == level
-
-
-def test_manual_commits_are_refused_and_not_ignored() -> None:
-    with pytest.raises(ClientError, match="commits after each batch"):
-        ConsumeOrderlyContext(MessageQueue("T", "b", 0)).set_auto_commit(False)
+    if status in (None, ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT):
+        with pytest.raises(Retry) as caught:
+            listener.handle(received(b"a"))
+        assert caught.value.pause_s == 4.0
+    elif status is ConsumeOrderlyStatus.ROLLBACK and not auto_commit:
+        with pytest.raises(Rollback) as rolled_back:
+            listener.handle(received(b"a"))
+        assert rolled_back.value.pause_s == 4.0
+    else:
+        is_kept = status is ConsumeOrderlyStatus.SUCCESS and not auto_commit
+        assert listener.handle(received(b"a")) == Done(commit=not is_kept)
 
 
 def test_setters_fill_the_settings_of_the_consumer() -> None:
@@ -284,3 +291,32 @@ def test_every_class_of_the_java_examples_is_there() -> None:
     examples = Path(__file__).resolve().parents[2] / "docs" / "examples"
     used = {name for path in examples.glob("*.py") for name in re.findall(r"^    ([A-Z]\w+),$", path.read_text(), re.M)}
     assert used <= set(compat.__all__)
+
+
+def test_a_callback_of_the_wrong_kind_is_refused() -> None:
+    producer = DefaultMQProducer("g")
+    with pytest.raises(TypeError, match="send: wanted a SendCallback"):
+        producer.send(Message("T", b"x"), compat.RequestCallback())  # type: ignore[call-overload]
+    with pytest.raises(TypeError, match="request: wanted a RequestCallback"):
+        producer.request(Message("T", b"x"), SendCallback())  # type: ignore[call-overload]
+
+
+def test_the_answer_to_a_request_carries_what_brings_it_back() -> None:
+    (message,) = received(b"?")
+    message.ext.properties |= {"CLUSTER": "C", "CORRELATION_ID": "7", "REPLY_TO_CLIENT": "me", "TTL": "3000"}
+    asked = MessageExt(message)
+    assert compat.MessageUtil.get_reply_to_client(asked) == "me"
+    answer = compat.MessageUtil.create_reply_message(asked, b"!")
+    core = answer.to_core()
+    assert (answer.get_topic(), core.topic, core.body) == ("C_REPLY_TOPIC", "C_REPLY_TOPIC", b"!")
+    wanted = {"CORRELATION_ID": "7", "REPLY_TO_CLIENT": "me", "TTL": "3000", "MSG_TYPE": "reply"}
+    assert core.wire_properties() == wanted
+    assert compat.MessageUtil.get_reply_to_client(MessageExt(received(b"x")[0])) is None
+
+
+def test_an_old_pull_consumer_that_has_not_been_started_says_so() -> None:
+    consumer = compat.DefaultMQPullConsumer("g")
+    with pytest.raises(ClientError, match="CREATE_JUST"):
+        consumer.fetch_subscribe_message_queues("T")
+    with pytest.raises(ClientError, match="no group"):
+        compat.DefaultMQPullConsumer().start()

@@ -93,11 +93,23 @@ def test_an_answer_cut_anywhere_or_with_any_flipped_bit_is_read_alike(kind: Seri
     whole = answer(serialize_type=kind, remark='why "not"')
     for cut in range(len(whole)):
         assert outcome(fast.decode_frame, whole[:cut]) == outcome(python_frame.decode_frame, whole[:cut])
+        assert outcome(fast.decode_head, whole[:cut]) == outcome(python_frame.decode_head, whole[:cut])
     for at in range(len(whole)):
         for bit in range(8):
             damaged = bytearray(whole)
             damaged[at] ^= 1 << bit
             assert outcome(fast.decode_frame, damaged) == outcome(python_frame.decode_frame, damaged), (at, bit)
+            assert outcome(fast.decode_head, damaged) == outcome(python_frame.decode_head, damaged), (at, bit)
+
+
+@pytest.mark.parametrize("kind", [JSON, BINARY])
+@pytest.mark.parametrize("body", [b"", b"body"])
+@pytest.mark.parametrize("decode", [python_frame.decode_head, fast.decode_head])
+def test_a_head_is_the_frame_without_its_body(decode: Callable[[bytes], Any], body: bytes, kind: SerializeType) -> None:
+    whole = answer(serialize_type=kind, body=body)
+    head, body_at = decode(whole)
+    assert (head[5], whole[body_at:]) == (b"", body)
+    assert (*head[:5], body, *head[6:]) == python_frame.decode_frame(whole)
 
 
 @pytest.mark.parametrize("decode", DECODERS)

@@ -341,6 +341,30 @@ def test_a_frame_buffer_gives_the_frames_of_a_splitter(sizes: list[int], piece: 
     assert read_into(buffer, frames[0]) == [frames[0][4:]]
 
 
+def test_a_frame_buffer_that_has_grown_reads_large_frames_without_moving_them() -> None:
+    frame = RemotingCommand(1, 1, body=bytes(1_000_000)).encode()
+    buffer = FrameBuffer()
+    assert len(read_into(buffer, frame)) == 1
+    rooms: list[int] = []
+    data = frame * 3
+    while data:
+        room = buffer.room()
+        rooms.append(len(room))
+        room[:], data = data[: len(room)], data[len(room) :]
+        assert all(payload == frame[4:] for payload in buffer.added(len(room)))
+    # A piece to see how long the frame is, and then exactly the rest of it.
+    assert len(rooms) == 6
+    assert sum(rooms[:2]) == sum(rooms[2:4]) == sum(rooms[4:]) == len(frame)
+
+
+def test_a_command_splits_into_its_head_and_a_view_of_its_body() -> None:
+    payload = bytearray(RemotingCommand(11, 5, ext_fields={"a": "b"}, body=b"body").encode()[4:])
+    command, body = RemotingCommand.split(payload)
+    assert (command, bytes(body)) == (RemotingCommand(11, 5, ext_fields={"a": "b"}), b"body")
+    payload[-1:] = b"Y"
+    assert bytes(body) == b"bodY"
+
+
 @pytest.mark.parametrize("length", [-1, 0, 3, FRAME_SIZE_MAX])
 def test_a_frame_buffer_refuses_impossible_lengths_after_the_good_frames(length: int) -> None:
     good = RemotingCommand(1, 1).encode()

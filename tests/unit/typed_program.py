@@ -9,7 +9,10 @@ from mqcore import aio
 from mqcore.client import (
     Client,
     ClientSettings,
+    ConsumeContext,
+    ConsumerHook,
     ConsumerSettings,
+    Done,
     Message,
     MessageQueue,
     ProducerSettings,
@@ -17,6 +20,7 @@ from mqcore.client import (
     ReceivedMessage,
     Reject,
     Retry,
+    Rollback,
     SendReceipt,
     SendStatus,
     Sql,
@@ -27,9 +31,13 @@ from mqcore.compat import (
     ConsumeConcurrentlyStatus,
     DefaultLitePullConsumer,
     DefaultMQProducer,
+    DefaultMQPullConsumer,
     DefaultMQPushConsumer,
     MessageExt,
     MessageSelector,
+    PullCallback,
+    PullStatus,
+    RequestCallback,
     SelectMessageQueueByHash,
     SendCallback,
     SendResult,
@@ -43,6 +51,17 @@ def charge(message: ReceivedMessage) -> None:
         raise Reject
     if message.reconsume_times > 3:
         raise Retry(delay_level=5)
+
+
+def write_pages(messages: Sequence[ReceivedMessage]) -> Done:
+    if len(messages) > 100:
+        raise Rollback(pause_s=0.5)
+    return Done(commit=False) if len(messages) < 10 else Done()
+
+
+class Watch(ConsumerHook):
+    def before_consume(self, context: ConsumeContext) -> None:
+        print(context.group, len(context.messages))
 
 
 def plain() -> None:
@@ -60,6 +79,12 @@ def plain() -> None:
         assert_type(receipts, list[SendReceipt])
         assert_type(mq.pull(receipt.queue, 0), PullResult)
         producer.send(Message("Orders", b""), shard_key="42", timeout_s=1)
+        assert_type(producer.queues("Orders"), Sequence[MessageQueue])
+        assert_type(producer.request(Message("Orders", b"?"), 1.0, shard_key="42"), ReceivedMessage)
+        assert_type(mq.queues("Orders"), list[MessageQueue])
+        assert_type(mq.committed_offset("billing", receipt.queue), int | None)
+        with mq.consumer("pages", "Orders", batch_handler=write_pages, orderly=True, batch_size=10) as pages:
+            pages.wait_closed()
         with mq.consumer("billing", {"Orders": "new || paid"}, handler=charge, concurrency=4) as consumer:
             consumer.wait_closed()
         with mq.consumer("audit", ["Orders", "Refunds"], settings=ConsumerSettings(orderly=True)) as stream:
@@ -67,7 +92,8 @@ def plain() -> None:
                 assert_type(message, ReceivedMessage)
                 print(message.body.decode(), message.keys[0], message.tag)
             assert_type(stream.receive(10, timeout_s=1), list[ReceivedMessage])
-        with mq.pull_consumer("reports", "Orders") as puller:
+        with mq.pull_consumer("reports", "Orders", trace=True) as puller:
+            puller.add_hook(Watch())
             assert_type(puller.poll(1.0), list[ReceivedMessage])
 
 
@@ -126,7 +152,14 @@ def java_names() -> None:
     assert_type(producer.send(message, 1000), SendResult)
     assert_type(producer.send(message, SelectMessageQueueByHash(), 42), SendResult)
     producer.send(message, SendCallback(lambda result: print(result.get_msg_id()), print))
+    assert_type(producer.request(message, 1000), MessageExt)
+    producer.request(message, RequestCallback(lambda reply: print(reply.get_body()), print), 1000)
     producer.shutdown()
+    old = DefaultMQPullConsumer("group")
+    for queue in old.fetch_subscribe_message_queues("Orders"):
+        found = old.pull_block_if_not_found(queue, None, 0, 32)
+        assert_type(found.get_pull_status(), PullStatus)
+        old.pull(queue, "a", 0, 32, PullCallback(lambda result: print(result.get_next_begin_offset())))
     consumer = DefaultMQPushConsumer("group")
     consumer.subscribe("Orders", MessageSelector.by_tag("a || b"))
     consumer.register_message_listener(consume)
@@ -139,6 +172,8 @@ def java_names() -> None:
 def wrong() -> None:
     mq = Client("127.0.0.1:9876")
     mq.producer("p", retires=3)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    mq.max_offset("T")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    mq.producer("p").send_batch([], spilt=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
     mq.consumer("c", "T", concurrency="8")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 

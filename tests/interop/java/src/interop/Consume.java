@@ -8,6 +8,7 @@ import java.nio.charset.StandardCharsets;
 import java.nio.file.Files;
 import java.nio.file.Paths;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
@@ -24,12 +25,17 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
+import org.apache.rocketmq.common.MixAll;
 import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
  * A push consumer that reports each delivery and obeys lines on standard input: {@code queues}, {@code count}, {@code stop}; end of input stops too.
+ *
+ * <p>The answer to {@code queues} also says how many queues of the group's retry topic it has.
+ *
+ * <p>It leaves when the listener has returned and its offsets have moved: without that a client may leave behind the back of its own listener.
  *
  * <p>The option poll-ms shortens the pauses between looks at routes and at the shares of the group, which decide how soon a retry topic is found.
  *
@@ -39,6 +45,9 @@ import org.apache.rocketmq.common.message.MessageQueue;
  *
  * <p>A file of refusals (key, tab, how many times) makes it ask for a later delivery of those messages; it then takes messages one by one.
  * With one thread, the report of a concurrent consumer keeps the order in which each queue was pulled.
+ *
+ * <p>The option answers, statuses joined by commas, makes an orderly listener commit by hand and answer one call after the other so, and then
+ * SUCCESS; null is one of them.
  */
 final class Consume {
     private final Options options;
@@ -46,6 +55,7 @@ final class Consume {
     private final DefaultMQPushConsumer consumer;
     private final Map<String, Integer> refusals = new HashMap<>();
     private final AtomicInteger deliveries = new AtomicInteger();
+    private final List<String> answers;
 
     Consume(Options options) throws Exception {
         this.options = options;
@@ -53,8 +63,11 @@ final class Consume {
             System.setProperty("rocketmq.client.rebalance.waitInterval", options.text("poll-ms"));
         }
         report = new Report(options.text("report"), options.has("live"));
+        answers = options.has("answers") ? new ArrayList<>(Arrays.asList(options.text("answers").split(","))) : null;
         consumer = new DefaultMQPushConsumer(options.text("group"));
         consumer.setNamesrvAddr(options.text("name-server"));
+        consumer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
+        consumer.setAwaitTerminationMillisWhenShutdown(30_000);
         consumer.setPollNameServerInterval(options.number("poll-ms", 30_000));
         consumer.setInstanceName(options.text("instance", "DEFAULT"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
@@ -129,10 +142,20 @@ final class Consume {
     }
 
     private ConsumeOrderlyStatus inOrder(List<MessageExt> messages, ConsumeOrderlyContext context) {
+        if (answers != null) {
+            return byHand(messages, context);
+        }
         ConsumeOrderlyStatus outcome =
             refuses(messages.get(0)) ? ConsumeOrderlyStatus.SUSPEND_CURRENT_QUEUE_A_MOMENT : ConsumeOrderlyStatus.SUCCESS;
         report(messages, outcome.name());
         return outcome;
+    }
+
+    private ConsumeOrderlyStatus byHand(List<MessageExt> messages, ConsumeOrderlyContext context) {
+        context.setAutoCommit(false);
+        String answer = answers.isEmpty() ? "SUCCESS" : answers.remove(0);
+        report(messages, answer);
+        return answer.equals("null") ? null : ConsumeOrderlyStatus.valueOf(answer);
     }
 
     private void report(List<MessageExt> messages, String outcome) {
@@ -146,7 +169,7 @@ final class Consume {
         BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null && !line.equals("stop"); line = input.readLine()) {
             if (line.equals("queues")) {
-                Event.named("queues").with("queues", queues()).print();
+                Event.named("queues").with("queues", queues()).with("retryQueues", retryQueues()).print();
             } else if (line.equals("count")) {
                 Event.named("count").with("deliveries", deliveries.get()).print();
             } else {
@@ -155,10 +178,20 @@ final class Consume {
         }
     }
 
+    /** All queues that rebalancing has given to this consumer. */
+    private TreeSet<MessageQueue> held() {
+        return new TreeSet<>(consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet());
+    }
+
+    private long retryQueues() {
+        String retryTopic = MixAll.getRetryTopic(consumer.getConsumerGroup());
+        return held().stream().filter(queue -> queue.getTopic().equals(retryTopic)).count();
+    }
+
     /** The queues of the topic that rebalancing has given to this consumer. */
     private List<Event> queues() {
         List<Event> queues = new ArrayList<>();
-        for (MessageQueue queue : new TreeSet<>(consumer.getDefaultMQPushConsumerImpl().getRebalanceImpl().getProcessQueueTable().keySet())) {
+        for (MessageQueue queue : held()) {
             if (queue.getTopic().equals(options.text("topic"))) {
                 queues.add(new Event().with("broker", queue.getBrokerName()).with("queueId", queue.getQueueId()));
             }

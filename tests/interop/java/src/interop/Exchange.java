@@ -25,6 +25,7 @@ final class Exchange {
     static void request(Options options) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("INTEROP_ASKER");
         producer.setNamesrvAddr(options.text("name-server"));
+        producer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
         producer.start();
         Corpus corpus = new Corpus(options);
         for (int index = 0; index < corpus.count; index++) {
@@ -61,9 +62,12 @@ final class Exchange {
     static void answer(Options options) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("INTEROP_ANSWERER");
         producer.setNamesrvAddr(options.text("name-server"));
+        producer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
+        producer.setSendMsgTimeout(options.number("timeout-ms", 30_000));
         producer.start();
         DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(options.text("group"));
         consumer.setNamesrvAddr(options.text("name-server"));
+        consumer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
         consumer.setPullTimeDelayMillsWhenException(100);
         consumer.subscribe(options.text("topic"), "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> reply(producer, messages, context));

@@ -33,6 +33,7 @@ final class LiteConsume {
         report = new Report(options.text("report"));
         consumer = new DefaultLitePullConsumer(options.text("group"));
         consumer.setNamesrvAddr(options.text("name-server"));
+        consumer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
         consumer.setInstanceName(options.text("instance", "DEFAULT"));
         consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.setAutoCommitIntervalMillis(1_000);

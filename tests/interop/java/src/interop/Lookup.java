@@ -14,6 +14,7 @@ final class Lookup {
     private static DefaultMQProducer started(Options options) throws Exception {
         DefaultMQProducer producer = new DefaultMQProducer("INTEROP_LOOKUP");
         producer.setNamesrvAddr(options.text("name-server"));
+        producer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
         producer.start();
         return producer;
     }

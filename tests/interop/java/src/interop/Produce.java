@@ -39,7 +39,8 @@ final class Produce {
         System.setProperty("rocketmq.message.compressType", options.text("compress-type", "ZLIB"));
         producer = new DefaultMQProducer(options.text("group", "INTEROP_PRODUCER"));
         producer.setNamesrvAddr(options.text("name-server"));
-        producer.setSendMsgTimeout(options.number("timeout-ms", 10_000));
+        producer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
+        producer.setSendMsgTimeout(options.number("timeout-ms", 60_000));
         producer.setRetryTimesWhenSendFailed(options.number("retries", 0));
         producer.setRetryTimesWhenSendAsyncFailed(options.number("retries", 0));
         producer.setDefaultTopicQueueNums(options.number("queues", 4));

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import pytest
 
-from mqcore.client import cause_log
-from mqcore.client.cause_log import CAUSES_MAX, INTERVAL_S, CauseLog
+from mqcore import cause_log
+from mqcore.cause_log import CAUSES_MAX, INTERVAL_S, CauseLog, name_of
 
-logger = logging.getLogger("mqcore.client.test_cause_log")
+logger = logging.getLogger("mqcore.test_cause_log")
 
 
 class Clock:
@@ -68,7 +69,7 @@ def test_facts_are_there_for_machines_and_texts_are_not_templates(caplog: pytest
     CauseLog(logger).warning("100% full", group="%s", count=3)
     assert caplog.messages == ["100% full group=%s count=3"]
     assert caplog.records[0].__dict__["mq"] == {"group": "%s", "count": 3}
-    assert caplog.records[0].filename == "test_client_cause_log.py"
+    assert caplog.records[0].filename == "test_cause_log.py"
 
 
 @pytest.mark.usefixtures("clock")
@@ -79,3 +80,39 @@ def test_the_memory_of_causes_is_bounded(caplog: pytest.LogCaptureFixture) -> No
     log.warning("refused", topic=CAUSES_MAX)  # still known
     log.warning("refused", topic=0)  # forgotten
     assert len(caplog.messages) == CAUSES_MAX + 2
+
+
+@pytest.mark.usefixtures("clock")
+def test_errors_are_shown_with_their_class_and_kept_whole_for_machines(caplog: pytest.LogCaptureFixture) -> None:
+    failure = TimeoutError("no answer")
+    CauseLog(logger).error("commit failed", error=failure)
+    assert caplog.messages == ["commit failed error=TimeoutError: no answer"]
+    assert caplog.records[0].levelname == "ERROR"
+    assert caplog.records[0].__dict__["mq"] == {"error": failure}
+
+
+@pytest.mark.usefixtures("clock")
+def test_a_peer_with_new_ports_is_one_cause_and_each_hook_is_its_own(caplog: pytest.LogCaptureFixture) -> None:
+    log = CauseLog(logger)
+    for port in range(3):
+        log.warning("bad frame", remote_address=f"10.0.0.1:{port}")
+    for hook in (str.upper, str.lower, str.upper):
+        log.warning("hook failed", name=name_of(hook))
+    assert caplog.messages == ["bad frame remote_address=10.0.0.1:0", "hook failed name=str.upper",
+                               "hook failed name=str.lower"]  # fmt: skip
+
+
+@pytest.mark.usefixtures("clock")
+def test_threads_may_warn_side_by_side(caplog: pytest.LogCaptureFixture) -> None:
+    log = CauseLog(logger)
+
+    def warn(first: int) -> None:
+        for number in range(2000):
+            log.warning("refused", topic=first + number)
+
+    threads = [threading.Thread(target=warn, args=(first,)) for first in range(0, 8000, 2000)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(caplog.messages) == 8000
