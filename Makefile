@@ -33,7 +33,7 @@ lint: setup
 	$(BIN)/ruff format --check mqcore workers spark tests benchmarks
 	$(BIN)/ruff check mqcore workers spark tests benchmarks
 	$(BIN)/mypy
-	$(BIN)/cython-lint mqcore/_fast
+	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint mqcore/_fast
 	$(BIN)/python -m mqcore.layout --check
 	$(BIN)/python -m mqcore.store.column_codes --check
 	$(BIN)/python -m mqcore.config --check
