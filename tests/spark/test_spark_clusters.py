@@ -24,8 +24,6 @@ START_DEADLINE_S = 90.0
 PROGRAM_DEADLINE_S = 300.0
 ENDING_S = 30.0
 
-pytestmark = pytest.mark.slow
-
 # Reads a topic, in batch and as a stream, writes it to another one, and tells who did the work.
 PROGRAM = """
 import json, sys
@@ -140,6 +138,7 @@ def run_program(
     assert bodies_of(read(broker, subscribe=target, dedup="true")) == sent
 
 
+@pytest.mark.slow
 def test_local_cluster_reads_and_writes_across_a_restart_of_the_broker(
     broker: MqcoreBroker, spark_environment: dict[str, str], spark_settings: dict[str, str], tmp_path: Path
 ) -> None:
