@@ -153,6 +153,21 @@ CONSUME_QUEUE_UNIT = Layout(
     ),
 )
 CONSUME_QUEUE_FILE_UNITS = 300_000
+CONSUME_QUEUE_EXT_UNIT = Layout(
+    "cq_ext_unit",
+    size=20,
+    source="store/ConsumeQueueExt.java",
+    fields=(
+        Field("unit_size", "h", "the whole unit, bytes; -1 marks the end of a full file"),
+        Field("tags_code", "q", "what the consume queue unit would hold"),
+        Field("store_timestamp", "q", "of the message, ms"),
+        Field("bitmap_size", "h", "bytes of the filter bitmap that follows; 0 without SQL consumers"),
+    ),
+    doc="The unit in the consume queue then holds the address: the offset in the stream of these units, plus -2^63.",
+)
+EXT_FILE_FULL = -1
+EXT_FILE_END_MIN_BLANK_SIZE = 4
+EXT_FILE_SIZE = 48 << 20
 
 INDEX_HEADER = Layout(
     "index_header",

@@ -23,6 +23,8 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "puller_count": len(handover.pullers),
             "consume_queue": str(store.consume_queue_dir),
             "consume_queue_file_size": store.mapped_file_size_consume_queue,
+            "consume_queue_ext": str(store.consume_queue_ext_dir),
+            "ext_file_size": store.mapped_file_size_consume_queue_ext,
             "commit_log": str(store.commit_log_dir),
             "commit_log_file_size": store.mapped_file_size_commit_log,
             "bytes_in_memory_max": store.max_transfer_bytes_on_message_in_memory,

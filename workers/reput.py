@@ -7,6 +7,7 @@ import os
 import select
 import shutil
 import time
+from pathlib import Path
 
 from mqcore import layout
 from mqcore._fast.boards import SharedSegment
@@ -43,6 +44,8 @@ def store_geometry(settings: Settings) -> StoreGeometry:
         index=IndexGeometry(store.max_hash_slot_num, store.max_index_num),
         index_enabled=store.message_index_enable,
         delay_levels_ms=store.delay_levels_ms,
+        ext_enabled=store.enable_consume_queue_ext,
+        ext_file_size=store.mapped_file_size_consume_queue_ext,
     )
 
 
@@ -57,6 +60,7 @@ class Reput:
         self._link = os.fdopen(handover.link, "r+b", buffering=0)
         self._received = b""
         self._failures = 0
+        self._ext_failed = 0
         self.loop = ReputLoop(self._paths, store_geometry(settings))
         self.loop.attach(
             segment,
@@ -92,6 +96,7 @@ class Reput:
                 self._recovered()
             else:
                 self.loop.flush_index(full_only=True)
+                self._watch_ext()
         self.loop.flush()
         self.loop.close()
         self._segment.set_worker_word(self._handover.row, "state", STATE["STOPPED"])
@@ -119,6 +124,12 @@ class Reput:
             self._segment.clear_flags(STORE_FLAG["CONSUME_QUEUE_ERROR"])
             logger.info("consume queues are written again")
 
+    def _watch_ext(self) -> None:
+        failed = self.loop.ext_failed_count
+        if failed > self._ext_failed:
+            logger.warning("ext units not written count=%d error=%s", failed - self._ext_failed, self._error())
+            self._ext_failed = failed
+
     def _read_link(self) -> bool:
         """Take the broker process's orders; False when it is gone."""
         data = self._link.read(65536)
@@ -140,16 +151,18 @@ class Reput:
     def _drop_queues(self, topic: str, queue_id: int | None) -> None:
         """Remove a dead queue, or with None all of a deleted topic; its messages stay in the log until they expire."""
         self.loop.forget(topic.encode())
-        queue = self._paths.queue(topic, queue_id or 0)
-        directory = queue.parent if queue_id is None else queue
+        for queue in (self._paths.queue(topic, queue_id or 0), self._paths.queue_ext(topic, queue_id or 0)):
+            self._remove(queue.parent if queue_id is None else queue)
+        self.loop.reset_queues(topic.encode(), -1 if queue_id is None else queue_id)
+        logger.info("dropped consume queues topic=%s queue_id=%s", topic, "all" if queue_id is None else queue_id)
+
+    def _remove(self, directory: Path) -> None:
         # Renamed first: a directory that is half removed must not be loaded by a start in between.
         if directory.exists():
             grave = self._paths.root / f".dropped-{time.time_ns()}"
             directory.rename(grave)
             sync_directory(directory.parent)
             shutil.rmtree(grave)
-        self.loop.reset_queues(topic.encode(), -1 if queue_id is None else queue_id)
-        logger.info("dropped consume queues topic=%s queue_id=%s", topic, "all" if queue_id is None else queue_id)
 
 
 def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:

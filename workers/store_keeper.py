@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import threading
 import time
+from bisect import bisect_left
 
 from mqcore import layout
 from mqcore._fast.boards import SharedSegment
 from mqcore.config import Settings
-from mqcore.files import sync_directory
+from mqcore.files import sync_directory, sync_file
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.consume_queue import ConsumeQueue
 from mqcore.store.disk import DiskVerdict, disk_used_ratio, judge_disk
 from mqcore.store.index_service import IndexService
 from mqcore.store.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import file_name
+from mqcore.store.reader_files import list_files
 from mqcore.store.retention import (
     RetentionPolicy,
     clean_consume_queues,
@@ -67,6 +70,8 @@ class StoreKeeper:
         self._clean_at = now + FIRST_CLEANING_S
         self._delete_orders = segment.get("delete_orders")
         self._manual_rounds = 0
+        self._has_ext = store.enable_consume_queue_ext
+        self._ext_flushed: dict[int, int] = {}  # by queue row: the newest ext file that was synced
 
     def run(self, stop: threading.Event) -> None:
         """Keep house until *stop* is set."""
@@ -117,6 +122,8 @@ class StoreKeeper:
     def _flush_queue(self, row: int) -> None:
         topic, queue_id = self._segment.queue_key(row)
         end = self._segment.queue_word(row, "max_offset")
+        if self._has_ext:
+            self._flush_ext(row, topic.decode(), queue_id)
         at = self._segment.queue_word(row, "flushed_units")
         directory = self._paths.queue(topic.decode(), queue_id)
         size = self._geometry.consume_queue_file_size
@@ -137,6 +144,20 @@ class StoreKeeper:
             start += size
         if self._segment.queue_word(row, "max_offset") >= end:
             self._segment.set_queue_word(row, "flushed_units", end)
+
+    def _flush_ext(self, row: int, topic: str, queue_id: int) -> None:
+        """Sync the ext files that may have grown, before the units that name their content."""
+        directory = self._paths.queue_ext(topic, queue_id)
+        starts = sorted(start for start, _, _ in list_files(directory))
+        flushed = self._ext_flushed.get(row, 0)
+        if not starts or starts[-1] < flushed:  # the topic was dropped and made again
+            flushed = 0
+        for start in starts[bisect_left(starts, flushed) :]:
+            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: by retention, or with its topic
+                sync_file(directory / file_name(start))
+        if starts and starts[-1] > flushed:
+            sync_directory(directory)
+        self._ext_flushed[row] = starts[-1] if starts else 0
 
     def _write_checkpoint(self, logics_timestamp: int) -> None:
         times = Checkpoint.read(self._paths.checkpoint)
@@ -197,10 +218,10 @@ class StoreKeeper:
         return start <= self._segment.get("wrote_offset")
 
     def _queues(self) -> list[ConsumeQueue]:
-        size = self._geometry.consume_queue_file_size
+        sizes = self._geometry.consume_queue_file_size, self._geometry.ext_file_size
         found = []
         for row in range(self._segment.queue_count()):
             topic, queue_id = self._segment.queue_key(row)
             if self._segment.queue_word(row, "max_offset") > 0:
-                found.append(ConsumeQueue(self._paths, topic.decode(), queue_id, size))
+                found.append(ConsumeQueue(self._paths, topic.decode(), queue_id, *sizes))
         return found

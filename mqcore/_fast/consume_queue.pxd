@@ -1,6 +1,8 @@
 # Units of a consume queue, and the choice of the units that answer one pull.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore._fast.consume_queue_ext cimport ExtSource
+
 
 cdef struct CqUnit:
     int64_t physical_offset
@@ -51,10 +53,11 @@ cdef void read_unit(const uint8_t *at, CqUnit *out) noexcept nogil
 cdef Py_ssize_t count_valid_units(const uint8_t *units, Py_ssize_t unit_count) noexcept nogil
 
 # The getMessage loop over units[0:unit_count]; the commit log is not touched. *tag_codes*: the wanted hashes, sorted
-# ascending, tag_code_count = 0 for all; a unit whose code is an ext address always matches. *ranges* has room for
-# range_capacity >= 1; a full array stops the scan as a full batch does. Returns range_count.
+# ascending, tag_code_count = 0 for all; *ext* is asked for the code of a unit that holds an ext address, which matches
+# if nobody knows. *ranges* has room for range_capacity >= 1; a full array stops the scan as a full batch does. Returns
+# range_count.
 cdef int scan_units(
     const uint8_t *units, Py_ssize_t unit_count, const ScanLimits *limits,
-    const int32_t *tag_codes, int32_t tag_code_count,
+    const int32_t *tag_codes, int32_t tag_code_count, const ExtSource *ext,
     RecordRange *ranges, int32_t range_capacity, ScanResult *out
 ) noexcept nogil

@@ -8,14 +8,11 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 
 from mqcore._fast.big_endian cimport load_i32, load_i64, store_fence, store_i32, store_i64
+from mqcore._fast.consume_queue_ext cimport ExtSource, ExtUnit, ext_offset, is_ext_address, read_ext_unit
 from mqcore._fast.layout cimport (CQ_UNIT_PHYSICAL_OFFSET_AT, CQ_UNIT_RECORD_SIZE_AT, CQ_UNIT_SIZE,
                                   CQ_UNIT_TAGS_CODE_AT)
 
 from mqcore.store import consume_queue_units as twin
-
-
-# A tags code at or below is the address of a consume queue ext unit: no hash of 32 bits is.
-cdef int64_t EXT_ADDRESS_MAX = -(<int64_t>1 << 31) - 1
 
 
 cdef void write_unit(uint8_t *at, int64_t physical_offset, int32_t record_size, int64_t tags_code) noexcept nogil:
@@ -42,11 +39,17 @@ cdef Py_ssize_t count_valid_units(const uint8_t *units, Py_ssize_t unit_count) n
     return unit_count
 
 
-cdef bint is_wanted(int64_t tags_code, const int32_t *tag_codes, int32_t tag_code_count) noexcept nogil:
-    cdef int32_t code = <int32_t>tags_code
+cdef bint is_wanted(
+    int64_t tags_code, const int32_t *tag_codes, int32_t tag_code_count, const ExtSource *ext
+) noexcept nogil:
+    cdef int32_t code
     cdef int32_t low = 0, high = tag_code_count, middle
-    if tag_code_count == 0 or tags_code <= EXT_ADDRESS_MAX:
+    if tag_code_count == 0:
         return True
+    # What cannot be read hides no message: the consumer compares the tags themselves anyway.
+    if is_ext_address(tags_code) and not ext.look_up(ext.source, tags_code, &tags_code):
+        return True
+    code = <int32_t>tags_code
     while low < high:
         middle = low + (high - low) // 2
         if tag_codes[middle] < code:
@@ -70,7 +73,7 @@ cdef bint is_full(const ScanLimits *limits, const ScanResult *out, int32_t size,
 
 cdef int scan_units(
     const uint8_t *units, Py_ssize_t unit_count, const ScanLimits *limits,
-    const int32_t *tag_codes, int32_t tag_code_count,
+    const int32_t *tag_codes, int32_t tag_code_count, const ExtSource *ext,
     RecordRange *ranges, int32_t range_capacity, ScanResult *out
 ) noexcept nogil:
     cdef Py_ssize_t examined_max = max(SCAN_UNITS_MIN, limits.count_max)
@@ -90,7 +93,7 @@ cdef int scan_units(
                     limits, out, unit.record_size, is_on_disk(unit.physical_offset, limits)):
                 out.flags |= SCAN_FULL
                 break
-            if is_wanted(unit.tags_code, tag_codes, tag_code_count):
+            if is_wanted(unit.tags_code, tag_codes, tag_code_count, ext):
                 if is_readable(&unit, limits):
                     ranges[out.range_count].physical_offset = unit.physical_offset
                     ranges[out.range_count].size = unit.record_size
@@ -150,8 +153,27 @@ def valid_units(const uint8_t[::1] buffer not None):
     return count_valid_units(&buffer[0], count) if count > 0 else 0
 
 
-def choose(const uint8_t[::1] units not None, limits, tag_codes=()):
+cdef struct ExtView:                # one ext file
+    const uint8_t *base
+    int64_t size
+    int64_t start
+
+
+cdef bint look_up_in_view(void *source, int64_t address, int64_t *tags_code) noexcept nogil:
+    cdef const ExtView *view = <const ExtView *>source
+    cdef int64_t position = ext_offset(address) - view.start
+    cdef ExtUnit unit
+    if not 0 <= position < view.size or not read_ext_unit(view.base + position, view.size - position, &unit):
+        return False
+    tags_code[0] = unit.tags_code
+    return True
+
+
+def choose(const uint8_t[::1] units not None, limits, tag_codes=(), const uint8_t[::1] ext not None=b"",
+           int64_t ext_start=0):
     """Choose from *units*, a run of one consume queue, what answers one pull; see the twin."""
+    cdef ExtView view
+    cdef ExtSource source
     cdef ScanLimits bounds
     cdef ScanResult result
     cdef Py_ssize_t unit_count = units.shape[0] // CQ_UNIT_SIZE
@@ -161,6 +183,11 @@ def choose(const uint8_t[::1] units not None, limits, tag_codes=()):
     cdef int32_t *codes = NULL
     if unit_count == 0:
         return twin.NOTHING
+    view.base = &ext[0] if ext.shape[0] > 0 else NULL
+    view.size = ext.shape[0]
+    view.start = ext_start
+    source.look_up = look_up_in_view
+    source.source = &view
     bounds.count_max = limits.count_max
     bounds.bytes_in_memory_max = limits.bytes_in_memory_max
     bounds.count_in_memory_max = limits.count_in_memory_max
@@ -177,7 +204,7 @@ def choose(const uint8_t[::1] units not None, limits, tag_codes=()):
             raise MemoryError
         for index, code in enumerate(sorted(tag_codes)):
             codes[index] = code
-        scan_units(&units[0], unit_count, &bounds, codes, code_count, ranges, capacity, &result)
+        scan_units(&units[0], unit_count, &bounds, codes, code_count, &source, ranges, capacity, &result)
         chosen = tuple([(ranges[index].physical_offset, ranges[index].size) for index in range(result.range_count)])
     finally:
         free(ranges)

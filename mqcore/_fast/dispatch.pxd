@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore._fast.index_writer cimport IndexWriter
-from mqcore._fast.queue_writer cimport QueueTable
+from mqcore._fast.queue_writer cimport QueueTable, QueueWriter
 from mqcore._fast.record cimport DecodeStatus, IndexedProperties, RecordView
 from mqcore._fast.store_file cimport FileFailure
 
@@ -36,6 +36,7 @@ cdef class Dispatcher:
     cdef readonly int64_t unit_count            # units written
     cdef readonly int64_t order_error_count     # units appended at another place than the record says
     cdef readonly int64_t skipped_count         # records whose topic or queue cannot be a directory
+    cdef readonly int64_t ext_failed_count      # units that hold their tags code since no ext unit could be written
     cdef FileFailure failure                    # of the last DISPATCH_FAILED
     cdef DispatchStatus status                  # of the last dispatch_range
     cdef DecodeStatus decode_status             # of the record where it stopped
@@ -57,5 +58,6 @@ cdef class Dispatcher:
     cdef bint put_unit(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
     cdef bint put_keys(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
     cdef bint put_key(self, const RecordView *record, const uint8_t *key, int32_t key_size) noexcept nogil
+    cdef int64_t unit_code(self, QueueWriter *queue, const RecordView *record, int64_t tags_code) noexcept nogil
     cdef int64_t tags_code_of(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
     cdef object make_error(self)

@@ -13,6 +13,7 @@ class Dispatcher:
     unit_count: int
     order_error_count: int
     skipped_count: int
+    ext_failed_count: int
     def __init__(self, paths: StorePaths, geometry: StoreGeometry, mapped_count_max: int = 16384) -> None: ...
     @property
     def index_timestamp(self) -> int: ...

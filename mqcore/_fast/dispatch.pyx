@@ -14,14 +14,15 @@ import os
 from mqcore._fast.index_file cimport index_key_hash
 from mqcore._fast.index_writer cimport index_append, index_close, index_end, index_open, index_sync
 from mqcore._fast.layout cimport CQ_UNIT_SIZE
-from mqcore._fast.queue_writer cimport (QueueWriter, append_unit, find_writer, forget_topic, is_topic, make_room,
-                                        queues_close, queues_open, sync_queue)
+from mqcore._fast.queue_writer cimport (QueueWriter, append_ext, append_unit, find_writer, forget_topic, is_topic,
+                                        make_room, queues_close, queues_open, sync_queue)
 from mqcore._fast.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS_TRANSACTION_COMMIT,
                                   SYS_TRANSACTION_MASK, SYS_TRANSACTION_ROLLBACK, IndexedProperties, RecordView,
                                   decode_record, find_indexed_properties, java_hash)
 from mqcore._fast.store_file cimport DIRECTORY_SIZE_MAX, PATH_SIZE_MAX
 
 from mqcore.errors import ConfigError
+from mqcore.files import make_directory
 from mqcore.store import dispatcher as twin
 from mqcore.store.record import DecodeStatus as DecodeStatusName
 
@@ -64,6 +65,7 @@ cdef class Dispatcher:
 
     def __cinit__(self, paths, geometry, int mapped_count_max=MAPPED_QUEUES_MAX):
         cdef bytes index_path = to_path(paths.index), consume_queue_path = to_path(paths.consume_queue)
+        cdef bytes ext_path
         if len(geometry.delay_levels_ms) > DELAY_LEVELS_MAX:
             raise ConfigError(f"messageDelayLevel: got {len(geometry.delay_levels_ms)} levels, "
                               f"wanted at most {DELAY_LEVELS_MAX}")
@@ -77,6 +79,11 @@ cdef class Dispatcher:
         if not queues_open(&self.queues, consume_queue_path, geometry.consume_queue_file_size,
                            max(1, mapped_count_max)):
             raise MemoryError
+        if geometry.ext_enabled:
+            make_directory(paths.consume_queue_ext)
+            ext_path = to_path(paths.consume_queue_ext)
+            snprintf(self.queues.ext_path, DIRECTORY_SIZE_MAX, "%s", <const char *>ext_path)
+            self.queues.ext_file_size = geometry.ext_file_size
 
     def __dealloc__(self):
         queues_close(&self.queues)
@@ -159,8 +166,8 @@ cdef class Dispatcher:
                 return False
             current = queue.file_start + queue.wrote
             if target >= current or target == 0:
-                if not append_unit(&self.queues, queue, record.physical_offset, record.total_size, tags_code,
-                                   &self.failure):
+                if not append_unit(&self.queues, queue, record.physical_offset, record.total_size,
+                                   self.unit_code(queue, record, tags_code), &self.failure):
                     return False
                 queue.bare = False
                 queue.max_physical = self.record_end
@@ -171,6 +178,15 @@ cdef class Dispatcher:
         self.on_unit(record.topic, record.topic_size, record.queue_id, target // CQ_UNIT_SIZE, tags_code,
                      record.store_timestamp)
         return True
+
+    cdef int64_t unit_code(self, QueueWriter *queue, const RecordView *record, int64_t tags_code) noexcept nogil:
+        cdef int64_t address
+        if self.queues.ext_file_size == 0:
+            return tags_code
+        if append_ext(&self.queues, queue, tags_code, record.store_timestamp, &address, &self.failure):
+            return address
+        self.ext_failed_count += 1
+        return tags_code
 
     cdef int64_t tags_code_of(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil:
         cdef int32_t level

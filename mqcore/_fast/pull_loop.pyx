@@ -21,6 +21,7 @@ from mqcore._fast.buffers cimport Buffer, buffer_free, buffer_put, buffer_room, 
 from mqcore._fast.cold_reader cimport COLD_AFTER_BYTES, ColdReader, cold_bring_in, cold_close, cold_open
 from mqcore._fast.consume_queue cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_SLAVE, RecordRange, ScanLimits,
                                          ScanResult, scan_units)
+from mqcore._fast.consume_queue_ext cimport ExtSource
 from mqcore._fast.layout cimport (CQ_UNIT_SIZE, GET_STATUS_FOUND, GET_STATUS_MESSAGE_WAS_REMOVING,
                                   GET_STATUS_NO_MATCHED_MESSAGE, GET_STATUS_NO_MESSAGE_IN_QUEUE,
                                   GET_STATUS_OFFSET_FOUND_NULL, GET_STATUS_OFFSET_OVERFLOW_BADLY,
@@ -30,7 +31,7 @@ from mqcore._fast.layout cimport (CQ_UNIT_SIZE, GET_STATUS_FOUND, GET_STATUS_MES
                                   Arrival, LinkHead, OffsetMoved, OffsetRow, PullRange, PullReply, PullRequest,
                                   QueueRow, Resolve, TopicRow, WorkerRow)
 from mqcore._fast.layout cimport Binding as BindingMessage
-from mqcore._fast.queue_reader cimport QueueReader, queues_close, queues_open, queues_rest, units_at
+from mqcore._fast.queue_reader cimport QueueReader, ext_code_at, queues_close, queues_open, queues_rest, units_at
 from mqcore._fast.rings cimport (Ring, open_arrival_ring, open_pull_reply_ring, open_pull_request_ring, ring_is_empty,
                                  ring_peek, ring_publish, ring_release, ring_reserve)
 
@@ -261,10 +262,23 @@ cdef void bring_in(PullState *state, const PullRange *ranges, int32_t count) noe
             put_relaxed(&state.row.bytes, state.row.bytes + done)
 
 
+cdef struct QueuePlace:             # of which queue a scan asks for tags codes
+    QueueReader *queues
+    int32_t queue_row
+    int64_t now
+
+
+cdef bint look_up_code(void *source, int64_t address, int64_t *tags_code) noexcept nogil:
+    cdef const QueuePlace *place = <const QueuePlace *>source
+    return ext_code_at(place.queues, place.queue_row, address, place.now, tags_code)
+
+
 cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, PullRange *ranges) noexcept nogil:
     # The offset lies within the queue: scan its units. Returns the GetStatus; *reply* gets offsets and sizes.
     cdef RecordRange records[PULL_RANGES_MAX]
     cdef ScanResult result
+    cdef QueuePlace place
+    cdef ExtSource ext
     cdef int64_t requested = held.request.queue_offset
     cdef int64_t unit_count, file_units
     cdef const uint8_t *units = units_at(&state.queues, held.binding.queue_row, requested, reply.max_offset,
@@ -276,7 +290,12 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
     state.limits.count_max = held.request.max_msg_nums
     state.limits.commit_log_min = observe(&state.shared.board.min_offset)
     state.limits.commit_log_max = observe(&state.shared.board.wrote_offset)
-    reply.message_count = scan_units(units, unit_count, &state.limits, held.binding.tags, held.binding.tag_count,
+    place.queues = &state.queues
+    place.queue_row = held.binding.queue_row
+    place.now = state.turn_ms
+    ext.look_up = look_up_code
+    ext.source = &place
+    reply.message_count = scan_units(units, unit_count, &state.limits, held.binding.tags, held.binding.tag_count, &ext,
                                      records, PULL_RANGES_MAX, &result)
     reply.next_begin_offset = requested + result.units_examined
     reply.total_size = <int32_t>result.bytes_total
@@ -655,6 +674,7 @@ cdef class PullLoop:
     cdef PullState state
     cdef SharedSegment segment
     cdef object kept
+    cdef object kept_ext
 
     def __cinit__(self, SharedSegment segment not None, dict options not None):
         cdef PullState *state = &self.state
@@ -673,7 +693,9 @@ cdef class PullLoop:
             open_pull_reply_ring(&state.replies[index], state.shared, index, state.worker_number)
         open_arrival_ring(&state.arrivals, state.shared, state.worker_number)
         self.kept = os.fsencode(options["consume_queue"])
-        queues_open(&state.queues, state.shared, <const char *><bytes>self.kept, options["consume_queue_file_size"])
+        self.kept_ext = os.fsencode(options["consume_queue_ext"])
+        queues_open(&state.queues, state.shared, <const char *><bytes>self.kept, options["consume_queue_file_size"],
+                    <const char *><bytes>self.kept_ext, options["ext_file_size"])
         state.limits.bytes_in_memory_max = options["bytes_in_memory_max"]
         state.limits.count_in_memory_max = options["count_in_memory_max"]
         state.limits.bytes_on_disk_max = options["bytes_on_disk_max"]

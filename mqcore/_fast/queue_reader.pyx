@@ -6,6 +6,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from mqcore._fast.boards cimport Shared
+from mqcore._fast.consume_queue_ext cimport ExtUnit, ext_offset, read_ext_unit
 from mqcore._fast.layout cimport CQ_UNIT_SIZE, QueueRow, TopicRow
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -31,11 +32,21 @@ cdef enum:
     ROWS_MIN = 1024
 
 
-cdef void queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size) noexcept nogil:
+cdef void queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size,
+                      const char *ext_root, int64_t ext_file_size) noexcept nogil:
     memset(reader, 0, sizeof(QueueReader))
     reader.shared = shared
     reader.root = root
     reader.file_size = file_size
+    reader.ext_root = ext_root
+    reader.ext_file_size = ext_file_size
+
+
+cdef void unmap_ext(QueueReader *reader, QueueFile *file) noexcept nogil:
+    if file.ext_base != NULL:
+        munmap(file.ext_base, reader.ext_file_size)
+    file.ext_base = NULL
+    file.ext_start = -1
 
 
 cdef void unmap_queue(QueueReader *reader, QueueFile *file) noexcept nogil:
@@ -50,6 +61,7 @@ cdef void queues_close(QueueReader *reader) noexcept nogil:
     cdef int32_t row
     for row in range(reader.capacity):
         unmap_queue(reader, &reader.files[row])
+        unmap_ext(reader, &reader.files[row])
     free(reader.files)
     reader.files = NULL
     reader.capacity = 0
@@ -67,35 +79,75 @@ cdef bint grow(QueueReader *reader, int32_t row) noexcept nogil:
     for index in range(reader.capacity, capacity):
         files[index].start = -1
         files[index].base = NULL
+        files[index].ext_start = -1
+        files[index].ext_base = NULL
+        files[index].ext_missing = -1
     reader.files = files
     reader.capacity = capacity
     return True
 
 
-cdef bint map_queue(QueueReader *reader, int32_t queue_row, int64_t start) noexcept nogil:
+# Map a file of a queue's directory under *root*; NULL if it is not there in its full length.
+cdef uint8_t *map_file(QueueReader *reader, int32_t queue_row, const char *root, int64_t start,
+                       int64_t size) noexcept nogil:
     cdef const QueueRow *queue = &reader.shared.queues[queue_row]
     cdef const TopicRow *topic = &reader.shared.topics[queue.topic_row]
     cdef char path[READER_PATH_SIZE]
     cdef stat_type info
     cdef void *base
     cdef int fd
-    if snprintf(path, READER_PATH_SIZE, "%s/%.*s/%d/%020lld", reader.root, topic.name_size, <const char *>topic.name,
+    if snprintf(path, READER_PATH_SIZE, "%s/%.*s/%d/%020lld", root, topic.name_size, <const char *>topic.name,
                 queue.queue_id, <long long>start) >= READER_PATH_SIZE:
-        return False
+        return NULL
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
     if fd < 0:
-        return False
-    if fstat(fd, &info) != 0 or info.st_size != reader.file_size:
+        return NULL
+    if fstat(fd, &info) != 0 or info.st_size != size:
         close(fd)
-        return False
-    base = mmap(NULL, reader.file_size, PROT_READ, MAP_SHARED, fd, 0)
+        return NULL
+    base = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0)
     close(fd)
-    if base == MAP_FAILED:
+    return NULL if base == MAP_FAILED else <uint8_t *>base
+
+
+cdef bint map_queue(QueueReader *reader, int32_t queue_row, int64_t start) noexcept nogil:
+    cdef uint8_t *base = map_file(reader, queue_row, reader.root, start, reader.file_size)
+    if base == NULL:
         return False
     unmap_queue(reader, &reader.files[queue_row])
-    reader.files[queue_row].base = <uint8_t *>base
+    reader.files[queue_row].base = base
     reader.files[queue_row].start = start
     reader.mapped_count += 1
+    return True
+
+
+cdef bint map_ext(QueueReader *reader, int32_t queue_row, int64_t start, int64_t now) noexcept nogil:
+    cdef QueueFile *file = &reader.files[queue_row]
+    cdef uint8_t *base
+    if file.ext_missing == start and file.ext_missing_at == now:
+        return False                # one look a turn, not one for every unit of a scan
+    base = map_file(reader, queue_row, reader.ext_root, start, reader.ext_file_size)
+    if base == NULL:
+        file.ext_missing = start
+        file.ext_missing_at = now
+        return False
+    unmap_ext(reader, file)
+    file.ext_base = base
+    file.ext_start = start
+    return True
+
+
+cdef bint ext_code_at(QueueReader *reader, int32_t queue_row, int64_t address, int64_t now,
+                      int64_t *tags_code) noexcept nogil:
+    cdef int64_t offset = ext_offset(address)
+    cdef int64_t start = offset - offset % reader.ext_file_size
+    cdef ExtUnit unit
+    if reader.files[queue_row].ext_start != start and not map_ext(reader, queue_row, start, now):
+        return False
+    if not read_ext_unit(reader.files[queue_row].ext_base + (offset - start), start + reader.ext_file_size - offset,
+                         &unit):
+        return False
+    tags_code[0] = unit.tags_code
     return True
 
 
@@ -120,3 +172,4 @@ cdef void queues_rest(QueueReader *reader, int64_t before) noexcept nogil:
     for row in range(reader.capacity):
         if reader.files[row].base != NULL and reader.files[row].used_at < before:
             unmap_queue(reader, &reader.files[row])
+            unmap_ext(reader, &reader.files[row])

@@ -1,6 +1,7 @@
 # Consume queue files that are being written: found by topic and queue id, made, mapped, grown. One thread.
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
+from mqcore._fast.ext_writer cimport ExtWriter
 from mqcore._fast.store_file cimport DIRECTORY_SIZE_MAX, FileFailure
 
 
@@ -21,11 +22,15 @@ cdef struct QueueWriter:            # the newest file of one consume queue
     int64_t reserved                # disk blocks exist up to this position
     int64_t flushed                 # synced up to here, bytes in the queue's stream
     int64_t max_physical            # end of the newest record that has a unit; -1 = none
+    int64_t known_code              # of the newest unit when the queue was loaded
+    ExtWriter ext
 
 
 cdef struct QueueTable:
     char path[DIRECTORY_SIZE_MAX]   # the directory consumequeue
     int64_t file_size
+    char ext_path[DIRECTORY_SIZE_MAX]   # the directory consumequeue_ext
+    int64_t ext_file_size               # 0 = ext units are not written
     QueueWriter **slots             # open addressing; capacity is a power of two
     size_t capacity
     size_t count
@@ -57,7 +62,13 @@ cdef bint append_unit(
     FileFailure *failure
 ) noexcept nogil
 
-# Sync what was appended since the last time; returns files synced, -1 on failure.
+# Append a unit to the queue's ext files; *address* is set, and takes the place of the tags code.
+cdef bint append_ext(
+    QueueTable *queues, QueueWriter *queue, int64_t tags_code, int64_t store_timestamp, int64_t *address,
+    FileFailure *failure
+) noexcept nogil
+
+# Sync what was appended since the last time, ext files first; returns files synced, -1 on failure.
 cdef int64_t sync_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil
 
 # Let go of the queues of a topic. False: no memory.

@@ -7,6 +7,7 @@ from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from mqcore._fast.consume_queue cimport CqUnit, count_valid_units, read_unit, write_unit
+from mqcore._fast.ext_writer cimport ExtPlace, ext_append, ext_sync, ext_unmap
 from mqcore._fast.layout cimport CQ_UNIT_SIZE, PRE_FILL_SIZE
 from mqcore._fast.record cimport TOPIC_SIZE_MAX
 from mqcore._fast.store_file cimport (PATH_SIZE_MAX, mq_make_directory, mq_make_file, mq_map_file, mq_newest_file,
@@ -158,6 +159,7 @@ cdef bint load_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failur
     cdef char path[PATH_SIZE_MAX]
     cdef int failed
     unmap_queue(queues, queue)
+    memset(&queue.ext, 0, sizeof(queue.ext))
     queue.file_start = queue.max_physical = -1
     queue.wrote = queue.reserved = queue.flushed = 0
     directory_path(path, queues, queue)
@@ -193,12 +195,14 @@ cdef bint load_end(QueueTable *queues, QueueWriter *queue, FileFailure *failure)
             return fail(failure, failed, path)
     read_unit(raw, &unit)
     queue.bare = unit.record_size <= 0 or unit.record_size == PRE_FILL_SIZE
+    queue.known_code = unit.tags_code
     if not queue.bare and unit.physical_offset >= 0:
         queue.max_physical = unit.physical_offset + unit.record_size
     return True
 
 
 cdef void unmap_queue(QueueTable *queues, QueueWriter *queue) noexcept nogil:
+    ext_unmap(&queue.ext, queues.ext_file_size)
     if queue.map != NULL:
         mq_unmap_file(queue.map, queues.file_size)
         queue.map = NULL
@@ -297,12 +301,36 @@ cdef bint append_unit(
     return True
 
 
+cdef ExtPlace ext_place(const QueueTable *queues, const QueueWriter *queue) noexcept nogil:
+    cdef ExtPlace place
+    place.root = queues.ext_path
+    place.topic = queue.topic
+    place.topic_size = queue.topic_size
+    place.queue_id = queue.queue_id
+    place.file_size = queues.ext_file_size
+    return place
+
+
+cdef bint append_ext(
+    QueueTable *queues, QueueWriter *queue, int64_t tags_code, int64_t store_timestamp, int64_t *address,
+    FileFailure *failure
+) noexcept nogil:
+    cdef ExtPlace place = ext_place(queues, queue)
+    return ext_append(&queue.ext, &place, queue.known_code, tags_code, store_timestamp, address, failure)
+
+
 cdef int64_t sync_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
     cdef char path[PATH_SIZE_MAX]
     cdef int64_t end = queue.file_start + queue.wrote
     cdef int64_t start = queue.flushed - queue.flushed % queues.file_size
+    cdef ExtPlace place
     cdef int64_t synced = 0
     cdef int failed
+    if queue.ext.loaded:
+        place = ext_place(queues, queue)
+        synced = ext_sync(&queue.ext, &place, failure)
+        if synced < 0:
+            return -1
     while queue.loaded and queue.file_start >= 0 and queue.flushed < end:
         file_path(path, queues, queue, start)
         failed = mq_sync_file(path)

@@ -17,6 +17,7 @@ from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import UNKNOWN_HOST, HostAddress
+from mqcore.store.consume_queue_ext_units import ExtUnit, is_ext_address
 
 Clock = Callable[[], int]
 """Milliseconds since the epoch."""
@@ -284,12 +285,20 @@ class Counters(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class QueueUnit:
-    """One entry of a consume queue."""
+    """One entry of a consume queue. *tags_code* as stored: with ext files an address, and *ext* what is there."""
 
     queue_offset: int
     physical_offset: int
     record_size: int
     tags_code: int
+    ext: ExtUnit | None = None
+
+    @property
+    def real_tags_code(self) -> int | None:
+        """The tags code; None if it was in an ext unit that cannot be read."""
+        if not is_ext_address(self.tags_code):
+            return self.tags_code
+        return None if self.ext is None else self.ext.tags_code
 
 
 @dataclass(frozen=True, slots=True)

@@ -235,10 +235,13 @@ class ScheduleMessageService:
     def _wait_ms(self, level: int, unit: QueueUnit) -> int:
         """Return for how long the message is not due. A time beyond the level's delay is now: the clock moved."""
         now, delay_ms = self._clock(), self._levels_ms[level - 1]
-        if unit.tags_code > now + delay_ms:
+        due_at = unit.real_tags_code
+        if due_at is None:  # its ext unit is lost
+            due_at = self._store.store_timestamp(SCHEDULE_TOPIC, level - 1, unit.queue_offset) + delay_ms
+        if due_at > now + delay_ms:
             return 0
-        stored_at = unit.tags_code - delay_ms
-        return unit.tags_code - now - sum(skipped_ms for at_ms, skipped_ms in self._skips if at_ms >= stored_at)
+        stored_at = due_at - delay_ms
+        return due_at - now - sum(skipped_ms for at_ms, skipped_ms in self._skips if at_ms >= stored_at)
 
     async def _deliver(self, level: int, unit: QueueUnit) -> bool:
         """Put one message into its real queue; True if the level may go on to the next."""

@@ -14,6 +14,8 @@ from mqcore.config import FlushDiskType, Settings
 from mqcore.errors import OffsetOutOfRangeError
 from mqcore.machine import memory_bytes
 from mqcore.protocol.names import SCHEDULE_TOPIC
+from mqcore.store.consume_queue import to_unit
+from mqcore.store.consume_queue_ext_units import is_ext_address
 from mqcore.store.disk import disk_used_ratio
 from mqcore.store.message_store import MessageStoreReader
 from mqcore.workers.reput import store_geometry, store_paths
@@ -100,10 +102,12 @@ class SharedStoreView:
             units = self.reader.read_units(topic, queue_id, first, count_max)
         except OffsetOutOfRangeError:
             return ()
-        return [
-            QueueUnit(first + index, int(unit["physical_offset"]), int(unit["record_size"]), int(unit["tags_code"]))
-            for index, unit in enumerate(units)
-        ]
+        found = []
+        for index, row in enumerate(units):
+            unit = to_unit(row)
+            ext = self.reader.ext_unit(topic, queue_id, unit.tags_code) if is_ext_address(unit.tags_code) else None
+            found.append(QueueUnit(first + index, *unit, ext))
+        return found
 
     def roll_next_file(self, queue_offset: int) -> int:
         per_file = self.reader.geometry.consume_queue_file_size // layout.CONSUME_QUEUE_UNIT.size

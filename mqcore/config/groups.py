@@ -60,6 +60,8 @@ class StoreSettings:
     store_path_commit_log: str
     mapped_file_size_commit_log: int
     mapped_file_size_consume_queue: int
+    enable_consume_queue_ext: bool
+    mapped_file_size_consume_queue_ext: int
     warm_mapped_file_enable: bool
     max_message_size: int
     check_crc_on_recover: bool
@@ -117,6 +119,10 @@ class StoreSettings:
     @property
     def consume_queue_dir(self) -> Path:
         return self.root_dir / "consumequeue"
+
+    @property
+    def consume_queue_ext_dir(self) -> Path:
+        return self.root_dir / "consumequeue_ext"
 
     @property
     def index_dir(self) -> Path:

@@ -26,6 +26,9 @@ from mqcore.config.table import (
 )
 
 CQ_UNIT_SIZE = 20  # bytes of a consume queue unit; sizes of consume queue files are multiples of it
+CQ_EXT_UNIT_SIZE = 20  # bytes of a consume queue ext unit without a bitmap
+EXT_FILE_END_BLANK = 4  # bytes that stay free behind the last one of a file
+EXT_FILE_SIZE = 48 * 2**20
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 FILES = (
@@ -45,6 +48,14 @@ FILES = (
         unit=Unit.BYTES,
         minimum=CQ_UNIT_SIZE,
         maximum=INT_MAX // CQ_UNIT_SIZE * CQ_UNIT_SIZE,
+    ),
+    flag("enableConsumeQueueExt", False, "write consume queue ext files beside the consume queues"),
+    number(
+        "mappedFileSizeConsumeQueueExt",
+        EXT_FILE_SIZE,
+        "size of a consume queue ext file; must match the files on disk",
+        unit=Unit.BYTES,
+        minimum=CQ_EXT_UNIT_SIZE + EXT_FILE_END_BLANK,
     ),
     flag("warmMapedFileEnable warmMappedFileEnable", False, "touch every page of a new commit log file before use"),
     number("maxMessageSize", 4 * 2**20, "largest message body", LIVE, unit=Unit.BYTES, minimum=1),
@@ -118,9 +129,8 @@ INDEX = (
 ROLES = (choice("brokerRole", BrokerRole.ASYNC_MASTER, "only ASYNC_MASTER for now; replicas are not built", SHOWN),)
 
 DLEDGER = "DLedger is not built"
-POOL = "mqcore appends to the mapped file, or in groups with SYNC_FLUSH"
+POOL = "appends go to the mapped file: what waits in a pool is acknowledged and lost when the process dies"
 HA = "replicas are not built"
-EXT = "consume queue extensions are not written"
 LMQ = "light queues are not built"
 DELIVERY = "delayed messages are delivered in order"
 
@@ -131,9 +141,7 @@ UNUSED = (
         ANY_TEXT,
         "mqcore reads one commit log directory, so that messages in the others would be missing",
     ),
-    unused("enableConsumeQueueExt", False, EXT),
-    unused("mappedFileSizeConsumeQueueExt", 48 * 2**20, EXT),
-    unused("bitMapLengthConsumeQueueExt", 64, EXT),
+    unused("bitMapLengthConsumeQueueExt", 64, "filter bitmaps are read over; without SQL consumers none is written"),
     unused("commitIntervalCommitLog", 200, POOL, SHOWN),
     unused("commitCommitLogLeastPages", 4, POOL),
     unused("commitCommitLogThoroughInterval", 200, POOL),

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 PURE = os.environ.get("MQ_PURE") == "1"
 
 if TYPE_CHECKING or PURE:
+    from mqcore.store.consume_queue_ext_units import decode_ext_unit, encode_ext_unit, ext_end
     from mqcore.store.consume_queue_units import choose as choose_units
     from mqcore.store.consume_queue_units import decode_unit, encode_unit, valid_units
     from mqcore.store.crc32 import checksum as crc32
@@ -27,6 +28,7 @@ if TYPE_CHECKING or PURE:
 else:
     from mqcore._fast.consume_queue import choose as choose_units
     from mqcore._fast.consume_queue import decode_unit, encode_unit, valid_units
+    from mqcore._fast.consume_queue_ext import decode_ext_unit, encode_ext_unit, ext_end
     from mqcore._fast.crc32 import checksum as crc32
     from mqcore._fast.crc32 import implementation as crc32_implementation
     from mqcore._fast.dispatch import Dispatcher
@@ -46,10 +48,13 @@ __all__ = [
     "choose_units",
     "crc32",
     "crc32_implementation",
+    "decode_ext_unit",
     "decode_record",
     "decode_unit",
+    "encode_ext_unit",
     "encode_record",
     "encode_unit",
+    "ext_end",
     "index_covers",
     "index_key_hash",
     "index_put",

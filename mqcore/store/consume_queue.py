@@ -7,13 +7,15 @@ Source: RocketMQ store/ConsumeQueue.java.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
 from mqcore.files import zero_from
-from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
+from mqcore.layout import CONSUME_QUEUE_UNIT, EXT_FILE_SIZE, PRE_FILL_SIZE
+from mqcore.store.consume_queue_ext import ConsumeQueueExt
+from mqcore.store.consume_queue_ext_units import EXT_ADDRESS_MAX
 from mqcore.store.consume_queue_units import Unit
 from mqcore.store.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths, is_topic
@@ -48,11 +50,14 @@ class QueueState:
 class ConsumeQueue:
     """The files of one queue in *paths*. Bounds are the caller's: what is behind them may be written at any moment."""
 
-    def __init__(self, paths: StorePaths, topic: str, queue_id: int, file_size: int) -> None:
+    def __init__(
+        self, paths: StorePaths, topic: str, queue_id: int, file_size: int, ext_file_size: int = EXT_FILE_SIZE
+    ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.files = MappedFileQueue(paths.queue(topic, queue_id), file_size)
         self.files.refresh()
+        self.ext = ConsumeQueueExt(paths, topic, queue_id, ext_file_size)
 
     def __repr__(self) -> str:
         return f"ConsumeQueue({self.topic}/{self.queue_id})"
@@ -208,10 +213,37 @@ class ConsumeQueue:
             deleted += 1
         return deleted
 
+    def cut_ext(self) -> None:
+        """Let the ext files end with the newest unit that names one of theirs, durably."""
+        if self.ext.files.starts:
+            self.ext.cut(next(self._ext_addresses(), None))
+
+    def _ext_addresses(self) -> Iterator[int]:
+        """Give the largest ext address of each file that has one, the newest file first."""
+        for start in reversed(self.files.starts):
+            units = self._file_units(start)
+            codes = units["tags_code"][: count_written(units)]
+            addresses = codes[codes <= EXT_ADDRESS_MAX]
+            if len(addresses):
+                yield int(addresses.max())
+
+    def delete_expired_ext(self, min_offset: int) -> int:
+        """Delete the ext files that only units before queue offset *min_offset* name; returns how many."""
+        if len(self.ext.files.starts) < 2 or not self.files.starts:
+            return 0
+        start = self.files.start_of(min_offset * UNIT_SIZE)
+        if start not in self.files.starts:
+            return 0
+        units = self._file_units(start)
+        codes = units["tags_code"][min_offset - start // UNIT_SIZE : count_written(units)]
+        addresses = codes[codes <= EXT_ADDRESS_MAX]
+        return self.ext.delete_before(int(addresses[0])) if len(addresses) else 0
+
     def delete_all(self) -> None:
         """Delete every file, the newest first, so that what a crash leaves has no gap."""
         for start in reversed(self.files.starts):
             self.files.delete(start)
+        self.ext.delete_all()
 
     def last_record_end(self) -> int:
         """Return the end of the newest record that has a unit, bytes; -1 without one."""
@@ -224,6 +256,7 @@ class ConsumeQueue:
 
     def close(self) -> None:
         self.files.close()
+        self.ext.close()
 
     def _file_units(self, start: int) -> Units:
         return as_units(self.files.file_view(start)[1])
@@ -281,7 +314,7 @@ def _drop_torn(units: Units, count: int, is_record: Callable[[Unit], bool]) -> i
     return count
 
 
-def list_queues(paths: StorePaths, file_size: int) -> list[ConsumeQueue]:
+def list_queues(paths: StorePaths, file_size: int, ext_file_size: int = EXT_FILE_SIZE) -> list[ConsumeQueue]:
     """Return every consume queue that has a directory, in order of topic and number. Other entries are passed over."""
     queues = []
     if paths.consume_queue.is_dir():
@@ -290,7 +323,7 @@ def list_queues(paths: StorePaths, file_size: int) -> list[ConsumeQueue]:
                 logger.warning("not the directory of a topic path=%s", topic)
                 continue
             numbers = [int(entry.name) for entry in topic.iterdir() if is_queue_id(entry.name)]
-            queues += [ConsumeQueue(paths, topic.name, number, file_size) for number in sorted(numbers)]
+            queues += [ConsumeQueue(paths, topic.name, number, file_size, ext_file_size) for number in sorted(numbers)]
     return queues
 
 

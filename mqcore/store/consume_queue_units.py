@@ -12,12 +12,12 @@ from enum import IntFlag
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
+from mqcore.store.consume_queue_ext_units import decode_ext_unit, ext_offset, is_ext_address
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 SCAN_UNITS_MIN = 800
-EXT_ADDRESS_MAX = -(1 << 31) - 1
 OFFSET_MAX = 1 << 62
 
 
@@ -99,10 +99,15 @@ def valid_units(buffer: Buffer) -> int:
     return count
 
 
-def choose(units: Buffer, limits: ScanLimits, tag_codes: Collection[int] = ()) -> Selection:
+def choose(
+    units: Buffer, limits: ScanLimits, tag_codes: Collection[int] = (), ext: Buffer = b"", ext_start: int = 0
+) -> Selection:
     """Choose from *units*, a run of one consume queue, what answers one pull.
 
-    *tag_codes*: the wanted tag hashes, none for all messages. At most max(800, count_max) units are examined. A record
+    *tag_codes*: the wanted tag hashes, none for all messages. *ext* is one file of the queue's ext units, which starts
+    at *ext_start* of their stream; a unit whose ext unit cannot be read there is wanted by everybody.
+
+    At most max(800, count_max) units are examined. A record
     that is gone makes the scan skip every unit of its commit log file. The next queue offset is the first one plus
     units_examined.
     """
@@ -119,7 +124,7 @@ def choose(units: Buffer, limits: ScanLimits, tag_codes: Collection[int] = ()) -
             if _is_full(limits, len(ranges), total, unit):
                 flags |= ScanFlag.FULL
                 break
-            if _is_wanted(unit.tags_code, wanted):
+            if _is_wanted(_real_code(unit.tags_code, ext, ext_start), wanted):
                 if _is_readable(unit, limits):
                     ranges.append((last, unit.record_size))
                     total += unit.record_size
@@ -137,10 +142,17 @@ def choose(units: Buffer, limits: ScanLimits, tag_codes: Collection[int] = ()) -
     )
 
 
-def _is_wanted(tags_code: int, wanted: frozenset[int]) -> bool:
-    """An ext address tells nothing about the tag, so it matches; the consumer compares the tags themselves anyway."""
-    low = (tags_code + (1 << 31)) % (1 << 32) - (1 << 31)
-    return not wanted or tags_code <= EXT_ADDRESS_MAX or low in wanted
+def _real_code(tags_code: int, ext: Buffer, ext_start: int) -> int | None:
+    """Return the tags code that a unit's code stands for; None if it is an address where nothing can be read."""
+    if not is_ext_address(tags_code):
+        return tags_code
+    unit = decode_ext_unit(ext, ext_offset(tags_code) - ext_start)
+    return None if unit is None else unit.tags_code
+
+
+def _is_wanted(tags_code: int | None, wanted: frozenset[int]) -> bool:
+    """An unknown code matches: the consumer compares the tags themselves anyway."""
+    return not wanted or tags_code is None or (tags_code + (1 << 31)) % (1 << 32) - (1 << 31) in wanted
 
 
 def _is_full(limits: ScanLimits, count: int, total: int, unit: Unit) -> bool:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqcore.codes import TRANSACTION_MASK, SysFlag
 from mqcore.errors import CorruptRecordError, StoreError
+from mqcore.files import make_directory
 from mqcore.store.index_file import key_hash
 from mqcore.store.index_writer import IndexWriter
 from mqcore.store.paths import StorePaths, is_topic
@@ -70,12 +71,15 @@ class Dispatcher:
         self.unit_count = 0
         self.order_error_count = 0
         self.skipped_count = 0
+        self.ext_failed_count = 0
         self._paths = paths
         self._geometry = geometry
         self._mapped_count_max = max(1, mapped_count_max)
         self._queues: dict[tuple[bytes, int], QueueWriter] = {}
         self._index: IndexWriter | None = None
         self._closed = False
+        if geometry.ext_enabled:
+            make_directory(paths.consume_queue_ext)
 
     @property
     def index_timestamp(self) -> int:
@@ -145,7 +149,7 @@ class Dispatcher:
             queue.make_room(target, self.fill_gaps)
             current = queue.end
             if target >= current or target == 0:
-                queue.append(record.physical_offset, record.total_size, tags_code)
+                queue.append(record.physical_offset, record.total_size, self._unit_code(queue, record, tags_code))
                 queue.bare = False
                 queue.max_physical = self.record_end
                 self.unit_count += 1
@@ -154,6 +158,19 @@ class Dispatcher:
         self.logics_timestamp = max(self.logics_timestamp, record.store_timestamp)
         self.on_unit(record.topic, record.queue_id, target // UNIT_SIZE, tags_code, record.store_timestamp)
 
+    def _unit_code(self, queue: QueueWriter, record: Record, tags_code: int) -> int:
+        """Return what the unit holds: the address of an ext unit if such are written, else the tags code itself.
+
+        An ext unit that cannot be written is counted, and its message found all the same.
+        """
+        if not self._geometry.ext_enabled:
+            return tags_code
+        try:
+            return queue.append_ext(tags_code, record.store_timestamp)
+        except OSError:
+            self.ext_failed_count += 1
+            return tags_code
+
     def _queue(self, topic: bytes, queue_id: int) -> QueueWriter | None:
         """Return the writer of a queue; None if topic and number cannot be a directory."""
         name = topic.decode("ascii", "replace")
@@ -161,8 +178,12 @@ class Dispatcher:
             return None
         queue = self._queues.get((topic, queue_id))
         if queue is None:
-            directory = self._paths.queue(name, queue_id)
-            queue = self._queues[(topic, queue_id)] = QueueWriter(directory, self._geometry.consume_queue_file_size)
+            queue = self._queues[(topic, queue_id)] = QueueWriter(
+                self._paths.queue(name, queue_id),
+                self._geometry.consume_queue_file_size,
+                self._paths.queue_ext(name, queue_id),
+                self._geometry.ext_file_size,
+            )
         if queue.map is None and self.mapped_count >= self._mapped_count_max:
             next(other for other in self._queues.values() if other.map is not None).unmap()
         return queue

@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from mqcore.errors import ConfigError
-from mqcore.layout import CONSUME_QUEUE_FILE_UNITS, CONSUME_QUEUE_UNIT, FILE_END_MIN_BLANK_SIZE
+from mqcore.layout import (
+    CONSUME_QUEUE_EXT_UNIT,
+    CONSUME_QUEUE_FILE_UNITS,
+    CONSUME_QUEUE_UNIT,
+    EXT_FILE_END_MIN_BLANK_SIZE,
+    EXT_FILE_SIZE,
+    FILE_END_MIN_BLANK_SIZE,
+)
 from mqcore.store.index_file import IndexGeometry
 from mqcore.store.record import RECORD_SIZE_MIN
 
@@ -26,16 +33,20 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreGeometry:
-    """File sizes in bytes, the shape of the index, and the delay levels that make units of delayed messages."""
+    """File sizes in bytes, the shape of the index, the delay levels that make units of delayed messages, ext files."""
 
     commit_log_file_size: int = 1 << 30
     consume_queue_file_size: int = CONSUME_QUEUE_FILE_UNITS * CONSUME_QUEUE_UNIT.size
     index: IndexGeometry = field(default_factory=IndexGeometry)
     index_enabled: bool = True
     delay_levels_ms: tuple[int, ...] = parse_delay_levels(DELAY_LEVELS)
+    ext_enabled: bool = False
+    ext_file_size: int = EXT_FILE_SIZE
 
     def __post_init__(self) -> None:
         if self.commit_log_file_size < RECORD_SIZE_MIN + FILE_END_MIN_BLANK_SIZE:
             raise ConfigError(f"mappedFileSizeCommitLog: got {self.commit_log_file_size}, no record fits")
         if self.consume_queue_file_size < 1 or self.consume_queue_file_size % CONSUME_QUEUE_UNIT.size:
             raise ConfigError(f"mappedFileSizeConsumeQueue: got {self.consume_queue_file_size}, not a multiple of 20")
+        if self.ext_file_size < CONSUME_QUEUE_EXT_UNIT.size + EXT_FILE_END_MIN_BLANK_SIZE:
+            raise ConfigError(f"mappedFileSizeConsumeQueueExt: got {self.ext_file_size}, no unit fits")

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
 from mqcore.store.commit_log import CommitLog
 from mqcore.store.consume_queue import ConsumeQueue, Units, no_units
+from mqcore.store.consume_queue_ext_units import ExtUnit
 from mqcore.store.disk import disk_used_ratio
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.index_service import IndexService
@@ -112,6 +113,10 @@ class MessageStoreReader:
             return no_units()
         return self._queue(topic, queue_id).units(first, count_max, bounds)
 
+    def ext_unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
+        """Return what the queue's ext files hold at *address*, which stood in the place of a tags code."""
+        return self._queue(topic, queue_id).ext.look_up(address)
+
     # Keys
 
     def query_message(
@@ -154,5 +159,6 @@ class MessageStoreReader:
         if key not in self._queues:
             if len(self._queues) >= OPEN_QUEUES_MAX:
                 self._queues.pop(next(iter(self._queues))).close()
-            self._queues[key] = ConsumeQueue(self.paths, topic, queue_id, self.geometry.consume_queue_file_size)
+            sizes = self.geometry.consume_queue_file_size, self.geometry.ext_file_size
+            self._queues[key] = ConsumeQueue(self.paths, topic, queue_id, *sizes)
         return self._queues[key]

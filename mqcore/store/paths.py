@@ -32,6 +32,10 @@ class StorePaths:
         return self.root / "consumequeue"
 
     @property
+    def consume_queue_ext(self) -> Path:
+        return self.root / "consumequeue_ext"
+
+    @property
     def index(self) -> Path:
         return self.root / "index"
 
@@ -56,6 +60,10 @@ class StorePaths:
         if not is_topic(topic) or not 0 <= queue_id <= QUEUE_ID_MAX:
             raise StoreError(f"no directory for topic {topic!r} queue {queue_id}")
         return self.consume_queue / topic / str(queue_id)
+
+    def queue_ext(self, topic: str, queue_id: int) -> Path:
+        """Return the directory of the ext files of one consume queue. Raises StoreError as ``queue``."""
+        return self.consume_queue_ext / self.queue(topic, queue_id).relative_to(self.consume_queue)
 
     def make_directories(self) -> None:
         """Make the directories that are always there, durably."""

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import errno
 import mmap
-import os
 from pathlib import Path
 
 from mqcore.files import make_directory, make_sized_file, reserve_blocks, sync_file
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
 from mqcore.store.consume_queue_units import decode_unit, encode_unit, valid_units
+from mqcore.store.ext_writer import ExtWriter
+from mqcore.store.mapping import digit_names, map_for_writing
 from mqcore.store.paths import file_name
 
 UNIT_SIZE = CONSUME_QUEUE_UNIT.size
@@ -19,10 +19,17 @@ FILL_UNITS_MAX = 1_000_000
 
 
 class QueueWriter:
-    """Goes on where the files in *directory* end. Raises OSError; EUCLEAN is a file of another length."""
+    """Goes on where the files in *directory* end. Raises OSError; EUCLEAN is a file of another length.
 
-    def __init__(self, directory: Path, file_size: int) -> None:
+    *ext_directory* is where its ext files lie.
+    """
+
+    def __init__(self, directory: Path, file_size: int, ext_directory: Path, ext_file_size: int) -> None:
         self.directory = directory
+        self._ext_directory = ext_directory
+        self._ext_file_size = ext_file_size
+        self.ext: ExtWriter | None = None
+        self._known = 0
         self.file_size = file_size
         self.file_start = -1
         self.wrote = 0
@@ -52,6 +59,7 @@ class QueueWriter:
         self._flushed = max(0, self.file_start - self.file_size)
         unit = decode_unit(data[self.wrote - UNIT_SIZE : self.wrote] if self.wrote else self._end_of_file_before())
         self.bare = unit.record_size <= 0 or unit.is_pre_fill
+        self._known = unit.tags_code
         if not self.bare and unit.physical_offset >= 0:
             self.max_physical = unit.record_end
 
@@ -70,6 +78,8 @@ class QueueWriter:
         if self.map is not None:
             self.map.close()
             self.map = None
+        if self.ext is not None:
+            self.ext.unmap()
 
     def _make_file(self, file_start: int) -> None:
         make_directory(self.directory)
@@ -114,9 +124,15 @@ class QueueWriter:
         data[at + SIZE_AT : at + SIZE_END] = unit[SIZE_AT:SIZE_END]
         self.wrote += UNIT_SIZE
 
+    def append_ext(self, tags_code: int, store_timestamp: int) -> int:
+        """Append a unit to the ext files and return its address, which takes the place of *tags_code*."""
+        if self.ext is None:
+            self.ext = ExtWriter(self._ext_directory, self._ext_file_size, self._known)
+        return self.ext.append(tags_code, store_timestamp)
+
     def sync(self) -> int:
-        """Sync what was appended since the last time; returns how many files."""
-        synced = 0
+        """Sync what was appended since the last time; returns how many files. Ext files go first: units name them."""
+        synced = 0 if self.ext is None else self.ext.sync()
         start = self._flushed - self._flushed % self.file_size
         while self.file_start >= 0 and self._flushed < self.end:
             if start == self.file_start or self._path(start).exists():  # an older file may have expired
@@ -125,22 +141,3 @@ class QueueWriter:
             start += self.file_size
             self._flushed = min(start, self.end)
         return synced
-
-
-def digit_names(directory: Path) -> list[str]:
-    """Return the names in *directory* that are numbers; none if it is not there."""
-    try:
-        return [entry.name for entry in directory.iterdir() if entry.name.isascii() and entry.name.isdigit()]
-    except FileNotFoundError:
-        return []
-
-
-def map_for_writing(path: Path, size: int) -> mmap.mmap:
-    """Map the whole file. Raises OSError, EUCLEAN if it has another length than *size*."""
-    descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-    try:
-        if os.fstat(descriptor).st_size != size:
-            raise OSError(errno.EUCLEAN, os.strerror(errno.EUCLEAN), str(path))
-        return mmap.mmap(descriptor, size)
-    finally:
-        os.close(descriptor)

@@ -72,7 +72,7 @@ class StoreReader:
         """Forget every mapping; each is undone with its last view."""
         self.files.close()
         for queue in [queue for queues in (self._queues or {}).values() for queue in queues.values()]:
-            queue.files.close()
+            queue.close()
 
     def refresh(self) -> None:
         """Look at the store anew: what was written or deleted since is seen from now on."""
@@ -95,7 +95,7 @@ class StoreReader:
         """The consume queues by topic and queue id; empty if the store has none."""
         if self._queues is None:
             extent = self.extent
-            self._queues = find_queues(self.paths.consume_queue, extent.start, extent.end)
+            self._queues = find_queues(self.paths, extent.start, extent.end)
         return self._queues
 
     @property

@@ -7,11 +7,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from mqcore.errors import OffsetOutOfRangeError
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
+from mqcore.store.codec import decode_ext_unit
 from mqcore.store.consume_queue import Units, as_units, count_below, is_queue_id, to_unit
+from mqcore.store.consume_queue_ext_units import EXT_ADDRESS_MAX, ext_offset
 from mqcore.store.consume_queue_units import Unit
-from mqcore.store.paths import is_topic
+from mqcore.store.paths import StorePaths, is_topic
 from mqcore.store.reader_files import FoundFiles
 
 UNIT_SIZE = CONSUME_QUEUE_UNIT.size
@@ -21,12 +25,15 @@ MAPPED_QUEUE_FILES_MAX = 2
 class QueueUnits:
     """One consume queue. *log_start* and *log_end* bound the commit log: units that lead out of it are not given."""
 
-    def __init__(self, directory: Path, topic: str, queue_id: int, log_start: int, log_end: int) -> None:
+    def __init__(
+        self, directory: Path, topic: str, queue_id: int, log_start: int, log_end: int, ext_directory: Path
+    ) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.log_start = log_start
         self.log_end = log_end
         self.files = FoundFiles([directory], MAPPED_QUEUE_FILES_MAX)
+        self.ext_files = FoundFiles([ext_directory], MAPPED_QUEUE_FILES_MAX)
 
     def __repr__(self) -> str:
         return f"QueueUnits({self.topic}/{self.queue_id})"
@@ -65,6 +72,30 @@ class QueueUnits:
         if not arrays:
             return np.empty(0, dtype=CONSUME_QUEUE_UNIT.dtype)
         return arrays[0] if len(arrays) == 1 else np.concatenate(arrays)
+
+    def tags_codes(self, units: Units) -> NDArray[np.int64]:
+        """Return the tags codes of *units*, which are of this queue: a new array, shape (n,).
+
+        Where a unit holds the address of an ext unit, the code comes from there; an address that leads to nothing, as
+        in a copy without ``consumequeue_ext``, is given as it is (it is less than -2^31, and so the code of no tag).
+        """
+        codes = units["tags_code"].astype(np.int64)
+        for index in np.flatnonzero(codes <= EXT_ADDRESS_MAX):
+            codes[index] = self._real_code(int(codes[index]))
+        return codes
+
+    def _real_code(self, address: int) -> int:
+        try:
+            start, view = self.ext_files.file_view(ext_offset(address))
+        except OffsetOutOfRangeError:
+            return address
+        unit = decode_ext_unit(view, ext_offset(address) - start)
+        return address if unit is None else unit.tags_code
+
+    def close(self) -> None:
+        """Forget the mappings; each is undone with its last view."""
+        self.files.close()
+        self.ext_files.close()
 
     def bounds(self) -> tuple[int, int]:
         """Return the queue offsets that can be read, [min, max); equal if there are none."""
@@ -119,8 +150,9 @@ class QueueUnits:
         return len(units) if gone.all() else int(np.argmin(gone))
 
 
-def find_queues(directory: Path, log_start: int, log_end: int) -> dict[str, dict[int, QueueUnits]]:
-    """Return the queues under *directory*, the ``consumequeue`` of a store, by topic and queue id, sorted."""
+def find_queues(paths: StorePaths, log_start: int, log_end: int) -> dict[str, dict[int, QueueUnits]]:
+    """Return the queues in *paths* by topic and queue id, sorted."""
+    directory = paths.consume_queue
     found: dict[str, dict[int, QueueUnits]] = {}
     if not directory.is_dir():
         return found
@@ -128,6 +160,9 @@ def find_queues(directory: Path, log_start: int, log_end: int) -> dict[str, dict
         if topic.is_dir() and is_topic(topic.name):
             numbers = sorted(int(entry.name) for entry in topic.iterdir() if is_queue_id(entry.name))
             found[topic.name] = {
-                number: QueueUnits(topic / str(number), topic.name, number, log_start, log_end) for number in numbers
+                number: QueueUnits(
+                    topic / str(number), topic.name, number, log_start, log_end, paths.queue_ext(topic.name, number)
+                )
+                for number in numbers
             }
     return found

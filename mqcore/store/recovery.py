@@ -99,6 +99,8 @@ class Recovery:
         self._log.load()
         for queue in self._queues():
             queue.files.load()
+            if self.geometry.ext_enabled:
+                queue.ext.files.load()
         self._checkpoint = Checkpoint.read(self.paths.checkpoint)
         self._index.load(after_crash, self._checkpoint.index_timestamp)
         start = self._start_after_crash() if after_crash else self._start_after_stop()
@@ -158,6 +160,8 @@ class Recovery:
             logger.warning("consume queues go on behind the commit log end=%d known_end=%d", walk.end, known_end)
             for queue in self._queues():
                 queue.truncate(walk.end)
+        for queue in self._queues():
+            queue.cut_ext()
         self._cut_log(walk.end)
         self._index.clamp(walk.end)
         dispatched = max(known_end, self._log.min_offset)
@@ -169,6 +173,7 @@ class Recovery:
         # Whatever the units from here on say, they may be torn, or from before an earlier crash: they are made anew.
         for queue in self._queues():
             queue.truncate(start, self._is_record)
+            queue.cut_ext()
         dispatcher = self._make_dispatcher(self.paths, self.geometry)
         dispatcher.fill_gaps = True
         try:
@@ -258,7 +263,7 @@ class Recovery:
         return record is not None and record.total_size == unit.record_size
 
     def _queues(self) -> list[ConsumeQueue]:
-        return list_queues(self.paths, self.geometry.consume_queue_file_size)
+        return list_queues(self.paths, self.geometry.consume_queue_file_size, self.geometry.ext_file_size)
 
     def _queue_states(self) -> tuple[QueueState, ...]:
         states = []

@@ -98,7 +98,11 @@ def clean_consume_queues(queues: Iterable[ConsumeQueue], commit_log_min: int) ->
         deleted = queue.delete_expired(commit_log_min)
         if deleted:
             logger.info("consume queue files deleted queue=%s/%d count=%d", queue.topic, queue.queue_id, deleted)
-        bounds[(queue.topic, queue.queue_id)] = queue.find_min_offset(commit_log_min)
+        minimum = queue.find_min_offset(commit_log_min)
+        bounds[(queue.topic, queue.queue_id)] = minimum
+        deleted = queue.delete_expired_ext(minimum)
+        if deleted:
+            logger.info("ext files deleted queue=%s/%d count=%d", queue.topic, queue.queue_id, deleted)
     return bounds
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from tests.rigs.wire import SUCCESS, Answer, call
 
@@ -16,6 +17,9 @@ GET_MIN_OFFSET = 31
 VIEW_MESSAGE_BY_ID = 33
 END_TRANSACTION = 37
 SEND_BATCH_MESSAGE = 320
+QUERY_CONSUME_QUEUE = 321
+PULL_RETRY_IMMEDIATELY = 20
+PULL_SUSPEND = 2
 PULL_SUBSCRIPTION = 4
 FAR_FUTURE = 1 << 60
 PRODUCER_GROUP = "P"
@@ -120,32 +124,47 @@ def view(broker: str, physical_offset: int) -> bytes:
     return answer.body if answer.code == SUCCESS else b""
 
 
-def pull_all(broker: str, topic: str, queue_id: int) -> bytes:
-    """Return all records of a queue as consumers get them, one behind the other."""
+def pull(
+    broker: str, topic: str, queue_id: int, at: int, subscription: str = "*", group: str = "C", suspend_ms: int = 0
+) -> Answer:
+    """Ask once for what lies at an offset; with *suspend_ms* the broker may keep the request for so long."""
+    return call(
+        broker,
+        PULL_MESSAGE,
+        {
+            "consumerGroup": group,
+            "topic": topic,
+            "queueId": str(queue_id),
+            "queueOffset": str(at),
+            "maxMsgNums": "32",
+            "sysFlag": str(PULL_SUBSCRIPTION | (PULL_SUSPEND if suspend_ms else 0)),
+            "commitOffset": "0",
+            "suspendTimeoutMillis": str(suspend_ms),
+            "subscription": subscription,
+            "subVersion": "0",
+            "expressionType": "TAG",
+        },
+        timeout_s=30 + suspend_ms / 1000,
+    )
+
+
+def pull_all(broker: str, topic: str, queue_id: int, subscription: str = "*", group: str = "C") -> bytes:
+    """Return all records of a queue that a subscription gets of the broker, one behind the other."""
     at, records = bounds(broker, topic, queue_id)[0], b""
     while True:
-        answer = call(
-            broker,
-            PULL_MESSAGE,
-            {
-                "consumerGroup": "C",
-                "topic": topic,
-                "queueId": str(queue_id),
-                "queueOffset": str(at),
-                "maxMsgNums": "32",
-                "sysFlag": str(PULL_SUBSCRIPTION),
-                "commitOffset": "0",
-                "suspendTimeoutMillis": "0",
-                "subscription": "*",
-                "subVersion": "0",
-                "expressionType": "TAG",
-            },
-            timeout_s=30,
-        )
-        if answer.code != SUCCESS:
+        answer = pull(broker, topic, queue_id, at, subscription, group)
+        if answer.code not in (SUCCESS, PULL_RETRY_IMMEDIATELY):
             return records
         records += answer.body
         at = int(answer.ext_fields["nextBeginOffset"])
+
+
+def queue_units(broker: str, topic: str, queue_id: int, count: int, group: str = "C") -> list[dict[str, Any]]:
+    """Return what the broker tells of the first units of a queue."""
+    fields = {"topic": topic, "queueId": str(queue_id), "index": "0", "count": str(count), "consumerGroup": group}
+    answer = call(broker, QUERY_CONSUME_QUEUE, fields, timeout_s=30)
+    units: list[dict[str, Any]] = answer.json()["queueData"]
+    return units
 
 
 def split_records(data: bytes) -> Iterator[bytes]:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from broker_ports import START_MS, BrokerRig, MemoryChannel, subscription
 
+from mqcore.broker.ports import QueueUnit
 from mqcore.codes import LanguageCode, MQVersion, RequestCode
 from mqcore.protocol import fastjson
 from mqcore.protocol.bodies import (
@@ -18,6 +19,7 @@ from mqcore.protocol.bodies import (
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.hashing import java_string_hash
 from mqcore.protocol.message import MessageQueue
+from mqcore.store.consume_queue_ext_units import ExtUnit, ext_address
 
 NOT_SET = "not set any response code"
 QUEUE = MessageQueue("orders", "broker-a", 0)
@@ -526,7 +528,7 @@ async def test_consume_queue_units_are_shown(rig: BrokerRig) -> None:
     body = fastjson.loads(reply.body)
     size = len(rig.store.records[0])
     assert body["queueData"] == [
-        {"eval": True, "physicOffset": 0, "physicSize": size, "tagsCode": java_string_hash("a")},
+        {"eval": False, "physicOffset": 0, "physicSize": size, "tagsCode": java_string_hash("a")},
         {"eval": False, "physicOffset": size, "physicSize": size, "tagsCode": java_string_hash("b")},
     ]
     assert (body["maxQueueIndex"], body["minQueueIndex"], body["filterData"]) == (2, 0, "null")
@@ -538,6 +540,29 @@ async def test_consume_queue_units_are_shown(rig: BrokerRig) -> None:
     assert (reply.code, reply.remark, reply.body) == (0, "Index 2 of 0@orders is not exist!", b"")
     reply = await rig.ask(RequestCode.QUERY_CONSUME_QUEUE, ext | {"queueId": 7})
     assert (reply.code, reply.remark) == (1, "7@orders is not exist!")
+
+
+async def test_consume_queue_units_are_shown_with_what_their_ext_units_hold(rig: BrokerRig) -> None:
+    await rig.heart_beat("g", [subscription("orders", "a")])
+    code = java_string_hash("a")
+    rig.store.queues["orders", 0] = [
+        QueueUnit(0, 0, 100, ext_address(0), ExtUnit(code, 77, b"")),
+        QueueUnit(1, 100, 100, ext_address(20), ExtUnit(-5, 77, bytes([1, 2, 255]))),
+        QueueUnit(2, 200, 100, ext_address(43)),
+    ]
+    reply = await rig.ask(
+        RequestCode.QUERY_CONSUME_QUEUE,
+        {"topic": "orders", "queueId": 0, "index": 0, "count": 10, "consumerGroup": "g"},
+    )
+    first, second, third = fastjson.loads(reply.body)["queueData"]
+    assert first == {
+        "eval": True, "extendDataJson": f'{{"msgStoreTime":77,"size":20,"tagsCode":{code}}}',
+        "physicOffset": 0, "physicSize": 100, "tagsCode": ext_address(0),
+    }  # fmt: skip
+    assert second["extendDataJson"] == '{"filterBitMap":"AQL/","msgStoreTime":77,"size":23,"tagsCode":-5}'
+    assert (second["bitMap"], second["eval"]) == ("111111110000001000000001\n", False)
+    assert (third["msg"], third["eval"]) == (f"Cq extend not exist!addr: {ext_address(43)}", False)
+    assert "extendDataJson" not in third
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from broker_ports import BrokerRig, settle
 from mqcore.broker import schedule
 from mqcore.broker.ports import PutStatus, QueueUnit
 from mqcore.protocol.names import SCHEDULE_TOPIC
+from mqcore.store.consume_queue_ext_units import ExtUnit, ext_address
 
 
 @pytest.fixture
@@ -76,6 +78,19 @@ async def test_a_delivery_time_beyond_the_level_counts_as_now(rig: BrokerRig) ->
     rig.clock.advance(-60_000)
     assert await rig.broker.schedule.deliver_due(1) == 0.0
     assert len(rig.store.messages("orders", 2)) == 1
+
+
+@pytest.mark.parametrize("ext_is_there", [True, False])
+async def test_a_delivery_time_in_an_ext_unit_is_kept(rig: BrokerRig, ext_is_there: bool) -> None:
+    await send_delayed(rig, b"later")
+    (unit,) = rig.store.queues[SCHEDULE_TOPIC, 0]
+    ext = ExtUnit(unit.tags_code, unit.tags_code - 1000, b"") if ext_is_there else None
+    rig.store.queues[SCHEDULE_TOPIC, 0] = [replace(unit, tags_code=ext_address(0), ext=ext)]
+    assert await rig.broker.schedule.deliver_due(1) == 1.0
+    assert rig.store.messages("orders", 2) == []
+    rig.clock.advance(1000)
+    await rig.broker.schedule.deliver_due(1)
+    assert [message.body for message in rig.store.messages("orders", 2)] == [b"later"]
 
 
 async def test_a_record_that_is_gone_is_stepped_over(rig: BrokerRig) -> None:

@@ -24,6 +24,7 @@ from mqcore.codes import PullSysFlag, ResponseCode
 from mqcore.protocol.hashing import java_string_hash
 from mqcore.store.codec import Dispatcher
 from mqcore.store.geometry import StoreGeometry
+from mqcore.store.paths import file_name
 from mqcore.workers.cold_pages import drop_pages
 from tests.page_cache import keeps_pages, resident_share
 from tests.waiting import wait_until
@@ -80,6 +81,7 @@ class PullRig:
             "number": 0, "row": PULL_ROW, "wake": self._wakes[0], "link": self._theirs.fileno(),
             "senders": [(SEND_ROW, self._wakes[1])], "puller_count": 1,
             "consume_queue": str(self.store.paths.consume_queue),
+            "consume_queue_ext": str(self.store.paths.consume_queue_ext), "ext_file_size": geometry.ext_file_size,
             "commit_log": str(self.store.paths.commit_log), "consume_queue_file_size": geometry.consume_queue_file_size,
             "commit_log_file_size": geometry.commit_log_file_size, "bytes_in_memory_max": 1 << 18,
             "count_in_memory_max": 32, "bytes_on_disk_max": 1 << 16, "count_on_disk_max": 8,
@@ -289,6 +291,36 @@ def test_an_offset_outside_of_the_queue_is_corrected(
         assert kind == LINK["OFFSET_MOVED"]
         assert (values["requested"], values["corrected"]) == (offset, corrected)
         assert payload.endswith(TOPIC + GROUP)
+
+
+EXT_GEOMETRY = replace(GEOMETRY, ext_enabled=True, ext_file_size=100)
+
+
+@pytest.mark.parametrize("tag", ["T0", "T1", "T2"])
+def test_tags_behind_ext_addresses_are_filtered(tmp_path: Path, tag: str) -> None:
+    with shared_segment() as segment:
+        rig = PullRig(tmp_path, segment, geometry=EXT_GEOMETRY)
+        try:
+            # Fifteen units, four to an ext file: the scan goes through them all.
+            reply = rig.pull(1, 0, tag)
+            assert reply["next_begin_offset"] == 15
+            assert bodies(rig, reply) == expected(0, tag=tag)
+        finally:
+            rig.close()
+
+
+def test_messages_whose_ext_file_is_gone_are_given_to_everybody(tmp_path: Path) -> None:
+    with shared_segment() as segment:
+        rig = PullRig(tmp_path, segment, geometry=EXT_GEOMETRY)
+        try:
+            for path in rig.store.paths.queue_ext("TopicA", 0).iterdir():
+                if path.name != file_name(100):
+                    path.unlink()
+            kept = {b"body %d" % (2 * number) for number in range(4, 8)}
+            wanted = [body for body in expected(0) if body not in kept or body in expected(0, tag="T1")]
+            assert bodies(rig, rig.pull(1, 0, "T1")) == wanted
+        finally:
+            rig.close()
 
 
 def test_an_offset_is_committed_on_the_way(rig: PullRig) -> None:

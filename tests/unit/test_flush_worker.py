@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -17,7 +17,9 @@ from mqcore._fast.boards import SharedSegment
 from mqcore.config import Settings, load
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
+from mqcore.store.geometry import StoreGeometry
 from mqcore.store.paths import file_name
+from mqcore.workers import store_keeper
 from mqcore.workers.commit_log_flusher import CommitLogFlusher
 from mqcore.workers.file_keeper import FileKeeper
 from mqcore.workers.handover import Handover, Peer
@@ -61,9 +63,9 @@ class Rig:
         self.segment.set("wrote_offset", self.store.end)
         self.segment.set("wrote_timestamp", self.store.records[-1].store_timestamp)
 
-    def dispatch(self) -> None:
+    def dispatch(self, geometry: StoreGeometry = GEOMETRY) -> None:
         """Write the consume queues and their bounds, as the reput worker would have."""
-        dispatcher = Dispatcher(self.store.paths, GEOMETRY)
+        dispatcher = Dispatcher(self.store.paths, geometry)
         for start, data in self.store.runs():
             dispatcher.dispatch(data, start)
         dispatcher.close()
@@ -194,6 +196,29 @@ def test_consume_queues_and_the_checkpoint_are_flushed_at_the_end(rig: Rig) -> N
     assert (rig.word("flushed_units"), rig.word("flushed_units", 1)) == (35, 35)
     times = Checkpoint.read(rig.store.paths.checkpoint)
     assert (times.physic_timestamp, times.logics_timestamp) == (1_234, rig.store.records[-1].store_timestamp)
+
+
+def test_ext_files_are_synced_before_the_units_that_name_them(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[str] = []
+
+    def note_sync(path: Path) -> None:
+        synced.append(str(path.relative_to(rig.root)))
+
+    def note_units(descriptor: int) -> None:
+        synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(rig.root)))
+
+    monkeypatch.setattr(store_keeper, "sync_file", note_sync)
+    monkeypatch.setattr(store_keeper.os, "fdatasync", note_units)
+    geometry = replace(GEOMETRY, ext_enabled=True, ext_file_size=100)
+    keeper = StoreKeeper(rig.settings(enableConsumeQueueExt="true", mappedFileSizeConsumeQueueExt="100"), rig.segment)
+    for files in ((0, 100), (100, 200)):
+        for _ in range(5):
+            rig.store.append()
+        rig.dispatch(geometry)
+        synced.clear()
+        keeper.flush_all()
+        ext = [f"consumequeue_ext/TopicA/0/{file_name(start)}" for start in files]
+        assert [path for path in synced if path != "checkpoint"] == [*ext, f"consumequeue/TopicA/0/{file_name(0)}"]
 
 
 def test_a_checkpoint_never_goes_back(rig: Rig) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import logging
 from typing import Final
 
@@ -14,6 +16,7 @@ from mqcore.codes import ResponseCode
 from mqcore.protocol import headers
 from mqcore.protocol.bodies import ConsumeQueueData, QueryConsumeQueueResponseBody, SubscriptionData
 from mqcore.protocol.command import RemotingCommand
+from mqcore.store.consume_queue_ext_units import ExtUnit
 
 logger = logging.getLogger(__name__)
 
@@ -93,5 +96,29 @@ class AdminStoreProcessor:
 
 
 def _unit_data(unit: QueueUnit, subscription: SubscriptionData | None) -> ConsumeQueueData:
-    is_matched = subscription is not None and (matches_all(subscription) or unit.tags_code in subscription.code_set)
-    return ConsumeQueueData(unit.physical_offset, unit.record_size, unit.tags_code, eval=is_matched)
+    data = ConsumeQueueData(unit.physical_offset, unit.record_size, unit.tags_code)
+    if unit.ext is not None:
+        data.extend_data_json = _ext_json(unit.ext)
+        data.bit_map = _bitmap_text(unit.ext.bitmap) if unit.ext.bitmap else None
+        # Upstream asks the subscription about units with an ext unit only.
+        if subscription is not None:
+            data.eval = matches_all(subscription) or unit.ext.tags_code in subscription.code_set
+    elif unit.real_tags_code is None:
+        data.msg = f"Cq extend not exist!addr: {unit.tags_code}"
+    return data
+
+
+def _ext_json(unit: ExtUnit) -> str:
+    members: dict[str, int | str] = {
+        "msgStoreTime": unit.store_timestamp,
+        "size": unit.size,
+        "tagsCode": unit.tags_code,
+    }
+    if unit.bitmap:
+        members = {"filterBitMap": base64.b64encode(unit.bitmap).decode(), **members}
+    return json.dumps(members, separators=(",", ":"))
+
+
+def _bitmap_text(bitmap: bytes) -> str:
+    """Return the bits, the highest first, in lines of 64, as Java's BitsArray does."""
+    return "".join(f"{byte:08b}" + "\n" * (at % 8 == 0) for at, byte in reversed(list(enumerate(bitmap))))
