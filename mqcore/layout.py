@@ -396,6 +396,7 @@ QUEUE_ROW = Layout(
             Field("max_physical", "q", "end of the newest record in the consume queue, bytes"),
             Field("flushed_units", "q", "units known to be on disk; the flush worker writes it"),
             Field("waiters", "q", "pulls held for this queue; the pull workers write it"),
+            Field("resets", "q", "how often the queue's files were removed, so that mappings of them are stale"),
         ),
     ),
 )

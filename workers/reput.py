@@ -46,6 +46,8 @@ def store_geometry(settings: Settings) -> StoreGeometry:
         delay_levels_ms=store.delay_levels_ms,
         ext_enabled=store.enable_consume_queue_ext,
         ext_file_size=store.mapped_file_size_consume_queue_ext,
+        multi_dispatch_enabled=store.enable_multi_dispatch,
+        lmq_enabled=store.enable_lmq,
     )
 
 

@@ -29,6 +29,12 @@ cdef struct Appended:
 cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
                        Appended *out) noexcept nogil
 
+# Append one record that takes the next offset of the queues *rows* too. text[0:text_size] are its properties so far;
+# the offsets follow there, in the order of *rows* and with commas between; there must be room for 21 bytes each.
+cdef int append_to_queues(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+                          const int32_t *rows, int32_t row_count, uint8_t *text, int32_t text_size, Appended *out
+                          ) noexcept nogil
+
 # Append the members of a batch body as records of their own, contiguous, with consecutive queue offsets. *fields* has
 # what they share, *ends* room for *ends_capacity* physical offsets (each member's start); batch.count says how many.
 cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size,

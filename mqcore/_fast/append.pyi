@@ -29,4 +29,5 @@ class CommitLogWriter:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
         is_batch: bool = False,
+        more_queues: list[tuple[bytes, int]] | None = None,
     ) -> tuple[int, list[int], int, int, int, int]: ...

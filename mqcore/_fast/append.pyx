@@ -8,7 +8,7 @@ is there and the queue's next offset is completed; if not, the bytes past the pu
 from libc.errno cimport ENOSPC
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset
+from libc.string cimport memcpy, memset
 
 import os
 
@@ -20,16 +20,18 @@ from mqcore._fast.crc32 cimport crc32
 from mqcore._fast.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_RECORD_MAGIC_AT,
                                   BLANK_RECORD_TOTAL_SIZE_AT, FILE_END_MIN_BLANK_SIZE,
                                   PUT_STATUS_CREATE_MAPEDFILE_FAILED,
-                                  PUT_STATUS_MESSAGE_ILLEGAL, PUT_STATUS_OS_PAGECACHE_BUSY, PUT_STATUS_PUT_OK,
+                                  PUT_STATUS_MESSAGE_ILLEGAL, PUT_STATUS_OS_PAGECACHE_BUSY,
+                                  PUT_STATUS_PROPERTIES_SIZE_EXCEEDED, PUT_STATUS_PUT_OK,
                                   PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR,
                                   STORE_FLAG_CONSUME_QUEUE_ERROR, STORE_FLAG_DISK_FULL, STORE_FLAG_INDEX_ERROR,
                                   STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_NOT_WRITABLE, STORE_FLAG_SHUTTING_DOWN,
                                   STORE_FLAG_SYNC_FAILED, STORE_FLAG_WORKER_MISSING, StoreBoard)
 from mqcore._fast.mapped_file cimport (FileSet, MappedFile, file_at, file_made_at, files_close, files_open,
                                        files_release, files_rest, files_trim)
-from mqcore._fast.record cimport (BODY_CRC_MASK, DECODE_OK, SYS_TRANSACTION_MASK, SYS_TRANSACTION_PREPARED,
-                                  SYS_TRANSACTION_ROLLBACK, BatchMember, RecordFields, encode_record,
-                                  next_batch_member, record_size)
+from mqcore._fast.record cimport (BODY_CRC_MASK, DECODE_OK, PROPERTIES_SIZE_MAX, SYS_TRANSACTION_MASK,
+                                  SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK, BatchMember, RecordFields,
+                                  encode_record, next_batch_member, record_size)
+from mqcore._fast.replies cimport put_decimal
 
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
 
@@ -41,6 +43,7 @@ cdef enum:
 
 cdef enum:
     TALLY_COUNT = 13
+    OFFSET_TEXT_SIZE = 21           # a queue offset in decimal, and a comma
 
 cdef int64_t TALLY_BOUNDS_MS[TALLY_COUNT - 1]
 TALLY_BOUNDS_MS[:] = PUT_TALLY_BOUNDS_MS
@@ -180,20 +183,17 @@ cdef inline bint counts_in_queue(int32_t sys_flag) noexcept nogil:
     return kind != SYS_TRANSACTION_PREPARED and kind != SYS_TRANSACTION_ROLLBACK
 
 
-cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
-                       Appended *out) noexcept nogil:
+# Under the put lock, which is given back: one record into the log. *more* are rows of queues that it also counts in.
+# These are counted on before the end is published: after a death in between, an offset is left out there and none is
+# given twice.
+cdef inline int place_record(
+    Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row, int32_t size, int64_t began,
+    const int32_t *more, int32_t more_count, Appended *out
+) noexcept nogil:
     cdef Shared *shared = appender.shared
     cdef int64_t next_offset, start
-    cdef int32_t size = record_size(fields)
+    cdef int32_t index
     cdef uint8_t *at
-    cdef int64_t began
-    cdef int status
-    if size < 0 or size > appender.record_size_max or size + FILE_END_MIN_BLANK_SIZE > appender.file_size:
-        return PUT_STATUS_MESSAGE_ILLEGAL
-    began = coarse_ms()
-    status = take_put_lock(appender)
-    if status != PUT_STATUS_PUT_OK:
-        return status
     out.store_timestamp = now_ms()
     put_relaxed(&shared.board.locked_since, out.store_timestamp)
     at = room_for(appender, size, &start)
@@ -214,9 +214,73 @@ cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_r
     out.size = size
     declare_intent(shared, out.end_offset, next_offset, topic_row, queue_row, 1, size)
     encode_record(at, fields)
+    for index in range(more_count):
+        publish(&shared.queues[more[index]].next_offset, peek(&shared.queues[more[index]].next_offset) + 1)
     publish_append(appender, topic_row, queue_row, next_offset, began, out)
     give_put_lock(appender)
     return PUT_STATUS_PUT_OK
+
+
+cdef inline bint is_too_large(const Appender *appender, int32_t size) noexcept nogil:
+    return size < 0 or size > appender.record_size_max or size + FILE_END_MIN_BLANK_SIZE > appender.file_size
+
+
+cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+                       Appended *out) noexcept nogil:
+    cdef int32_t size = record_size(fields)
+    cdef int64_t began
+    cdef int status
+    if is_too_large(appender, size):
+        return PUT_STATUS_MESSAGE_ILLEGAL
+    began = coarse_ms()
+    status = take_put_lock(appender)
+    if status != PUT_STATUS_PUT_OK:
+        return status
+    return place_record(appender, fields, topic_row, queue_row, size, began, NULL, 0, out)
+
+
+cdef int append_to_queues(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+                          const int32_t *rows, int32_t row_count, uint8_t *text, int32_t text_size, Appended *out
+                          ) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef int32_t *more = <int32_t *>malloc((row_count + 1) * sizeof(int32_t))
+    cdef int32_t more_count = 0, index, size
+    cdef int64_t began = coarse_ms()
+    cdef int status
+    if more == NULL:
+        return PUT_STATUS_UNKNOWN_ERROR
+    status = take_put_lock(appender)
+    if status != PUT_STATUS_PUT_OK:
+        free(more)
+        return status
+    for index in range(row_count):
+        if index > 0:
+            text[text_size] = c","
+            text_size += 1
+        text_size += put_decimal(text + text_size, peek(&shared.queues[rows[index]].next_offset))
+        if rows[index] != queue_row and not is_listed(more, more_count, rows[index]):
+            more[more_count] = rows[index]
+            more_count += 1
+    fields.properties = text
+    fields.properties_size = text_size
+    size = record_size(fields)
+    if text_size > PROPERTIES_SIZE_MAX or is_too_large(appender, size):
+        give_put_lock(appender)
+        free(more)
+        return PUT_STATUS_PROPERTIES_SIZE_EXCEEDED if text_size > PROPERTIES_SIZE_MAX else PUT_STATUS_MESSAGE_ILLEGAL
+    if not counts_in_queue(fields.sys_flag):
+        more_count = 0
+    status = place_record(appender, fields, topic_row, queue_row, size, began, more, more_count, out)
+    free(more)
+    return status
+
+
+cdef bint is_listed(const int32_t *rows, int32_t row_count, int32_t row) noexcept nogil:
+    cdef int32_t index
+    for index in range(row_count):
+        if rows[index] == row:
+            return True
+    return False
 
 
 cdef int32_t count_batch(const uint8_t *body, int32_t body_size) noexcept nogil:
@@ -345,8 +409,11 @@ cdef class CommitLogWriter:
     def append(self, *, bytes topic not None, int queue_id, bytes body not None, bytes properties not None,
                int flag, int sys_flag, int64_t born_timestamp, bytes born_address not None, int born_port,
                bytes store_address not None, int store_port, int reconsume_times=0,
-               int64_t prepared_transaction_offset=0, bint is_batch=False):
+               int64_t prepared_transaction_offset=0, bint is_batch=False, list more_queues=None):
         """Append a message, or the members of a batch body whose shared properties are *properties*.
+
+        With *more_queues*, (topic, queue id) each, a message takes the next offset of these queues too; *properties*
+        then ends with the name of the property that gets the offsets, and its 0x01.
 
         Returns (PutStatus, physical offsets of the records, end offset, first queue offset, store timestamp, size).
         Only on PUT_OK is anything stored. Addresses have 4 or 16 bytes. Blocks at most for the lock's timeout.
@@ -385,7 +452,10 @@ cdef class CommitLogWriter:
             fields.body_crc = <int32_t>(crc32(fields.body, fields.body_size) & BODY_CRC_MASK)
             fields.properties = <const uint8_t *><const char *>properties
             fields.properties_size = <int32_t>len(properties)
-            status = append_record(&self.appender, &fields, topic_row, queue_row, &done)
+            if more_queues:
+                status = self.append_to_more(&fields, topic_row, queue_row, more_queues, &done)
+            else:
+                status = append_record(&self.appender, &fields, topic_row, queue_row, &done)
             offsets = [done.physical_offset] if status == PUT_STATUS_PUT_OK else []
             return status, offsets, done.end_offset, done.queue_offset, done.store_timestamp, done.size
         count = max(1, <int32_t>len(body) // (BATCH_MEMBER_HEAD_SIZE + 2))
@@ -401,3 +471,34 @@ cdef class CommitLogWriter:
             return status, offsets, done.end_offset, done.queue_offset, done.store_timestamp, done.size
         finally:
             free(starts)
+
+    cdef int append_to_more(self, RecordFields *fields, int32_t topic_row, int32_t queue_row, list queues,
+                            Appended *out) except -1:
+        cdef Shared *shared = &self.segment.shared
+        cdef int32_t row, topic, index, count = <int32_t>len(queues), text_size = fields.properties_size
+        cdef int32_t *rows
+        cdef uint8_t *text
+        cdef bytes name
+        cdef int status
+        if text_size > PROPERTIES_SIZE_MAX:
+            return PUT_STATUS_PROPERTIES_SIZE_EXCEEDED
+        rows = <int32_t *>malloc(count * sizeof(int32_t))
+        text = <uint8_t *>malloc(text_size + count * OFFSET_TEXT_SIZE)
+        try:
+            if rows == NULL or text == NULL:
+                raise MemoryError()
+            # Rows are made before the put lock is taken: see SHARING.md.
+            for index, (name, queue_id) in enumerate(queues):
+                topic = make_topic(shared, <const uint8_t *><const char *>name, <int32_t>len(name))
+                row = make_queue(shared, topic, queue_id) if topic != ROW_NONE else ROW_NONE
+                if row == ROW_NONE:
+                    return PUT_STATUS_MESSAGE_ILLEGAL
+                rows[index] = row
+            memcpy(text, fields.properties, text_size)
+            with nogil:
+                status = append_to_queues(&self.appender, fields, topic_row, queue_row, rows, count, text, text_size,
+                                          out)
+            return status
+        finally:
+            free(rows)
+            free(text)

@@ -23,6 +23,8 @@ cdef class Dispatcher:
     cdef QueueTable queues
     cdef IndexWriter index
     cdef bint index_enabled
+    cdef bint multi_dispatch_enabled
+    cdef bint lmq_enabled
     cdef int32_t delay_level_count
     cdef int64_t delay_levels_ms[DELAY_LEVELS_MAX]
     # Fill the place of units that are missing before a record's own, as recovery does behind a damaged range; otherwise
@@ -56,6 +58,11 @@ cdef class Dispatcher:
 
     cdef bint dispatch_record(self, const RecordView *record) noexcept nogil
     cdef bint put_unit(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
+    cdef bint put_unit_in(
+        self, const RecordView *record, const uint8_t *topic, int32_t topic_size, int32_t queue_id,
+        int64_t queue_offset, int64_t tags_code, bint with_ext
+    ) noexcept nogil
+    cdef bint put_more_units(self, const RecordView *record, int64_t tags_code) noexcept nogil
     cdef bint put_keys(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
     cdef bint put_key(self, const RecordView *record, const uint8_t *key, int32_t key_size) noexcept nogil
     cdef int64_t unit_code(self, QueueWriter *queue, const RecordView *record, int64_t tags_code) noexcept nogil

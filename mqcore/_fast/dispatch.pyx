@@ -7,7 +7,7 @@ one that is not indexed 0.22 us; the twin takes 44 and 17 us.
 from libc.errno cimport EBADF
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
-from libc.string cimport memcmp
+from libc.string cimport memchr, memcmp
 
 import os
 
@@ -18,7 +18,7 @@ from mqcore._fast.queue_writer cimport (QueueWriter, append_ext, append_unit, fi
                                         make_room, queues_close, queues_open, sync_queue)
 from mqcore._fast.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS_TRANSACTION_COMMIT,
                                   SYS_TRANSACTION_MASK, SYS_TRANSACTION_ROLLBACK, IndexedProperties, RecordView,
-                                  decode_record, find_indexed_properties, java_hash)
+                                  decode_record, find_indexed_properties, find_property, java_hash)
 from mqcore._fast.store_file cimport DIRECTORY_SIZE_MAX, PATH_SIZE_MAX
 
 from mqcore.errors import ConfigError
@@ -30,10 +30,46 @@ from mqcore.store.record import DecodeStatus as DecodeStatusName
 cdef enum:
     MAPPED_QUEUES_MAX = 16384               # vm.max_map_count is 65530 where nobody raised it
     INT32_MAX = 0x7FFFFFFF
+    OFFSET_DIGITS_MAX = 18                  # more would not fit 63 bits, and no queue is as long
 
 cdef int64_t QUEUE_OFFSET_MAX = (<int64_t>1 << 62) // CQ_UNIT_SIZE
 cdef const char *SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 cdef int32_t SCHEDULE_TOPIC_SIZE = 19
+cdef const char *MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"
+cdef int32_t MULTI_DISPATCH_SIZE = 20
+cdef const char *MULTI_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
+cdef int32_t MULTI_OFFSET_SIZE = 24
+cdef const char *LMQ_PREFIX = b"%LMQ%"
+cdef int32_t LMQ_PREFIX_SIZE = 5
+
+
+# The size of what stands before the first comma of text[0:size].
+cdef int32_t part_size(const uint8_t *text, int32_t size) noexcept nogil:
+    cdef const uint8_t *comma = <const uint8_t *>memchr(text, c",", size)
+    return size if comma == NULL else <int32_t>(comma - text)
+
+
+# How many parts String.split(",") makes of a text: empty ones at its end do not count.
+cdef int32_t count_parts(const uint8_t *text, int32_t size) noexcept nogil:
+    cdef int32_t count = 1, at
+    while size > 0 and text[size - 1] == c",":
+        size -= 1
+    for at in range(size):
+        count += text[at] == c","
+    return count if size > 0 else 0
+
+
+# Long.parseLong of an offset; -1 for what is none.
+cdef int64_t parse_offset(const uint8_t *text, int32_t size) noexcept nogil:
+    cdef int64_t value = 0
+    cdef int32_t at
+    if not 0 < size <= OFFSET_DIGITS_MAX:
+        return -1
+    for at in range(size):
+        if not 48 <= text[at] <= 57:
+            return -1
+        value = value * 10 + (text[at] - 48)
+    return value
 
 
 # Integer.parseInt of a delay level; 0 for what is no positive number.
@@ -73,6 +109,8 @@ cdef class Dispatcher:
             self.delay_levels_ms[level] = duration_ms
         self.delay_level_count = len(geometry.delay_levels_ms)
         self.index_enabled = geometry.index_enabled
+        self.multi_dispatch_enabled = geometry.multi_dispatch_enabled
+        self.lmq_enabled = geometry.lmq_enabled
         self.index.geometry.slot_count = geometry.index.slot_count
         self.index.geometry.entry_count = geometry.index.entry_count
         snprintf(self.index.path, DIRECTORY_SIZE_MAX, "%s", <const char *>index_path)
@@ -135,6 +173,8 @@ cdef class Dispatcher:
         if transaction == 0 or transaction == SYS_TRANSACTION_COMMIT:
             if not self.put_unit(record, &properties):
                 return False
+            if self.multi_dispatch_enabled and not self.put_more_units(record, self.tags_code_of(record, &properties)):
+                return False
         if self.index_enabled and transaction != SYS_TRANSACTION_ROLLBACK:
             if not self.put_keys(record, &properties):
                 return False
@@ -149,25 +189,30 @@ cdef class Dispatcher:
         pass
 
     cdef bint put_unit(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil:
-        cdef int64_t tags_code, current
-        cdef int64_t target = record.queue_offset * CQ_UNIT_SIZE
+        return self.put_unit_in(record, record.topic, record.topic_size, record.queue_id, record.queue_offset,
+                                self.tags_code_of(record, properties), self.queues.ext_file_size > 0)
+
+    cdef bint put_unit_in(self, const RecordView *record, const uint8_t *topic, int32_t topic_size, int32_t queue_id,
+                          int64_t queue_offset, int64_t tags_code, bint with_ext) noexcept nogil:
+        cdef int64_t current, code = tags_code
+        cdef int64_t target = queue_offset * CQ_UNIT_SIZE
         cdef QueueWriter *queue
-        if record.queue_id < 0 or not is_topic(record.topic, record.topic_size) or not (
-                0 <= record.queue_offset <= QUEUE_OFFSET_MAX):
+        if queue_id < 0 or not is_topic(topic, topic_size) or not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
             self.skipped_count += 1
             return True
-        queue = find_writer(&self.queues, record.topic, record.topic_size, record.queue_id, &self.failure)
+        queue = find_writer(&self.queues, topic, topic_size, queue_id, &self.failure)
         if queue == NULL:
             return False
-        tags_code = self.tags_code_of(record, properties)
         self.record_end = record.physical_offset + record.total_size
         if self.record_end > queue.max_physical:
             if not make_room(&self.queues, queue, target, self.fill_gaps, &self.failure):
                 return False
             current = queue.file_start + queue.wrote
             if target >= current or target == 0:
-                if not append_unit(&self.queues, queue, record.physical_offset, record.total_size,
-                                   self.unit_code(queue, record, tags_code), &self.failure):
+                if with_ext:
+                    code = self.unit_code(queue, record, tags_code)
+                if not append_unit(&self.queues, queue, record.physical_offset, record.total_size, code,
+                                   &self.failure):
                     return False
                 queue.bare = False
                 queue.max_physical = self.record_end
@@ -175,14 +220,43 @@ cdef class Dispatcher:
                 self.order_error_count += target != current
                 target = current
         self.logics_timestamp = max(self.logics_timestamp, record.store_timestamp)
-        self.on_unit(record.topic, record.topic_size, record.queue_id, target // CQ_UNIT_SIZE, tags_code,
-                     record.store_timestamp)
+        self.on_unit(topic, topic_size, queue_id, target // CQ_UNIT_SIZE, tags_code, record.store_timestamp)
+        return True
+
+    cdef bint put_more_units(self, const RecordView *record, int64_t tags_code) noexcept nogil:
+        cdef const uint8_t *names = NULL
+        cdef const uint8_t *offsets = NULL
+        cdef int32_t names_size = 0, offsets_size = 0, name_size, offset_size, queue_id
+        cdef int64_t queue_offset
+        cdef int32_t count, _number
+        if not find_property(record.properties, record.properties_size, MULTI_DISPATCH, MULTI_DISPATCH_SIZE, &names,
+                             &names_size) or not find_property(
+                record.properties, record.properties_size, MULTI_OFFSET, MULTI_OFFSET_SIZE, &offsets, &offsets_size):
+            return True
+        count = count_parts(names, names_size)
+        if count != count_parts(offsets, offsets_size):
+            self.skipped_count += 1
+            return True
+        for _number in range(count):
+            name_size = part_size(names, names_size)
+            offset_size = part_size(offsets, offsets_size)
+            queue_id = record.queue_id
+            if self.lmq_enabled and name_size >= LMQ_PREFIX_SIZE and memcmp(names, LMQ_PREFIX, LMQ_PREFIX_SIZE) == 0:
+                queue_id = 0
+            queue_offset = parse_offset(offsets, offset_size)
+            # They never have ext units, in RocketMQ neither.
+            if not self.put_unit_in(record, names, name_size, queue_id, queue_offset, tags_code, False):
+                return False
+            name_size = min(name_size + 1, names_size)
+            offset_size = min(offset_size + 1, offsets_size)
+            names += name_size
+            names_size -= name_size
+            offsets += offset_size
+            offsets_size -= offset_size
         return True
 
     cdef int64_t unit_code(self, QueueWriter *queue, const RecordView *record, int64_t tags_code) noexcept nogil:
         cdef int64_t address
-        if self.queues.ext_file_size == 0:
-            return tags_code
         if append_ext(&self.queues, queue, tags_code, record.store_timestamp, &address, &self.failure):
             return address
         self.ext_failed_count += 1

@@ -241,6 +241,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t max_physical
         int64_t flushed_units
         int64_t waiters
+        int64_t resets
     ctypedef struct GroupRow:
         int32_t name_size
         int32_t spare

@@ -5,6 +5,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
+from mqcore._fast.atomics cimport observe
 from mqcore._fast.boards cimport Shared
 from mqcore._fast.consume_queue_ext cimport ExtUnit, ext_offset, read_ext_unit
 from mqcore._fast.layout cimport CQ_UNIT_SIZE, QueueRow, TopicRow
@@ -82,6 +83,7 @@ cdef bint grow(QueueReader *reader, int32_t row) noexcept nogil:
         files[index].ext_start = -1
         files[index].ext_base = NULL
         files[index].ext_missing = -1
+        files[index].resets = 0
     reader.files = files
     reader.capacity = capacity
     return True
@@ -155,13 +157,19 @@ cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t fir
                              int64_t *count) noexcept nogil:
     cdef int64_t position = first * CQ_UNIT_SIZE
     cdef int64_t start = position - position % reader.file_size
+    cdef int64_t resets
     cdef QueueFile *file
     count[0] = 0
     if first < 0 or (queue_row >= reader.capacity and not grow(reader, queue_row)):
         return NULL
-    if reader.files[queue_row].start != start and not map_queue(reader, queue_row, start):
-        return NULL
     file = &reader.files[queue_row]
+    resets = observe(&reader.shared.queues[queue_row].resets)
+    if file.resets != resets:
+        unmap_queue(reader, file)
+        unmap_ext(reader, file)
+        file.resets = resets
+    if file.start != start and not map_queue(reader, queue_row, start):
+        return NULL
     file.used_at = now
     count[0] = min(limit - first, (start + reader.file_size - position) // CQ_UNIT_SIZE)
     return file.base + (position - start)

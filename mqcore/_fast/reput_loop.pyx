@@ -274,6 +274,7 @@ cdef class ReputLoop(Dispatcher):
         finish_intent(self.shared)
         for row in range(self.segment.queue_count()):
             if self.shared.queues[row].topic_row == topic_row and queue_id in (-1, self.shared.queues[row].queue_id):
+                publish(&self.shared.queues[row].resets, self.shared.queues[row].resets + 1)
                 publish(&self.shared.queues[row].next_offset, 0)
                 publish(&self.shared.queues[row].max_offset, 0)
                 publish(&self.shared.queues[row].min_offset, 0)

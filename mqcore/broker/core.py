@@ -122,7 +122,11 @@ class BrokerCore:
         consumers = ConsumerManager(clock, ports.board.bump, lambda: live.broker.notify_consumer_ids_changed_enable)
         producers = ProducerManager(clock)
         statistics = BrokerStatsManager(
-            settings.broker.broker_cluster_name, settings.broker.enable_detail_stat, ports.counters, clock
+            settings.broker.broker_cluster_name,
+            settings.broker.enable_detail_stat,
+            ports.counters,
+            clock,
+            lumps_light=settings.store.enable_lmq,
         )
         schedule = ScheduleMessageService(
             settings.store.delay_levels_ms,
@@ -141,7 +145,11 @@ class BrokerCore:
             groups=SubscriptionGroupManager(
                 live, ConfigFile(files / "subscriptionGroup.json"), ports.board.bump, clock
             ),
-            offsets=ConsumerOffsetManager(ports.offset_table, ConfigFile(files / "consumerOffset.json")),
+            offsets=ConsumerOffsetManager(
+                ports.offset_table,
+                ConfigFile(files / "consumerOffset.json"),
+                ConfigFile(files / "lmqConsumerOffset.json") if settings.store.enable_lmq else None,
+            ),
             consumers=consumers,
             producers=producers,
             housekeeping=ClientHousekeeping(consumers, producers),

@@ -15,7 +15,7 @@ from mqcore.broker.durable_table import Draft, DurableTable
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.ports import Clock
 from mqcore.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
-from mqcore.protocol.names import BUILT_IN_GROUPS, CID_RMQ_SYS_PREFIX, GROUP_LENGTH_MAX
+from mqcore.protocol.names import BUILT_IN_GROUPS, CID_RMQ_SYS_PREFIX, GROUP_LENGTH_MAX, is_lmq
 
 logger = logging.getLogger(__name__)
 
@@ -55,12 +55,17 @@ class SubscriptionGroupManager:
             self._table.version = wrapper.data_version
 
     def find(self, group: str) -> SubscriptionGroupConfig | None:
-        """Return the group if it exists."""
+        """Return the group if it exists, as every one named like a light queue does where such are enabled."""
+        if self._is_light(group):
+            return SubscriptionGroupConfig(group_name=group)
         return self._table.records.get(group)
+
+    def _is_light(self, group: str) -> bool:
+        return self._settings.store.enable_lmq and is_lmq(group)
 
     async def find_or_create(self, group: str) -> SubscriptionGroupConfig | None:
         """Return the group, made with the defaults if the settings, or its name, allow it."""
-        config = self._table.records.get(group)
+        config = self.find(group)
         if config is not None:
             return config
         may_create = self._settings.broker.auto_create_subscription_group or group.startswith(CID_RMQ_SYS_PREFIX)
@@ -69,7 +74,9 @@ class SubscriptionGroupManager:
         return await self._table.change(lambda draft: _ensure(draft, group))
 
     async def update(self, config: SubscriptionGroupConfig) -> None:
-        """Create or replace a group."""
+        """Create or replace a group; one named like a light queue has no configuration to be changed."""
+        if self._is_light(config.group_name):
+            return
         await self._table.change(lambda draft: draft.put(config.group_name, config))
         logger.info("consumer group updated group=%s", config.group_name)
 

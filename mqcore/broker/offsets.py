@@ -13,24 +13,37 @@ from typing import Any
 
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.ports import OffsetTable
+from mqcore.protocol.names import is_lmq
 
 logger = logging.getLogger(__name__)
 
 NO_OFFSET = -1
 SEPARATOR = "@"
+LIGHT_TABLE = "lmqOffsetTable"
+"""In lmqConsumerOffset.json: the offsets of groups named like light queues, of the one queue that a light queue has."""
+
+LIGHT_QUEUE_ID = 0
 
 
 class ConsumerOffsetManager:
     """The consumer offsets of one broker."""
 
-    def __init__(self, table: OffsetTable, file: ConfigFile) -> None:
+    def __init__(self, table: OffsetTable, file: ConfigFile, light_file: ConfigFile | None = None) -> None:
+        """*light_file*, given where light queues are enabled, takes the place of *file*."""
         self._table = table
         self._file = file
+        self._light_file = light_file
         self._foreign: dict[str, dict[int, int]] = {}
 
     def load(self) -> None:
-        """Fill the table from the file. Entries whose key is not ``topic@group`` are kept for the file only."""
-        loaded = self._file.load() or {}
+        """Fill the table from the file. Entries whose key is not ``topic@group`` are kept for the file only.
+
+        A store whose light queues have just been enabled goes on with what the other file says.
+        """
+        loaded = (self._light_file and self._light_file.load()) or self._file.load() or {}
+        for key, offset in (loaded.get(LIGHT_TABLE) or {}).items():
+            topic, _, group = key.partition(SEPARATOR)
+            self._table.put(group, topic, LIGHT_QUEUE_ID, int(offset))
         for key, queues in (loaded.get("offsetTable") or {}).items():
             offsets = {int(queue_id): int(offset) for queue_id, offset in queues.items()}
             topic, separator, group = key.partition(SEPARATOR)
@@ -42,14 +55,20 @@ class ConsumerOffsetManager:
 
     async def persist(self) -> None:
         """Write the file."""
-        await self._file.write(self.to_json())
+        await (self._light_file or self._file).write(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Return the table as the file and GET_ALL_CONSUMER_OFFSET have it."""
         table: dict[str, dict[int, int]] = {}
+        light: dict[str, int] = {}
         for group, topic, queue_id, offset in self._table.items():
-            table.setdefault(f"{topic}{SEPARATOR}{group}", {})[queue_id] = offset
-        return {"offsetTable": {key: dict(sorted(queues.items())) for key, queues in (table | self._foreign).items()}}
+            key = f"{topic}{SEPARATOR}{group}"
+            if self._light_file is not None and is_lmq(group) and queue_id == LIGHT_QUEUE_ID:
+                light[key] = offset
+            else:
+                table.setdefault(key, {})[queue_id] = offset
+        value = {"offsetTable": {key: dict(sorted(queues.items())) for key, queues in (table | self._foreign).items()}}
+        return value if self._light_file is None else {LIGHT_TABLE: light} | value
 
     def query(self, group: str, topic: str, queue_id: int) -> int:
         """Return the committed offset, NO_OFFSET if there is none."""

@@ -389,7 +389,18 @@ class StoreView(Protocol):
         ...
 
     def clean_unused_topics(self, topics: Iterable[str]) -> None:
-        """Drop the queues of every topic that is not among *topics*. Returns before the work is done."""
+        """Drop the queues of every topic that is not among *topics*, but for light queues (%LMQ%...).
+
+        Returns before the work is done.
+        """
+        ...
+
+    def drop_light_queue(self, topic: str) -> None:
+        """Drop one light queue. Returns before the work is done."""
+        ...
+
+    def light_queue_count(self) -> int:
+        """How many light queues have had a message; 0 with enableLmq off."""
         ...
 
     def delete_expired_commit_log(self) -> None:

@@ -131,7 +131,9 @@ class BrokerServer:
         assert self._client is not None
         rows = {kind: [w.row for w in self.supervisor.of_kind(kind)] for kind in ("send", "pull")}
         return Ports(
-            store=SharedStoreView(self.settings, self._segment, wall_clock_ms, self._drop_queues),
+            store=SharedStoreView(
+                self.settings, self._segment, wall_clock_ms, self._drop_queues, self._sink.light_queues
+            ),
             sink=self._sink,
             offset_table=SharedOffsetTable(self._segment),
             board=SharedTopicBoard(self._segment),

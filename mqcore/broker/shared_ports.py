@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ipaddress
+import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -12,12 +13,16 @@ from dataclasses import replace
 from mqcore import layout
 from mqcore._fast.append import CommitLogWriter
 from mqcore._fast.boards import SharedSegment
+from mqcore.broker.multi_dispatch import LightQueues, MultiDispatch, text_for_offsets
 from mqcore.broker.ports import BrokerTotals, GetCount, InnerMessage, PoolFacts, PutCount, PutResult, PutStatus
 from mqcore.broker.supervisor import BROKER_ROW
 from mqcore.config import FlushDiskType, Settings
+from mqcore.errors import StoreError
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.message_id import HostAddress, encode_offset_message_id
+
+logger = logging.getLogger(__name__)
 
 STORE_FLAG = layout.constants("StoreFlag")
 PUT_STATUSES = {number: PutStatus(name) for name, number in layout.constants("PutStatus").items()}
@@ -155,6 +160,8 @@ class SharedSink:
             store.os_page_cache_busy_time_out_ms,
             store.flush_disk_type is not FlushDiskType.SYNC_FLUSH,
         )
+        self.light_queues = LightQueues.on_board(segment) if store.enable_lmq else LightQueues()
+        self._multi_dispatch = MultiDispatch(settings, self.light_queues)
         self._max_message_size = store.max_message_size
         self._waits_for_flush = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._sync_timeout_s = store.sync_flush_timeout_ms / 1000
@@ -173,11 +180,22 @@ class SharedSink:
         if len(message.body) > self._max_message_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
         store_host = HostAddress(*message.store_host)
+        properties, more_queues = message.properties_text, []
+        if not is_batch:
+            try:
+                more_queues = self._multi_dispatch.queues_of(message)
+            except StoreError as error:
+                logger.warning("message refused topic=%s error=%s", message.topic, error)
+                return PutResult(PutStatus.MESSAGE_ILLEGAL)
+            if not self._multi_dispatch.admits(more_queues):
+                return PutResult(PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
+            if more_queues:
+                properties = text_for_offsets(message)
         status, offsets, end, queue_offset, timestamp, size = self._writer.append(
             topic=message.topic.encode(),
             queue_id=message.queue_id,
             body=message.body,
-            properties=message.properties_text.encode(),
+            properties=properties.encode(),
             flag=message.flag,
             sys_flag=message.sys_flag,
             born_timestamp=message.born_timestamp,
@@ -188,11 +206,13 @@ class SharedSink:
             reconsume_times=message.reconsume_times,
             prepared_transaction_offset=message.prepared_transaction_offset,
             is_batch=is_batch,
+            more_queues=[(name.encode(), queue_id) for name, queue_id in more_queues],
         )
         put_status = PUT_STATUSES[status]
         if put_status is not PutStatus.PUT_OK:
             self._segment.add("put_failed", 1)
             return PutResult(put_status, store_host=message.store_host)
+        self._multi_dispatch.note([(message.topic, message.queue_id), *more_queues])
         self.on_append()
         result = PutResult(
             put_status,
@@ -267,3 +287,7 @@ class SegmentWatermarks:
             return None
         bounds: tuple[int, int] = self._segment.queue_bounds(row)
         return bounds
+
+    def queue_resets(self, topic: str, queue_id: int) -> int:
+        row = self._segment.queue_row(topic.encode(), queue_id)
+        return 0 if row < 0 else int(self._segment.queue_word(row, "resets"))

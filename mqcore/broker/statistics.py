@@ -14,6 +14,7 @@ from enum import StrEnum
 from typing import Final, NamedTuple
 
 from mqcore.broker.ports import Clock, Counters
+from mqcore.protocol.names import LMQ_PREFIX, is_lmq
 
 MINUTE_INTERVAL_S: Final = 10
 HOUR_INTERVAL_S: Final = 600
@@ -104,8 +105,11 @@ def compute(samples: deque[Snapshot]) -> StatsData:
 class BrokerStatsManager:
     """The statistics of one broker."""
 
-    def __init__(self, cluster: str, detailed: bool, counters: Counters, clock: Clock) -> None:
-        """*detailed* keeps the per-queue statistics too."""
+    def __init__(
+        self, cluster: str, detailed: bool, counters: Counters, clock: Clock, *, lumps_light: bool = False
+    ) -> None:
+        """*detailed* keeps the per-queue statistics too; *lumps_light* counts what light names get under one name."""
+        self._lumps_light = lumps_light
         self._cluster = cluster
         self._detailed = detailed
         self._counters = counters
@@ -119,6 +123,10 @@ class BrokerStatsManager:
         item = Key(name, key)
         count = self._own.get(item, Count(0, 0))
         self._own[item] = Count(count.value + value, count.times + times)
+
+    def _shown(self, topic: str, group: str) -> str:
+        names = [LMQ_PREFIX if self._lumps_light and is_lmq(name) else name for name in (topic, group)]
+        return "@".join(names)
 
     def count_topic_put(self, topic: str, nums: int, size: int) -> None:
         """Count messages that the broker process put into a topic."""
@@ -165,8 +173,8 @@ class BrokerStatsManager:
             add(StatsName.TOPIC_PUT_SIZE, put.topic, put.bytes, put.nums)
             add(StatsName.BROKER_PUT_NUMS, self._cluster, put.nums, put.nums)
         for get in self._counters.gets():
-            add(StatsName.GROUP_GET_NUMS, f"{get.topic}@{get.group}", get.nums, get.times)
-            add(StatsName.GROUP_GET_SIZE, f"{get.topic}@{get.group}", get.bytes, get.times)
+            add(StatsName.GROUP_GET_NUMS, self._shown(get.topic, get.group), get.nums, get.times)
+            add(StatsName.GROUP_GET_SIZE, self._shown(get.topic, get.group), get.bytes, get.times)
             add(StatsName.BROKER_GET_NUMS, self._cluster, get.nums, get.times)
             if self._detailed:
                 add(StatsName.QUEUE_GET_NUMS, f"{get.topic}@{get.queue_id}@{get.group}", get.nums, get.times)
@@ -200,7 +208,7 @@ class BrokerStatsManager:
 
     def group_get_tps(self, topic: str, group: str) -> float:
         """Return how many messages per second *group* took from *topic* in the last minute."""
-        samples = self._items.get(Key(StatsName.GROUP_GET_NUMS, f"{topic}@{group}"))
+        samples = self._items.get(Key(StatsName.GROUP_GET_NUMS, self._shown(topic, group)))
         return compute(samples.minute).tps if samples is not None else 0.0
 
     def forget_topic(self, topic: str) -> None:

@@ -8,12 +8,13 @@ from pathlib import Path
 
 from mqcore import layout
 from mqcore._fast.boards import SharedSegment
+from mqcore.broker.multi_dispatch import LightQueues
 from mqcore.broker.ports import Clock, DiskSpace, QueryResult, QueueUnit, StoreFacts
 from mqcore.broker.shared_ports import SegmentWatermarks
 from mqcore.config import FlushDiskType, Settings
 from mqcore.errors import OffsetOutOfRangeError
 from mqcore.machine import memory_bytes
-from mqcore.protocol.names import SCHEDULE_TOPIC
+from mqcore.protocol.names import SCHEDULE_TOPIC, is_lmq
 from mqcore.store.consume_queue import to_unit
 from mqcore.store.consume_queue_ext_units import is_ext_address
 from mqcore.store.disk import disk_used_ratio
@@ -35,9 +36,15 @@ class SharedStoreView:
     """Implements ports.StoreView. *drop_queues* hands a dead queue, or all of a topic (None), to the reput worker."""
 
     def __init__(
-        self, settings: Settings, segment: SharedSegment, clock: Clock, drop_queues: Callable[[str, int | None], None]
+        self,
+        settings: Settings,
+        segment: SharedSegment,
+        clock: Clock,
+        drop_queues: Callable[[str, int | None], None],
+        light_queues: LightQueues,
     ) -> None:
         store = settings.store
+        self._light_queues = light_queues
         self._segment = segment
         self._clock = clock
         self._drop_queues = drop_queues
@@ -149,6 +156,7 @@ class SharedStoreView:
             topic, queue_id = self._segment.queue_key(row)
             if 0 < self._segment.queue_word(row, "max_physical") <= kept and topic.decode() != SCHEDULE_TOPIC:
                 self._drop_queues(topic.decode(), queue_id)
+                self._light_queues.forget(topic.decode())
 
     def delete_expired_commit_log(self) -> None:
         self._segment.add("delete_orders", 1)
@@ -157,8 +165,16 @@ class SharedStoreView:
         known = {topic.encode() for topic in topics}
         for row in range(self._segment.topic_count()):
             name = self._segment.topic_name(row)
-            if name not in known and self._has_files(name.decode()):
+            if name not in known and not is_lmq(name.decode()) and self._has_files(name.decode()):
                 self._drop_queues(name.decode(), None)
+
+    def drop_light_queue(self, topic: str) -> None:
+        self._light_queues.forget(topic)
+        if self._has_files(topic):
+            self._drop_queues(topic, None)
+
+    def light_queue_count(self) -> int:
+        return self._light_queues.count
 
     def _has_files(self, topic: str) -> bool:
         return (self._paths.consume_queue / topic).is_dir()

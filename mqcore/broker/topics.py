@@ -21,6 +21,7 @@ from mqcore.protocol.names import (
     broker_topics,
     is_dlq_topic,
     is_forbidden_topic,
+    is_lmq,
     is_retry_topic,
     is_system_topic,
     reply_topic,
@@ -77,7 +78,13 @@ class TopicConfigManager:
         self.publish_all()
 
     def find(self, topic: str) -> TopicConfig | None:
+        """Return the topic if it exists, as every light queue does where such are enabled, with one queue."""
+        if self._is_light(topic):
+            return TopicConfig(topic, 1, 1, READ_WRITE)
         return self._table.records.get(topic)
+
+    def _is_light(self, topic: str) -> bool:
+        return self._settings.store.enable_lmq and is_lmq(topic)
 
     def is_order(self, topic: str) -> bool:
         """Tell whether the name servers' configuration says that the topic's messages are in order."""
@@ -139,7 +146,9 @@ class TopicConfigManager:
         )
 
     async def update(self, config: TopicConfig) -> None:
-        """Create or replace a topic."""
+        """Create or replace a topic; a light queue has no configuration to be changed."""
+        if self._is_light(config.topic_name):
+            return
         await self._table.change(lambda draft: draft.put(config.topic_name, config))
         logger.info("topic updated topic=%s read=%d write=%d perm=%d", config.topic_name, config.read_queue_nums,
                     config.write_queue_nums, config.perm)  # fmt: skip

@@ -96,6 +96,9 @@ class StoreSettings:
     max_index_num: int
     max_msgs_num_batch: int
     default_query_max_num: int
+    enable_lmq: bool
+    enable_multi_dispatch: bool
+    max_lmq_consume_queue_num: int
     broker_role: BrokerRole
 
     @property

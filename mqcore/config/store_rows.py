@@ -126,12 +126,21 @@ INDEX = (
     number("defaultQueryMaxNum", 32, "messages that a query finds when it does not say how many", LIVE, minimum=1),
 )
 
+LIGHT_QUEUES = (
+    flag(
+        "enableLmq",
+        False,
+        "topics and groups named %LMQ%... need no configuration; their offsets have a file of their own",
+    ),
+    flag("enableMultiDispatch", False, "a message also goes into the queues that its INNER_MULTI_DISPATCH lists"),
+    number("maxLmqConsumeQueueNum", 20_000, "queues named %LMQ%... that messages are put into"),
+)
+
 ROLES = (choice("brokerRole", BrokerRole.ASYNC_MASTER, "only ASYNC_MASTER for now; replicas are not built", SHOWN),)
 
 DLEDGER = "DLedger is not built"
 POOL = "appends go to the mapped file: what waits in a pool is acknowledged and lost when the process dies"
 HA = "replicas are not built"
-LMQ = "light queues are not built"
 DELIVERY = "delayed messages are delivered in order"
 
 UNUSED = (
@@ -177,9 +186,8 @@ UNUSED = (
     unused("enableScheduleAsyncDeliver", False, DELIVERY),
     unused("scheduleAsyncDeliverMaxPendingLimit", 2_000, DELIVERY),
     unused("scheduleAsyncDeliverMaxResendNum2Blocked", 3, DELIVERY),
-    unused("enableLmq", False, LMQ),
-    unused("enableMultiDispatch", False, LMQ),
-    unused("maxLmqConsumeQueueNum", 20_000, LMQ),
 )
 
-ROWS = in_group(Group.STORE, (*FILES, *FLUSHING, *RETENTION, *READING, *INDEX, *ROLES, *UNUSED), Program.BROKER)
+ROWS = in_group(
+    Group.STORE, (*FILES, *FLUSHING, *RETENTION, *READING, *INDEX, *LIGHT_QUEUES, *ROLES, *UNUSED), Program.BROKER
+)

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
     from mqcore.store.geometry import StoreGeometry
 
 SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"
+MULTI_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
+LMQ_PREFIX = b"%LMQ%"
+OFFSET_DIGITS_MAX = 18
 QUEUE_OFFSET_MAX = (1 << 62) // UNIT_SIZE
 MAPPED_QUEUES_MAX = 16384
 LEVEL_MAX = 0x7FFFFFFF
@@ -127,44 +131,63 @@ class Dispatcher:
         transaction = record.sys_flag & TRANSACTION_MASK
         if transaction in (0, SysFlag.TRANSACTION_COMMIT):
             self._put_unit(record)
+            if self._geometry.multi_dispatch_enabled:
+                self._put_more_units(record)
         if self._geometry.index_enabled and transaction != SysFlag.TRANSACTION_ROLLBACK:
             self._put_keys(record)
         self.record_count += 1
         self.store_timestamp = record.store_timestamp
 
     def _put_unit(self, record: Record) -> None:
+        self._put_unit_in(record, record.topic, record.queue_id, record.queue_offset, self._geometry.ext_enabled)
+
+    def _put_unit_in(self, record: Record, topic: bytes, queue_id: int, queue_offset: int, with_ext: bool) -> None:
         """Append the unit, unless the queue has it: by the record's end, or by the place that the record claims.
 
         A record that claims a place behind the end is appended at the end all the same, and counted; with fill_gaps the
         places before it are filled first, as recovery does behind a damaged range.
         """
-        queue = self._queue(record.topic, record.queue_id)
-        if queue is None or not 0 <= record.queue_offset <= QUEUE_OFFSET_MAX:
+        queue = self._queue(topic, queue_id)
+        if queue is None or not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
             self.skipped_count += 1
             return
         tags_code = self._tags_code(record)
         self.record_end = record.physical_offset + record.total_size
-        target = record.queue_offset * UNIT_SIZE
+        target = queue_offset * UNIT_SIZE
         if self.record_end > queue.max_physical:
             queue.make_room(target, self.fill_gaps)
             current = queue.end
             if target >= current or target == 0:
-                queue.append(record.physical_offset, record.total_size, self._unit_code(queue, record, tags_code))
+                code = self._unit_code(queue, record, tags_code) if with_ext else tags_code
+                queue.append(record.physical_offset, record.total_size, code)
                 queue.bare = False
                 queue.max_physical = self.record_end
                 self.unit_count += 1
                 self.order_error_count += target != current
                 target = current
         self.logics_timestamp = max(self.logics_timestamp, record.store_timestamp)
-        self.on_unit(record.topic, record.queue_id, target // UNIT_SIZE, tags_code, record.store_timestamp)
+        self.on_unit(topic, queue_id, target // UNIT_SIZE, tags_code, record.store_timestamp)
+
+    def _put_more_units(self, record: Record) -> None:
+        """Append a unit to every queue that INNER_MULTI_DISPATCH lists, at the offsets that were given there.
+
+        Lists of different lengths are counted and passed over, as a name or an offset that cannot be. These units
+        never have an ext unit, in RocketMQ neither.
+        """
+        names = property_value(record.properties, MULTI_DISPATCH)
+        offsets = property_value(record.properties, MULTI_OFFSET)
+        if names is None or offsets is None:
+            return
+        queues, places = java_split(names), java_split(offsets)
+        if len(queues) != len(places):
+            self.skipped_count += 1
+            return
+        for name, place in zip(queues, places, strict=True):
+            is_lmq = self._geometry.lmq_enabled and name.startswith(LMQ_PREFIX)
+            self._put_unit_in(record, name, 0 if is_lmq else record.queue_id, parse_offset(place), False)
 
     def _unit_code(self, queue: QueueWriter, record: Record, tags_code: int) -> int:
-        """Return what the unit holds: the address of an ext unit if such are written, else the tags code itself.
-
-        An ext unit that cannot be written is counted, and its message found all the same.
-        """
-        if not self._geometry.ext_enabled:
-            return tags_code
+        """Return the address of a new ext unit; the tags code itself, which is counted, if none can be written."""
         try:
             return queue.append_ext(tags_code, record.store_timestamp)
         except OSError:
@@ -258,6 +281,17 @@ class Dispatcher:
 
 
 _STOPS = {DecodeStatus.SHORT: DispatchStatus.SHORT, DecodeStatus.BLANK: DispatchStatus.BLANK}
+
+
+def java_split(text: bytes) -> list[bytes]:
+    """Return the parts of a comma list as String.split makes them: empty ones at the end do not count."""
+    stripped = text.rstrip(b",")
+    return stripped.split(b",") if stripped else []
+
+
+def parse_offset(text: bytes) -> int:
+    """Return the queue offset that *text* says; -1 for what is none."""
+    return int(text) if text.isdigit() and len(text) <= OFFSET_DIGITS_MAX else -1
 
 
 def parse_level(text: bytes) -> int:

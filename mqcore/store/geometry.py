@@ -33,7 +33,11 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreGeometry:
-    """File sizes in bytes, the shape of the index, the delay levels that make units of delayed messages, ext files."""
+    """What the files are like, and what goes into them.
+
+    File sizes in bytes, the shape of the index, the delay levels that make units of delayed messages, whether ext units
+    are written and whether messages go into the further queues that they list.
+    """
 
     commit_log_file_size: int = 1 << 30
     consume_queue_file_size: int = CONSUME_QUEUE_FILE_UNITS * CONSUME_QUEUE_UNIT.size
@@ -42,6 +46,8 @@ class StoreGeometry:
     delay_levels_ms: tuple[int, ...] = parse_delay_levels(DELAY_LEVELS)
     ext_enabled: bool = False
     ext_file_size: int = EXT_FILE_SIZE
+    multi_dispatch_enabled: bool = False
+    lmq_enabled: bool = False
 
     def __post_init__(self) -> None:
         if self.commit_log_file_size < RECORD_SIZE_MIN + FILE_END_MIN_BLANK_SIZE:

@@ -41,7 +41,7 @@ class MessageStoreReader:
         self.commit_log = CommitLog(paths.commit_log, geometry.commit_log_file_size, watermarks)
         self.index = IndexService(paths.index, geometry.index)
         self._watermarks = watermarks
-        self._queues: dict[tuple[str, int], ConsumeQueue] = {}
+        self._queues: dict[tuple[str, int], tuple[int, ConsumeQueue]] = {}
 
     # Records
 
@@ -148,7 +148,7 @@ class MessageStoreReader:
 
     def close(self) -> None:
         """Forget every mapping; each is undone with its last view."""
-        for queue in self._queues.values():
+        for _, queue in self._queues.values():
             queue.close()
         self._queues.clear()
         self.commit_log.files.close()
@@ -156,9 +156,15 @@ class MessageStoreReader:
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         key = (topic, queue_id)
-        if key not in self._queues:
-            if len(self._queues) >= OPEN_QUEUES_MAX:
-                self._queues.pop(next(iter(self._queues))).close()
-            sizes = self.geometry.consume_queue_file_size, self.geometry.ext_file_size
-            self._queues[key] = ConsumeQueue(self.paths, topic, queue_id, *sizes)
-        return self._queues[key]
+        resets = self._watermarks.queue_resets(topic, queue_id)
+        known = self._queues.get(key)
+        if known is not None and known[0] == resets:
+            return known[1]
+        if known is not None:
+            known[1].close()
+        elif len(self._queues) >= OPEN_QUEUES_MAX:
+            self._queues.pop(next(iter(self._queues)))[1].close()
+        sizes = self.geometry.consume_queue_file_size, self.geometry.ext_file_size
+        queue = ConsumeQueue(self.paths, topic, queue_id, *sizes)
+        self._queues[key] = resets, queue
+        return queue

@@ -22,6 +22,10 @@ class Watermarks(Protocol):
         """Return min and max queue offset (max: behind the newest readable unit), or None for an unknown queue."""
         ...
 
+    def queue_resets(self, topic: str, queue_id: int) -> int:
+        """Return how often the queue's files were removed; another number makes mappings of them stale."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class FixedWatermarks:
@@ -39,3 +43,6 @@ class FixedWatermarks:
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         return self.queues.get((topic, queue_id))
+
+    def queue_resets(self, topic: str, queue_id: int) -> int:
+        return 0

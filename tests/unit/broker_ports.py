@@ -111,6 +111,7 @@ class MemoryStore:
     is_page_cache_busy: bool = False
     puts: list[InnerMessage] = field(default_factory=list)
     orders: list[tuple[str, Any]] = field(default_factory=list)
+    light_queues: int = 0
 
     async def put(self, message: InnerMessage) -> PutResult:
         self.puts.append(message)
@@ -254,6 +255,13 @@ class MemoryStore:
         kept = set(topics)
         self.orders.append(("clean unused", kept))
         self.queues = {key: units for key, units in self.queues.items() if key[0] in kept}
+
+    def drop_light_queue(self, topic: str) -> None:
+        self.orders.append(("drop light queue", topic))
+        self.queues = {key: units for key, units in self.queues.items() if key[0] != topic}
+
+    def light_queue_count(self) -> int:
+        return self.light_queues
 
     def delete_expired_commit_log(self) -> None:
         self.orders.append(("delete expired", None))

@@ -310,3 +310,52 @@ def test_trimmed_files_are_let_go(log: Log) -> None:
     maps = Path("/proc/self/maps").read_text()
     assert [f"{log.directory}/{file_name(n * FILE_SIZE)}" in maps for n in range(4)] == [False, False, True, True]
     assert log.append(store_address=HOST.address).status == OK
+
+
+# Further queues --------------------------------------------------------------------------------------------------
+
+LISTED = b"INNER_MULTI_DISPATCH\x01a,b\x02INNER_MULTI_QUEUE_OFFSET\x01"
+
+
+def next_offset(log: Log, topic: bytes, queue_id: int = 0) -> int:
+    return log.segment.queue_word(log.segment.queue_row(topic, queue_id), "next_offset")
+
+
+def test_a_record_takes_an_offset_of_every_queue_that_it_lists(log: Log) -> None:
+    log.append(topic=b"b")
+    for number in range(12):
+        done = log.append(properties=LISTED, more_queues=[(b"a", 0), (b"b", 0)])
+        assert (done.status, done.queue_offset) == (OK, number)
+    records = list(log.walk())
+    assert [record.properties for record in records[1:]] == [LISTED + b"%d,%d" % (n, n + 1) for n in range(12)]
+    assert (next_offset(log, b"a"), next_offset(log, b"b"), next_offset(log, TOPIC)) == (12, 13, 12)
+
+
+def test_a_queue_that_is_listed_twice_or_is_the_records_own_counts_once(log: Log) -> None:
+    for _ in range(2):
+        log.append(properties=LISTED, more_queues=[(b"a", 0), (TOPIC, 0), (b"a", 0)])
+    assert [record.properties.rpartition(b"\x01")[2] for record in list(log.walk())] == [b"0,0,0", b"1,1,1"]
+    assert (next_offset(log, b"a"), next_offset(log, TOPIC)) == (2, 2)
+
+
+def test_a_half_message_takes_no_offset(log: Log) -> None:
+    log.append(properties=LISTED, more_queues=[(b"a", 0)], sys_flag=int(SysFlag.TRANSACTION_PREPARED))
+    assert (next_offset(log, b"a"), next_offset(log, TOPIC)) == (0, 0)
+
+
+@pytest.mark.parametrize(
+    ("free", "status"), [(3, "PUT_OK"), (2, "PROPERTIES_SIZE_EXCEEDED"), (-1, "PROPERTIES_SIZE_EXCEEDED")]
+)
+def test_offsets_that_do_not_fit_are_refused_and_not_taken(log: Log, free: int, status: str) -> None:
+    text = LISTED[:-1].rjust(32767 - free - 1, b"x") + b"\x01"
+    done = log.append(b"", properties=text, more_queues=[(b"a", 0), (b"b", 0)])
+    assert done.status == PUT[status]
+    taken = int(status == "PUT_OK")
+    assert (next_offset(log, TOPIC), log.end > 0) == (taken, bool(taken))
+    assert log.append(b"after").status == OK
+
+
+def test_a_record_that_is_too_large_with_its_offsets_is_refused(log: Log) -> None:
+    room = FILE_SIZE - BLANK - BARE_SIZE - len(LISTED)
+    assert log.append(bytes(room - 2), properties=LISTED, more_queues=[(b"a", 0), (b"b", 0)]).status == ILLEGAL
+    assert log.append(bytes(room - 3), properties=LISTED, more_queues=[(b"a", 0), (b"b", 0)]).status == OK

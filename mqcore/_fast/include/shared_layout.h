@@ -110,10 +110,11 @@ typedef struct {
     int64_t max_physical;
     int64_t flushed_units;
     int64_t waiters;
-    uint8_t pad_max_offset[24];
+    int64_t resets;
+    uint8_t pad_max_offset[16];
 } QueueRow;
 static_assert(sizeof(QueueRow) == 128, "QueueRow");
-static_assert(offsetof(QueueRow, pad_max_offset) == 104, "QueueRow.pad_max_offset");
+static_assert(offsetof(QueueRow, pad_max_offset) == 112, "QueueRow.pad_max_offset");
 
 typedef struct {
     int32_t name_size;

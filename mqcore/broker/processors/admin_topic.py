@@ -13,7 +13,7 @@ from mqcore.errors import HeaderError
 from mqcore.protocol import headers
 from mqcore.protocol.bodies import GroupList, TopicConfig, TopicFilterType, TopicList, TopicOffset, TopicStatsTable
 from mqcore.protocol.command import RemotingCommand
-from mqcore.protocol.names import SYSTEM_TOPICS, validate_topic
+from mqcore.protocol.names import SYSTEM_TOPICS, is_lmq, validate_topic
 
 logger = logging.getLogger(__name__)
 
@@ -64,7 +64,10 @@ class AdminTopicProcessor:
             return request.reply(ResponseCode.SYSTEM_ERROR, refusal)
         logger.warning("deletion of a topic asked for topic=%s by=%s", topic, channel_address(channel))
         await self._broker.topics.delete(topic)
-        self._broker.store.clean_unused_topics(self._broker.topics.names)
+        if is_lmq(topic):
+            self._broker.store.drop_light_queue(topic)
+        else:
+            self._broker.store.clean_unused_topics(self._broker.topics.names)
         self._broker.offsets.remove_topic(topic)
         self._broker.statistics.forget_topic(topic)
         return request.reply()

@@ -19,7 +19,7 @@ from mqcore.protocol import headers
 from mqcore.protocol.bodies import MessageModel, OffsetMovedEvent, SubscriptionData, SubscriptionGroupConfig
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.heartbeat import is_tag_type
-from mqcore.protocol.names import OFFSET_MOVED_EVENT
+from mqcore.protocol.names import OFFSET_MOVED_EVENT, is_lmq
 from mqcore.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS, encode_properties
 
 logger = logging.getLogger(__name__)
@@ -92,6 +92,12 @@ class PullProcessor:
         if config is None:
             logger.error("pull from a topic that does not exist topic=%s consumer=%s", topic, channel_address(channel))
             raise _Refused(ResponseCode.TOPIC_NOT_EXIST, topic_not_exist(topic))
+        store = self._broker.settings.store
+        if is_lmq(topic) and store.enable_lmq and store.enable_multi_dispatch:
+            count = self._broker.store.light_queue_count()
+            if count > store.max_lmq_consume_queue_num:
+                logger.warning("more light queues than maxLmqConsumeQueueNum, none is read count=%d", count)
+                raise _Refused(ResponseCode.SYSTEM_ERROR, "store getMessage return null")
         if not PermName.is_readable(config.perm):
             raise _Refused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < config.read_queue_nums:

@@ -1,0 +1,223 @@
+"""Light queues (%LMQ%...): a message goes into every queue that it lists, through crashes, and is waited for there."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mqcore import compat
+from mqcore.store.record import decode, property_value
+from tests.compat import apache_requests as requests
+from tests.rigs import MqcoreBroker, wire
+from tests.waiting import wait_until
+
+TOPIC = "Parent"
+LIGHT = {"enableLmq": "true", "enableMultiDispatch": "true", "workerRestartBackoffMillis": "1"}
+NAMES = ("%LMQ%a", "%LMQ%b", "%LMQ%c")
+GROUP = "%LMQ%reader"
+SYSTEM_ERROR, MESSAGE_ILLEGAL = 1, 13
+DELETE_TOPIC = 215
+HELD_MS = 20_000
+
+
+class Sender:
+    """Sends messages into queues of the parent topic that list some of NAMES, and knows what each must hold."""
+
+    def __init__(self, broker: MqcoreBroker) -> None:
+        self.broker = broker
+        self.sent = 0
+        self.bodies: dict[str, list[bytes]] = {name: [] for name in NAMES}
+        wire.create_topic(broker.broker_address, TOPIC, queues=2)
+
+    def send_one(self, *names: str) -> wire.Answer:
+        properties = {"TAGS": "T", "INNER_MULTI_DISPATCH": ",".join(names)}
+        now = time.time_ns() // 1_000_000
+        return requests.send(self.broker.broker_address, TOPIC, self.sent % 2, b"%d" % self.sent, now, properties)
+
+    def send(self, count: int) -> None:
+        for _ in range(count):
+            names = [name for index, name in enumerate(NAMES) if self.sent % (index + 1) == 0]
+            assert self.send_one(*names).code == wire.SUCCESS
+            for name in names:
+                self.bodies[name].append(b"%d" % self.sent)
+            self.sent += 1
+
+    def assert_whole(self) -> None:
+        """Each light queue holds its messages in order, and each message knows its places."""
+        address = self.broker.broker_address
+        for name, bodies in self.bodies.items():
+            wait_until(lambda n=name, b=bodies: wire.max_offset(address, n, 0) == len(b), describe=f"{name} is filled")
+            raw = requests.pull_all(address, name, 0, group=GROUP)
+            records = [decode(record, 0) for record in requests.split_records(raw)]
+            assert [record.body for record in records] == bodies
+            for place, record in enumerate(records):
+                assert record.topic == TOPIC.encode()
+                names = property_value(record.properties, b"INNER_MULTI_DISPATCH").split(b",")
+                offsets = property_value(record.properties, b"INNER_MULTI_QUEUE_OFFSET").split(b",")
+                assert int(dict(zip(names, offsets, strict=True))[name.encode()]) == place
+        assert sum(wire.max_offset(address, TOPIC, queue_id) for queue_id in (0, 1)) == self.sent
+
+
+def kill_worker(broker: MqcoreBroker, kind: str) -> None:
+    def found() -> list[psutil.Process]:
+        return [w for w in broker.workers() if w.status() != psutil.STATUS_ZOMBIE and kind in w.cmdline()]
+
+    (worker,) = found()
+    worker.kill()
+    wait_until(lambda: any(other.pid != worker.pid for other in found()), describe=f"another {kind} worker runs")
+
+
+def test_messages_lie_in_every_queue_that_they_list_through_crashes(tmp_path: Path) -> None:
+    with MqcoreBroker(tmp_path / "store", LIGHT) as broker:
+        sender = Sender(broker)
+        sender.send(60)
+        sender.assert_whole()
+        kill_worker(broker, "reput")
+        sender.send(60)
+        sender.assert_whole()
+        broker.kill()
+        broker.start_again()
+        sender.send(30)
+        sender.assert_whole()
+        broker.restart()
+        sender.send(30)
+        sender.assert_whole()
+        broker.stop()
+
+
+def test_a_pull_of_a_light_queue_waits_for_its_next_message(tmp_path: Path) -> None:
+    with MqcoreBroker(tmp_path / "store", LIGHT) as broker:
+        sender = Sender(broker)
+        sender.send(1)
+        sender.assert_whole()
+        answers: list[wire.Answer] = []
+
+        def wait_for_next() -> None:
+            answers.append(requests.pull(broker.broker_address, NAMES[0], 0, 1, group=GROUP, suspend_ms=HELD_MS))
+
+        began = time.monotonic()
+        waiter = threading.Thread(target=wait_for_next)
+        waiter.start()
+        sender.send(1)
+        waiter.join()
+        assert time.monotonic() - began < HELD_MS / 1000
+        assert [decode(answer.body, 0).body for answer in answers] == [b"1"]
+        broker.stop()
+
+
+def test_a_pull_consumer_reads_a_light_queue(tmp_path: Path) -> None:
+    with MqcoreBroker(tmp_path / "store", LIGHT) as broker:
+        sender = Sender(broker)
+        sender.send(50)
+        sender.assert_whole()
+        consumer = compat.DefaultMQPullConsumer("Puller")
+        consumer.set_namesrv_addr(broker.name_server)
+        consumer.set_broker_suspend_max_time_millis(500)
+        consumer.start()
+        try:
+            # No name server knows a light queue; the client knows the broker by the parent topic.
+            queues = consumer.fetch_subscribe_message_queues(TOPIC)
+            queue = compat.MessageQueue(NAMES[0], queues.pop().get_broker_name(), 0)
+            bodies: list[bytes] = []
+            while (found := consumer.pull(queue, "T", len(bodies), 32)).get_pull_status() is compat.PullStatus.FOUND:
+                bodies += [message.get_body() for message in found.get_msg_found_list()]
+            assert bodies == sender.bodies[NAMES[0]]
+            assert consumer.max_offset(queue) == len(bodies)
+            consumer.update_consume_offset(queue, 20)
+            assert consumer.fetch_consume_offset(queue, False) == 20
+        finally:
+            consumer.shutdown()
+        broker.stop()
+
+
+def test_offsets_of_light_groups_have_their_own_file_and_survive(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with MqcoreBroker(store, {}) as broker:
+        wire.create_topic(broker.broker_address, TOPIC, queues=2)
+        wire.commit_offset(broker.broker_address, "Ordinary", TOPIC, 1, 7)
+        broker.stop()
+        broker.properties.update(LIGHT)
+        broker.start_again()
+        address = broker.broker_address
+        assert wire.consumer_offset(address, "Ordinary", TOPIC, 1) == 7
+        wire.commit_offset(address, GROUP, NAMES[0], 0, 5)
+        wire.commit_offset(address, "Ordinary", NAMES[1], 0, 6)
+        for restart in (broker.restart, lambda: (broker.stop(), broker.start_again())):
+            restart()
+            assert wire.consumer_offset(address, GROUP, NAMES[0], 0) == 5
+            assert wire.consumer_offset(address, "Ordinary", NAMES[1], 0) == 6
+            assert wire.consumer_offset(address, "Ordinary", TOPIC, 1) == 7
+        broker.stop()
+    text = (store / "config" / "lmqConsumerOffset.json").read_text()
+    assert json.loads(text.replace("{0:", '{"0":').replace("{1:", '{"1":')) == {
+        "lmqOffsetTable": {f"{NAMES[0]}@{GROUP}": 5},
+        "offsetTable": {f"{NAMES[1]}@Ordinary": {"0": 6}, f"{TOPIC}@Ordinary": {"1": 7}},
+    }
+
+
+def test_a_deleted_light_queue_starts_anew(tmp_path: Path) -> None:
+    with MqcoreBroker(tmp_path / "store", LIGHT) as broker:
+        sender = Sender(broker)
+        sender.send(12)
+        sender.assert_whole()
+        assert wire.call(broker.broker_address, DELETE_TOPIC, {"topic": NAMES[1]}).code == wire.SUCCESS
+        directory = tmp_path / "store" / "consumequeue" / NAMES[1]
+        wait_until(lambda: not directory.exists(), describe="the queue is removed")
+        wait_until(lambda: wire.max_offset(broker.broker_address, NAMES[1], 0) == 0, describe="and counts from 0")
+        sender.bodies[NAMES[1]] = []
+        sender.send(12)
+        sender.assert_whole()
+        # The queues of the parent topic, and the other light ones, go on when an ordinary topic is deleted.
+        wire.create_topic(broker.broker_address, "Other", queues=1)
+        assert wire.call(broker.broker_address, DELETE_TOPIC, {"topic": "Other"}).code == wire.SUCCESS
+        sender.send(6)
+        sender.assert_whole()
+        broker.stop()
+
+
+def test_more_light_queues_than_are_allowed_are_refused(tmp_path: Path) -> None:
+    with MqcoreBroker(tmp_path / "store", {**LIGHT, "maxLmqConsumeQueueNum": "3"}) as broker:
+        sender = Sender(broker)
+        sender.send(6)
+        answer = sender.send_one("%LMQ%a", "%LMQ%d")
+        assert answer.code == SYSTEM_ERROR
+        assert answer.remark is not None
+        assert answer.remark.startswith("[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]")
+        sender.send(6)
+        sender.assert_whole()
+        broker.stop()
+        broker.properties["maxLmqConsumeQueueNum"] = "2"
+        broker.start_again()
+        refused = requests.pull(broker.broker_address, NAMES[0], 0, 0, group=GROUP)
+        assert (refused.code, refused.remark) == (SYSTEM_ERROR, "store getMessage return null")
+        broker.properties["maxLmqConsumeQueueNum"] = "3"
+        broker.restart()
+        sender.assert_whole()
+        broker.stop()
+
+
+@pytest.mark.parametrize("name", ["a/b", "..", "", "x" * 128])
+def test_a_list_with_a_name_that_cannot_be_a_queue_is_refused(tmp_path: Path, name: str) -> None:
+    with MqcoreBroker(tmp_path / "store", LIGHT) as broker:
+        sender = Sender(broker)
+        assert sender.send_one("%LMQ%a", name, "%LMQ%b").code == MESSAGE_ILLEGAL
+        sender.send(3)
+        sender.assert_whole()
+        broker.stop()
+
+
+def test_without_the_settings_a_list_is_a_property_like_any_other(tmp_path: Path) -> None:
+    with MqcoreBroker(tmp_path / "store") as broker:
+        sender = Sender(broker)
+        assert sender.send_one(*NAMES).code == wire.SUCCESS
+        wait_until(lambda: wire.max_offset(broker.broker_address, TOPIC, 0) == 1, describe="it is dispatched")
+        (record,) = requests.split_records(requests.pull_all(broker.broker_address, TOPIC, 0))
+        assert property_value(decode(record, 0).properties, b"INNER_MULTI_QUEUE_OFFSET") is None
+        assert sorted(path.name for path in (tmp_path / "store" / "consumequeue").iterdir()) == [TOPIC]
+        assert requests.pull(broker.broker_address, NAMES[0], 0, 0).code == 17
+        broker.stop()
