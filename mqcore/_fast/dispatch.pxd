@@ -57,11 +57,7 @@ cdef class Dispatcher:
     ) noexcept nogil
 
     cdef bint dispatch_record(self, const RecordView *record) noexcept nogil
-    cdef bint put_unit(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
-    cdef bint put_unit_in(
-        self, const RecordView *record, const uint8_t *topic, int32_t topic_size, int32_t queue_id,
-        int64_t queue_offset, int64_t tags_code, bint with_ext
-    ) noexcept nogil
+    cdef bint put_unit(self, const RecordView *record, int64_t tags_code, bint with_ext) noexcept nogil
     cdef bint put_more_units(self, const RecordView *record, int64_t tags_code) noexcept nogil
     cdef bint put_keys(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
     cdef bint put_key(self, const RecordView *record, const uint8_t *key, int32_t key_size) noexcept nogil

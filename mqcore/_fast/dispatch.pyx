@@ -169,11 +169,13 @@ cdef class Dispatcher:
     cdef bint dispatch_record(self, const RecordView *record) noexcept nogil:
         cdef int32_t transaction = record.sys_flag & SYS_TRANSACTION_MASK
         cdef IndexedProperties properties
+        cdef int64_t tags_code
         find_indexed_properties(record.properties, record.properties_size, &properties)
         if transaction == 0 or transaction == SYS_TRANSACTION_COMMIT:
-            if not self.put_unit(record, &properties):
+            tags_code = self.tags_code_of(record, &properties)
+            if not self.put_unit(record, tags_code, self.queues.ext_file_size > 0):
                 return False
-            if self.multi_dispatch_enabled and not self.put_more_units(record, self.tags_code_of(record, &properties)):
+            if self.multi_dispatch_enabled and not self.put_more_units(record, tags_code):
                 return False
         if self.index_enabled and transaction != SYS_TRANSACTION_ROLLBACK:
             if not self.put_keys(record, &properties):
@@ -188,19 +190,15 @@ cdef class Dispatcher:
     ) noexcept nogil:
         pass
 
-    cdef bint put_unit(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil:
-        return self.put_unit_in(record, record.topic, record.topic_size, record.queue_id, record.queue_offset,
-                                self.tags_code_of(record, properties), self.queues.ext_file_size > 0)
-
-    cdef bint put_unit_in(self, const RecordView *record, const uint8_t *topic, int32_t topic_size, int32_t queue_id,
-                          int64_t queue_offset, int64_t tags_code, bint with_ext) noexcept nogil:
+    cdef bint put_unit(self, const RecordView *record, int64_t tags_code, bint with_ext) noexcept nogil:
         cdef int64_t current, code = tags_code
-        cdef int64_t target = queue_offset * CQ_UNIT_SIZE
+        cdef int64_t target = record.queue_offset * CQ_UNIT_SIZE
         cdef QueueWriter *queue
-        if queue_id < 0 or not is_topic(topic, topic_size) or not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
+        if record.queue_id < 0 or not is_topic(record.topic, record.topic_size) or not (
+                0 <= record.queue_offset <= QUEUE_OFFSET_MAX):
             self.skipped_count += 1
             return True
-        queue = find_writer(&self.queues, topic, topic_size, queue_id, &self.failure)
+        queue = find_writer(&self.queues, record.topic, record.topic_size, record.queue_id, &self.failure)
         if queue == NULL:
             return False
         self.record_end = record.physical_offset + record.total_size
@@ -220,15 +218,15 @@ cdef class Dispatcher:
                 self.order_error_count += target != current
                 target = current
         self.logics_timestamp = max(self.logics_timestamp, record.store_timestamp)
-        self.on_unit(topic, topic_size, queue_id, target // CQ_UNIT_SIZE, tags_code, record.store_timestamp)
+        self.on_unit(record.topic, record.topic_size, record.queue_id, target // CQ_UNIT_SIZE, tags_code,
+                     record.store_timestamp)
         return True
 
     cdef bint put_more_units(self, const RecordView *record, int64_t tags_code) noexcept nogil:
         cdef const uint8_t *names = NULL
         cdef const uint8_t *offsets = NULL
-        cdef int32_t names_size = 0, offsets_size = 0, name_size, offset_size, queue_id
-        cdef int64_t queue_offset
-        cdef int32_t count, _number
+        cdef int32_t names_size = 0, offsets_size = 0, name_size, offset_size, count, _number
+        cdef RecordView place = record[0]       # as if the message were one of the listed queue
         if not find_property(record.properties, record.properties_size, MULTI_DISPATCH, MULTI_DISPATCH_SIZE, &names,
                              &names_size) or not find_property(
                 record.properties, record.properties_size, MULTI_OFFSET, MULTI_OFFSET_SIZE, &offsets, &offsets_size):
@@ -240,12 +238,14 @@ cdef class Dispatcher:
         for _number in range(count):
             name_size = part_size(names, names_size)
             offset_size = part_size(offsets, offsets_size)
-            queue_id = record.queue_id
+            place.topic = names
+            place.topic_size = name_size
+            place.queue_id = record.queue_id
             if self.lmq_enabled and name_size >= LMQ_PREFIX_SIZE and memcmp(names, LMQ_PREFIX, LMQ_PREFIX_SIZE) == 0:
-                queue_id = 0
-            queue_offset = parse_offset(offsets, offset_size)
+                place.queue_id = 0
+            place.queue_offset = parse_offset(offsets, offset_size)
             # They never have ext units, in RocketMQ neither.
-            if not self.put_unit_in(record, names, name_size, queue_id, queue_offset, tags_code, False):
+            if not self.put_unit(&place, tags_code, False):
                 return False
             name_size = min(name_size + 1, names_size)
             offset_size = min(offset_size + 1, offsets_size)

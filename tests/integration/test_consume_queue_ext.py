@@ -61,7 +61,7 @@ def kill_reput(broker: MqcoreBroker) -> None:
     )
 
 
-@pytest.mark.parametrize("enabled", ["true", "false"])
+@pytest.mark.parametrize("enabled", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_tags_are_filtered_by_ext_units_through_crashes(tmp_path: Path, enabled: str) -> None:
     with MqcoreBroker(tmp_path / "store", EXT) as broker:
         wire.create_topic(broker.broker_address, TOPIC, queues=1)
