@@ -1,5 +1,6 @@
 """Reads consume queues through one read-only mapping per queue."""
 
+from libc.errno cimport ENAMETOOLONG, ENOENT, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
@@ -7,6 +8,7 @@ from libc.string cimport memset
 
 from mqcore._fast.boards cimport Shared
 from mqcore._fast.layout cimport CQ_UNIT_SIZE, QueueRow, TopicRow
+from mqcore._fast.store_file cimport EUCLEAN
 
 cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
@@ -81,17 +83,22 @@ cdef bint map_queue(QueueReader *reader, int32_t queue_row, int64_t start) noexc
     cdef int fd
     if snprintf(path, READER_PATH_SIZE, "%s/%.*s/%d/%020lld", reader.root, topic.name_size, <const char *>topic.name,
                 queue.queue_id, <long long>start) >= READER_PATH_SIZE:
+        reader.error = ENAMETOOLONG
         return False
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
     if fd < 0:
+        reader.error = errno
         return False
     if fstat(fd, &info) != 0 or info.st_size != reader.file_size:
+        reader.error = EUCLEAN
         close(fd)
         return False
     base = mmap(NULL, reader.file_size, PROT_READ, MAP_SHARED, fd, 0)
-    close(fd)
     if base == MAP_FAILED:
+        reader.error = errno
+        close(fd)
         return False
+    close(fd)
     unmap_queue(reader, &reader.files[queue_row])
     reader.files[queue_row].base = <uint8_t *>base
     reader.files[queue_row].start = start
@@ -105,7 +112,11 @@ cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t fir
     cdef int64_t start = position - position % reader.file_size
     cdef QueueFile *file
     count[0] = 0
-    if first < 0 or (queue_row >= reader.capacity and not grow(reader, queue_row)):
+    if first < 0:
+        reader.error = ENOENT
+        return NULL
+    if queue_row >= reader.capacity and not grow(reader, queue_row):
+        reader.error = ENOMEM
         return NULL
     if reader.files[queue_row].start != start and not map_queue(reader, queue_row, start):
         return NULL
