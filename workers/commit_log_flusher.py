@@ -11,7 +11,7 @@ import time
 from mqcore import layout
 from mqcore._fast.boards import SharedSegment
 from mqcore.config import Settings
-from mqcore.files import sync_directory
+from mqcore.files import sync_content, sync_directory
 from mqcore.store.paths import file_name
 from mqcore.workers.handover import Handover, Peer
 
@@ -100,7 +100,7 @@ class CommitLogFlusher:
         try:
             while at < end:
                 self._open(at)
-                os.fdatasync(self._descriptor)
+                sync_content(self._descriptor)
                 at = min(end, self._file_start + self._file_size)
                 self._segment.set("flushed_offset", at)
         except OSError as error:

@@ -11,7 +11,7 @@ import time
 from mqcore import layout
 from mqcore._fast.boards import SharedSegment
 from mqcore.config import Settings
-from mqcore.files import sync_directory
+from mqcore.files import sync_content, sync_directory
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.consume_queue import ConsumeQueue
 from mqcore.store.disk import DiskVerdict, disk_used_ratio, judge_disk
@@ -129,7 +129,7 @@ class StoreKeeper:
                 start += size
                 continue
             try:
-                os.fdatasync(descriptor)
+                sync_content(descriptor)
             finally:
                 os.close(descriptor)
             if start >= at * UNIT_SIZE:
