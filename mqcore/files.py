@@ -134,6 +134,22 @@ def zero_from(path: str | Path, position: int) -> int:
     return written
 
 
+def is_zero(path: str | Path) -> bool:
+    """Whether every byte of *path* is zero; holes are not read."""
+    zeros = bytes(ZERO_STEP_SIZE)
+    position = 0
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        while (position := _next_data(descriptor, position)) >= 0:
+            data = os.pread(descriptor, ZERO_STEP_SIZE, position)
+            if data != zeros[: len(data)]:
+                return False
+            position += len(data)
+    finally:
+        os.close(descriptor)
+    return True
+
+
 def _next_data(descriptor: int, position: int) -> int:
     """Return where the next bytes that are no hole start, from *position* on; -1 if there are none."""
     try:

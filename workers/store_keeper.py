@@ -49,7 +49,7 @@ class StoreKeeper:
         self._segment = segment
         self._paths = store_paths(settings)
         self._geometry = store_geometry(settings)
-        self._commit_log = MappedFileQueue(self._paths.commit_log, self._geometry.commit_log_file_size)
+        self._commit_log = MappedFileQueue(self._paths.log, self._geometry.commit_log_file_size)
         self._policy = RetentionPolicy(
             reserved_ms=store.file_reserved_time_hours * HOUR_MS,
             delete_hours=store.delete_hours,
@@ -155,16 +155,16 @@ class StoreKeeper:
     # Disk and retention -----------------------------------------------------------------------------------------
 
     def _judge_disk(self) -> DiskVerdict:
-        return judge_disk(
-            disk_used_ratio(self._paths.commit_log), disk_used_ratio(self._paths.consume_queue), self._used_ratio_max
-        )
+        # Of several directories the emptiest counts, as upstream has it: the full ones get no new files.
+        commit_log = min(self._paths.log.used_ratios())
+        return judge_disk(commit_log, disk_used_ratio(self._paths.consume_queue), self._used_ratio_max)
 
     def _watch_disk(self) -> None:
         is_full = self._judge_disk().full
         was_full = bool(self._segment.get("store_flags") & STORE_FLAG["DISK_FULL"])
         if is_full and not was_full:
             self._segment.set_flags(STORE_FLAG["DISK_FULL"])
-            logger.error("disk full, messages are refused path=%s", self._paths.commit_log)
+            logger.error("disk full, messages are refused paths=%s", ",".join(map(str, self._paths.log.writable)))
         elif was_full and not is_full:
             self._segment.clear_flags(STORE_FLAG["DISK_FULL"])
             logger.info("disk has room again, messages are accepted")
@@ -172,14 +172,15 @@ class StoreKeeper:
     def _clean(self) -> None:
         manual = self._manual_rounds > 0
         self._manual_rounds = max(0, self._manual_rounds - 1)
-        ages = [age for age in file_ages(self._commit_log) if self._is_left_behind(age.start)]
+        found = file_ages(self._commit_log, self._segment.get("min_offset"))
+        ages = [age for age in found if self._is_left_behind(age.start)]
         starts = files_to_delete(
             ages, now_ms=time.time_ns() // 1_000_000, policy=self._policy, disk=self._judge_disk(), manual=manual
         )
         if not starts:
             return
         # The bound first: readers must not be sent to a file that is about to go.
-        kept = starts[-1] + self._geometry.commit_log_file_size
+        kept = max(starts[-1] + self._geometry.commit_log_file_size, self._segment.get("min_offset"))
         self._segment.set("min_offset", kept)
         delete_commit_log_files(self._commit_log, starts)
         for (topic, queue_id), minimum in clean_consume_queues(self._queues(), kept).items():

@@ -691,9 +691,7 @@ cdef class PullLoop:
         state.limits.count_on_disk_max = options["count_on_disk_max"]
         state.limits.in_memory_bytes_max = options["in_memory_bytes_max"]
         state.limits.commit_log_file_size = options["commit_log_file_size"]
-        log_directory = os.fsencode(options["commit_log"])
-        if not cold_open(&state.cold, log_directory, options["commit_log_file_size"]):
-            raise MemoryError()
+        cold_open(&state.cold, options["commit_log"], options["commit_log_file_size"])
         if not bindings_open(&state.bindings):
             raise MemoryError()
         self.forget_waiters(options["puller_count"])

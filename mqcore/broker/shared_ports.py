@@ -18,6 +18,7 @@ from mqcore.config import FlushDiskType, Settings
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.message_id import HostAddress, encode_offset_message_id
+from mqcore.store.log_places import LogPlaces
 
 STORE_FLAG = layout.constants("StoreFlag")
 PUT_STATUSES = {number: PutStatus(name) for name, number in layout.constants("PutStatus").items()}
@@ -149,7 +150,7 @@ class SharedSink:
         self._address = address
         self._writer = CommitLogWriter(
             segment,
-            str(store.commit_log_dir),
+            LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs),
             store.mapped_file_size_commit_log,
             store.max_message_size,
             store.os_page_cache_busy_time_out_ms,
