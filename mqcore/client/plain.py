@@ -186,6 +186,7 @@ class Client(PlainFace[asynchronous.Client]):
     search_offset = plain(asynchronous.Client.search_offset)
     committed_offset = plain(asynchronous.Client.committed_offset)
     commit_offset = plain(asynchronous.Client.commit_offset)
+    send_back = plain(asynchronous.Client.send_back)
 
 
 class Producer(PlainFace[AsyncProducer]):
