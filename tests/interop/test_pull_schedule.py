@@ -62,6 +62,15 @@ def is_shared(*shares: Sequence[QueueName]) -> bool:
     )
 
 
+def is_done(broker: RunningBroker, topic: str) -> bool:
+    """Whether the group of *topic* has committed all its messages."""
+    return all(
+        wire.consumer_offset(broker.broker_address, f"G_{topic}", topic, number)
+        == wire.max_offset(broker.broker_address, topic, number)
+        for number in range(QUEUES)
+    )
+
+
 def test_a_schedule_service_shares_queues_with_java_and_a_java_consumer_gets_what_it_gives_back(
     mq_broker: RunningBroker, java_4_9_8: JavaDriver, topic: str, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -80,6 +89,7 @@ def test_a_schedule_service_shares_queues_with_java_and_a_java_consumer_gets_wha
         given_back = refused - {message.key for message in theirs}
         mine = everything - given_back - {message.key for message in theirs}
         wait_until(lambda: mine <= set(puller.keys), DEADLINE_S, "the other half")
+        wait_until(lambda: is_done(mq_broker, topic), DEADLINE_S, "everything is committed")
     finally:
         puller.service.shutdown()
     assert sorted(puller.keys) == sorted(mine)
