@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from mqcore.store.record import decode
@@ -43,7 +44,7 @@ def pulled(broker: str) -> list[int]:
     return [int(decode(record, 0, check_crc=False).body.split(b" ")[0]) for record in records]
 
 
-def homes(root: Path, names: str = "abc") -> dict[str, list[int]]:
+def homes(root: Path, names: Iterable[str] = "abc") -> dict[str, list[int]]:
     """Return the numbers of the files in each directory."""
     return {name: sorted(int(path.name) // FILE_SIZE for path in (root / name).iterdir()) for name in names}
 
