@@ -735,7 +735,7 @@ CONSTANTS: tuple[Constants, ...] = (
     ),
     Constants(
         "GetStatus",
-        "result of reading a queue; the name is the remark of the pull's reply",
+        "result of reading a queue; the name is the remark of the pull's reply; from 9 on mqcore's own",
         {
             "FOUND": 0,
             "NO_MATCHED_MESSAGE": 1,
@@ -746,6 +746,8 @@ CONSTANTS: tuple[Constants, ...] = (
             "OFFSET_TOO_SMALL": 6,
             "NO_MATCHED_LOGIC_QUEUE": 7,
             "NO_MESSAGE_IN_QUEUE": 8,
+            "CONSUME_QUEUE_NOT_READABLE": 9,
+            "COMMIT_LOG_NOT_READABLE": 10,
         },
     ),
     Constants(

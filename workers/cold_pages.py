@@ -19,7 +19,7 @@ from typing import Final
 from mqcore._fast.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.machine import memory_bytes
-from mqcore.store.paths import file_name
+from mqcore.store.log_places import LogPlaces
 
 STEP: Final = 4 * 2**20
 """Bytes let go of at once at least."""
@@ -41,7 +41,7 @@ class ColdPages:
         store = settings.store
         self._segment = segment
         self._rows = rows
-        self._directory = store.commit_log_dir
+        self._places = LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs)
         self._file_size = store.mapped_file_size_commit_log
         self._hot = settings.mqcore.commit_log_hot_bytes
         # Farther back a message counts as one on disk for pulls, too.
@@ -86,7 +86,7 @@ class ColdPages:
         while start < end:
             at = start % self._file_size
             size = min(end - start, self._file_size - at)
-            drop_pages(self._directory / file_name(start - at), at, size)
+            drop_pages(self._places.path_of(start - at), at, size)
             start += size
 
 

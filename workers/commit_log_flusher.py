@@ -11,8 +11,8 @@ import time
 from mqcore import layout
 from mqcore._fast.boards import SharedSegment
 from mqcore.config import Settings
-from mqcore.files import sync_directory
-from mqcore.store.paths import file_name
+from mqcore.files import sync_content, sync_directory
+from mqcore.store.log_places import LogPlaces
 from mqcore.workers.handover import Handover, Peer
 
 logger = logging.getLogger(__name__)
@@ -33,7 +33,7 @@ class CommitLogFlusher:
         self._wake = handover.wake
         self._senders = handover.senders
         self._others = [handover.reput, handover.broker]
-        self._directory = store.commit_log_dir
+        self._places = LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs)
         self._file_size = store.mapped_file_size_commit_log
         self._interval_ms = store.flush_interval_commit_log_ms
         self._least_pages = store.flush_commit_log_least_pages
@@ -100,7 +100,7 @@ class CommitLogFlusher:
         try:
             while at < end:
                 self._open(at)
-                os.fdatasync(self._descriptor)
+                sync_content(self._descriptor)
                 at = min(end, self._file_start + self._file_size)
                 self._segment.set("flushed_offset", at)
         except OSError as error:
@@ -120,9 +120,10 @@ class CommitLogFlusher:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
-        self._descriptor = os.open(self._directory / file_name(start), os.O_RDWR | os.O_CLOEXEC)
+        path = self._places.path_of(start)
+        self._descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
         # The name of a new file is not durable before its directory is.
-        sync_directory(self._directory)
+        sync_directory(path.parent)
         self._file_start = start
 
     def _wake_waiters(self) -> None:

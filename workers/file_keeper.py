@@ -16,6 +16,7 @@ from mqcore import layout
 from mqcore._fast.boards import SharedSegment
 from mqcore._fast.mapped_file import MappedFiles
 from mqcore.config import Settings
+from mqcore.store.log_places import LogPlaces
 from mqcore.workers.cold_pages import ColdPages
 
 logger = logging.getLogger(__name__)
@@ -39,7 +40,8 @@ class FileKeeper:
         store = settings.store
         self._segment = segment
         self._file_size = store.mapped_file_size_commit_log
-        self._files = MappedFiles(str(store.commit_log_dir), self._file_size)
+        places = LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs)
+        self._files = MappedFiles(places, self._file_size, lock_fd=segment.fd)
         self._retry_at = 0.0
         self._rate = 0.0
         self._seen = (time.monotonic(), segment.get("wrote_offset"))
@@ -81,7 +83,9 @@ class FileKeeper:
         wanted = wrote - wrote % self._file_size + 2 * self._file_size
         while self._segment.get("prepared_end") < wanted:
             start = max(self._segment.get("prepared_end"), wrote - wrote % self._file_size)
-            self._files.make(start)
+            # A file that has been written to is there, or lost; an empty one must not take its place.
+            if start >= wrote:
+                self._files.make(start)
             self._segment.set("prepared_end", start + self._file_size)
             self._segment.clear_flags(STORE_FLAG["NO_NEXT_FILE"])
 

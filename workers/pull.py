@@ -6,6 +6,7 @@ from mqcore._fast.boards import SharedSegment
 from mqcore._fast.pull_loop import PullLoop
 from mqcore.config import Settings
 from mqcore.machine import memory_bytes
+from mqcore.store.log_places import LogPlaces
 from mqcore.workers.handover import Handover
 
 
@@ -25,7 +26,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "consume_queue_file_size": store.mapped_file_size_consume_queue,
             "consume_queue_ext": str(store.consume_queue_ext_dir),
             "ext_file_size": store.mapped_file_size_consume_queue_ext,
-            "commit_log": str(store.commit_log_dir),
+            "commit_log": LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs),
             "commit_log_file_size": store.mapped_file_size_commit_log,
             "bytes_in_memory_max": store.max_transfer_bytes_on_message_in_memory,
             "count_in_memory_max": store.max_transfer_count_on_message_in_memory,

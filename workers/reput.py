@@ -17,6 +17,7 @@ from mqcore.errors import StoreError
 from mqcore.files import sync_directory
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.index_file import IndexGeometry
+from mqcore.store.log_places import LogPlaces
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 
@@ -32,7 +33,8 @@ RETRY_PAUSE_MS = 1000
 
 def store_paths(settings: Settings) -> StorePaths:
     """Where the store of *settings* lies."""
-    return StorePaths.at(settings.store.root_dir, settings.store.commit_log_dir)
+    store = settings.store
+    return StorePaths.at(store.root_dir, LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs))
 
 
 def store_geometry(settings: Settings) -> StoreGeometry:
@@ -71,7 +73,7 @@ class Reput:
                 "wake": handover.wake,
                 "link": handover.link,
                 "waits_for_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
-                "commit_log": str(store.commit_log_dir),
+                "commit_log": self._paths.log,
                 "commit_log_file_size": store.mapped_file_size_commit_log,
                 "pullers": [(peer.row, peer.wake) for peer in handover.pullers],
             },

@@ -5,6 +5,7 @@ from __future__ import annotations
 from mqcore._fast.boards import SharedSegment
 from mqcore._fast.send_loop import SendLoop
 from mqcore.config import FlushDiskType, Settings
+from mqcore.store.log_places import LogPlaces
 from mqcore.workers.handover import Handover
 
 READ_BUDGET_BYTES = 512 * 2**20
@@ -30,7 +31,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "reput_wake": handover.reput.wake,
             "flush_row": handover.flush.row,
             "flush_wake": handover.flush.wake,
-            "commit_log": str(store.commit_log_dir),
+            "commit_log": LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs),
             "commit_log_file_size": store.mapped_file_size_commit_log,
             "cluster": settings.broker.broker_cluster_name,
             "region": settings.broker.region_id,

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import errno
 import logging
 import os
 import threading
 import time
 from bisect import bisect_left
+from pathlib import Path
 
 from mqcore import layout
 from mqcore._fast.boards import SharedSegment
 from mqcore.config import Settings
-from mqcore.files import sync_directory, sync_file
+from mqcore.files import sync_content, sync_directory
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.consume_queue import ConsumeQueue
 from mqcore.store.disk import DiskVerdict, disk_used_ratio, judge_disk
@@ -52,7 +52,7 @@ class StoreKeeper:
         self._segment = segment
         self._paths = store_paths(settings)
         self._geometry = store_geometry(settings)
-        self._commit_log = MappedFileQueue(self._paths.commit_log, self._geometry.commit_log_file_size)
+        self._commit_log = MappedFileQueue(self._paths.log, self._geometry.commit_log_file_size)
         self._policy = RetentionPolicy(
             reserved_ms=store.file_reserved_time_hours * HOUR_MS,
             delete_hours=store.delete_hours,
@@ -129,16 +129,9 @@ class StoreKeeper:
         size = self._geometry.consume_queue_file_size
         start = at * UNIT_SIZE - at * UNIT_SIZE % size
         while start < end * UNIT_SIZE:
-            try:
-                descriptor = os.open(directory / file_name(start), os.O_RDWR | os.O_CLOEXEC)
-            except FileNotFoundError:
-                # Deleted meanwhile: by retention, or with its topic.
+            if not sync_existing(directory / file_name(start)):
                 start += size
                 continue
-            try:
-                os.fdatasync(descriptor)
-            finally:
-                os.close(descriptor)
             if start >= at * UNIT_SIZE:
                 sync_directory(directory)
             start += size
@@ -153,8 +146,7 @@ class StoreKeeper:
         if not starts or starts[-1] < flushed:  # the topic was dropped and made again
             flushed = 0
         for start in starts[bisect_left(starts, flushed) :]:
-            with contextlib.suppress(FileNotFoundError):  # deleted meanwhile: by retention, or with its topic
-                sync_file(directory / file_name(start))
+            sync_existing(directory / file_name(start))
         if starts and starts[-1] > flushed:
             sync_directory(directory)
         self._ext_flushed[row] = starts[-1] if starts else 0
@@ -176,16 +168,16 @@ class StoreKeeper:
     # Disk and retention -----------------------------------------------------------------------------------------
 
     def _judge_disk(self) -> DiskVerdict:
-        return judge_disk(
-            disk_used_ratio(self._paths.commit_log), disk_used_ratio(self._paths.consume_queue), self._used_ratio_max
-        )
+        # Of several directories the emptiest counts, as upstream has it: the full ones get no new files.
+        commit_log = min(self._paths.log.used_ratios())
+        return judge_disk(commit_log, disk_used_ratio(self._paths.consume_queue), self._used_ratio_max)
 
     def _watch_disk(self) -> None:
         is_full = self._judge_disk().full
         was_full = bool(self._segment.get("store_flags") & STORE_FLAG["DISK_FULL"])
         if is_full and not was_full:
             self._segment.set_flags(STORE_FLAG["DISK_FULL"])
-            logger.error("disk full, messages are refused path=%s", self._paths.commit_log)
+            logger.error("disk full, messages are refused paths=%s", ",".join(map(str, self._paths.log.writable)))
         elif was_full and not is_full:
             self._segment.clear_flags(STORE_FLAG["DISK_FULL"])
             logger.info("disk has room again, messages are accepted")
@@ -193,14 +185,15 @@ class StoreKeeper:
     def _clean(self) -> None:
         manual = self._manual_rounds > 0
         self._manual_rounds = max(0, self._manual_rounds - 1)
-        ages = [age for age in file_ages(self._commit_log) if self._is_left_behind(age.start)]
+        found = file_ages(self._commit_log, self._segment.get("min_offset"))
+        ages = [age for age in found if self._is_left_behind(age.start)]
         starts = files_to_delete(
             ages, now_ms=time.time_ns() // 1_000_000, policy=self._policy, disk=self._judge_disk(), manual=manual
         )
         if not starts:
             return
         # The bound first: readers must not be sent to a file that is about to go.
-        kept = starts[-1] + self._geometry.commit_log_file_size
+        kept = max(starts[-1] + self._geometry.commit_log_file_size, self._segment.get("min_offset"))
         self._segment.set("min_offset", kept)
         delete_commit_log_files(self._commit_log, starts)
         for (topic, queue_id), minimum in clean_consume_queues(self._queues(), kept).items():
@@ -225,3 +218,16 @@ class StoreKeeper:
             if self._segment.queue_word(row, "max_offset") > 0:
                 found.append(ConsumeQueue(self._paths, topic.decode(), queue_id, *sizes))
         return found
+
+
+def sync_existing(path: Path) -> bool:
+    """Make the content of *path* durable; False if it was deleted meanwhile, by retention or with its topic."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        sync_content(descriptor)
+    finally:
+        os.close(descriptor)
+    return True

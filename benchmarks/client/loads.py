@@ -148,6 +148,37 @@ def mqcore_receive_each(address: str, topic: str, count: int) -> None:
         measure(work, count)
 
 
+# A bare socket.
+
+
+def bare_send_sync(address: str, topic: str, count: int) -> None:
+    """The request of a plain send to mqcore's broker and its answer, on a socket, without a client."""
+    import socket
+
+    from mqcore.codes import RequestCode, ResponseCode
+    from mqcore.protocol.command import RemotingCommand
+    from mqcore.remoting.address import parse_address
+    from tests.rigs.wire import registered_brokers
+
+    properties = f"UNIQ_KEY\x01{os.urandom(16).hex().upper()}\x02WAIT\x01true\x02"
+    plain = dict.fromkeys("efghj", "0") | dict.fromkeys("km", "false")
+    fields = {"a": "benchmark", "b": topic, "c": "TBW102", "d": "4", "i": properties} | plain
+    request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=os.urandom(BODY_SIZE)).encode()
+    (addresses,) = registered_brokers(address).values()
+    with socket.create_connection(parse_address(addresses["0"])) as connection:
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        room = bytearray(65536)
+
+        def work(count: int) -> None:
+            for _ in range(count):
+                connection.sendall(request)
+                size = connection.recv_into(room)
+            # An answer is written at once, so that one call takes all of it; the last one stands for all.
+            assert RemotingCommand.decode(bytes(room[4:size])).code == ResponseCode.SUCCESS
+
+        measure(work, count)
+
+
 # confluent-kafka.
 
 
@@ -250,6 +281,7 @@ def confluent_receive_each(address: str, topic: str, count: int) -> None:
 
 LOADS: Final = {
     ("mqcore", "send_sync"): mqcore_send_sync,
+    ("bare", "send_sync"): bare_send_sync,
     ("mqcore", "send_pipelined"): mqcore_send_pipelined,
     ("mqcore", "receive"): mqcore_receive,
     ("mqcore", "receive_each"): mqcore_receive_each,
@@ -262,4 +294,4 @@ LOADS: Final = {
 
 if __name__ == "__main__":
     client, load, address, topic, count = sys.argv[1:]
-    LOADS[client, load](address, topic, int(count))
+    LOADS[client, load.removesuffix("_awake")](address, topic, int(count))

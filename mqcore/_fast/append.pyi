@@ -1,10 +1,11 @@
 from mqcore._fast.boards import SharedSegment
+from mqcore.store.log_places import LogPlaces
 
 class CommitLogWriter:
     def __init__(
         self,
         segment: SharedSegment,
-        directory: str,
+        places: str | LogPlaces,
         file_size: int,
         max_message_size: int,
         lock_timeout_ms: int = 1000,

@@ -10,7 +10,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-import os
 
 from mqcore._fast.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TAKEN, LOCK_TIMED_OUT, add_relaxed, coarse_ms,
                                    lock_release, lock_take, now_ms, observe, or_full, peek, publish, put_relaxed)
@@ -371,18 +370,21 @@ cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *b
 
 
 cdef class CommitLogWriter:
-    """The appender for Python: the broker process's own messages, and tests. One object belongs to one thread."""
+    """The appender for Python: the broker process's own messages, and tests. One object belongs to one thread.
+
+    *places*: the directory of the commit log, or a LogPlaces.
+    """
 
     cdef Appender appender
     cdef FileSet *files
     cdef SharedSegment segment
 
-    def __cinit__(self, SharedSegment segment not None, str directory not None, int64_t file_size,
+    def __cinit__(self, SharedSegment segment not None, places not None, int64_t file_size,
                   int64_t max_message_size, int64_t lock_timeout_ms=1000, bint tallies=True):
         self.files = <FileSet *>malloc(sizeof(FileSet))
         if self.files == NULL:
             raise MemoryError()
-        files_open(self.files, os.fsencode(directory), file_size, True)
+        files_open(self.files, places, file_size, True, segment.fd)
         self.segment = segment
         self.appender.shared = &segment.shared
         self.appender.files = self.files

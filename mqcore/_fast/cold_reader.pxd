@@ -4,6 +4,8 @@
 # the bytes out of its own mapping, has other connections to serve.
 from libc.stdint cimport int64_t, uint8_t
 
+from mqcore._fast.log_places cimport LogPlaces
+
 cdef enum:
     COLD_BLOCK_SIZE = 1 << 20       # read at once
     COLD_BLOCKS = 251               # remembered; a prime, for the starts are multiples of powers of two
@@ -15,13 +17,13 @@ cdef struct ColdBlock:
     int64_t until                   # coarse ms
 
 cdef struct ColdReader:
-    char directory[4096]
+    LogPlaces places
     int64_t file_size
     uint8_t *scratch
     ColdBlock blocks[251]
 
-# *directory* and *file_size* are the commit log's. False without memory.
-cdef bint cold_open(ColdReader *reader, const char *directory, int64_t file_size) noexcept nogil
+# *places* (see places_open) and *file_size* are the commit log's. Raises StoreError, MemoryError.
+cdef int cold_open(ColdReader *reader, object places, int64_t file_size) except -1
 cdef void cold_close(ColdReader *reader) noexcept nogil
 # Bring [offset, offset + size) in, and start the reading of what follows. Returns how many bytes were read; what cannot
 # be read is left alone.

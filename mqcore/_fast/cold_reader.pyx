@@ -5,12 +5,12 @@ SIGBUS, and leaves no mapping behind that would keep the pages there.
 """
 
 from libc.stdint cimport int64_t
-from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from mqcore._fast.log_places cimport open_placed, places_open
+
 cdef extern from "<fcntl.h>" nogil:
-    int open(const char *path, int flags, ...)
     int posix_fadvise(int fd, int64_t offset, int64_t size, int advice)
     int O_RDONLY, O_CLOEXEC, O_NOFOLLOW, POSIX_FADV_WILLNEED
 
@@ -20,15 +20,16 @@ cdef extern from "<unistd.h>" nogil:
 
 cdef enum:
     SCRATCH_SIZE = 1 << 17      # small enough to stay in a processor's own cache
-    PATH_SIZE = 4160
 
 
-cdef bint cold_open(ColdReader *reader, const char *directory, int64_t file_size) noexcept nogil:
+cdef int cold_open(ColdReader *reader, object places, int64_t file_size) except -1:
     memset(reader, 0, sizeof(ColdReader))
-    snprintf(reader.directory, sizeof(reader.directory), "%s", directory)
+    places_open(&reader.places, places, -1)
     reader.file_size = file_size
     reader.scratch = <uint8_t *>malloc(SCRATCH_SIZE)
-    return reader.scratch != NULL
+    if reader.scratch == NULL:
+        raise MemoryError()
+    return 0
 
 
 cdef void cold_close(ColdReader *reader) noexcept nogil:
@@ -47,12 +48,9 @@ cdef bint was_read(ColdReader *reader, int64_t start, int64_t now_ms) noexcept n
 
 
 cdef int64_t read_block(ColdReader *reader, int64_t file_start, int64_t at, int64_t size) noexcept nogil:
-    cdef char path[PATH_SIZE]
     cdef int64_t done = 0
     cdef ssize_t got
-    cdef int fd
-    snprintf(path, PATH_SIZE, "%s/%020lld", reader.directory, <long long>file_start)
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+    cdef int fd = open_placed(&reader.places, file_start, reader.file_size, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
     if fd < 0:
         return 0
     posix_fadvise(fd, at, size + COLD_BLOCK_SIZE, POSIX_FADV_WILLNEED)

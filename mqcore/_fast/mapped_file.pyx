@@ -4,16 +4,18 @@ A file's blocks are reserved when it is made, so that a full disk is an error co
 shortens a file: truncation is a change of a position. Deleted files stay valid for whoever has them mapped.
 """
 
-from libc.errno cimport EEXIST, EINVAL, EMFILE, ENAMETOOLONG, errno
+from libc.errno cimport EEXIST, EINVAL, EMFILE, errno
 from libc.stdint cimport int64_t, uint8_t
-from libc.stdio cimport snprintf
 from libc.stdlib cimport free, malloc
-from libc.string cimport memset, strlen
+from libc.string cimport memset
+
+from mqcore._fast.log_places cimport make_placed, open_placed, places_close, places_open
 
 import os
 
+from mqcore.errors import StoreError
+
 cdef extern from "make_file.h" nogil:
-    int make_sized_file(const char *path, const char *directory, int64_t size)
     int MADV_POPULATE_WRITE
 
 cdef extern from "<sys/mman.h>" nogil:
@@ -37,16 +39,17 @@ cdef extern from "<unistd.h>" nogil:
     int close(int fd)
 
 
-cdef void files_open(FileSet *files, const char *directory, int64_t file_size, bint writable) noexcept nogil:
+cdef int files_open(FileSet *files, object places, int64_t file_size, bint writable, int lock_fd=-1) except -1:
     cdef int slot
     memset(files, 0, sizeof(FileSet))
-    snprintf(files.directory, sizeof(files.directory), "%s", directory)
+    places_open(&files.places, places, lock_fd)
     files.file_size = file_size
     files.writable = writable
     for slot in range(FILE_SLOTS):
         files.slots[slot].start = -1
     files.spare = -1
     keep_spare(files)
+    return 0
 
 
 cdef void unmap_slot(FileSet *files, MappedFile *slot) noexcept nogil:
@@ -72,8 +75,11 @@ cdef bint give_spare(FileSet *files) noexcept nogil:
 
 cdef void files_close(FileSet *files) noexcept nogil:
     cdef int slot
+    if files.file_size == 0:
+        return  # it was never opened
     for slot in range(FILE_SLOTS):
         unmap_slot(files, &files.slots[slot])
+    places_close(&files.places)
     give_spare(files)
 
 
@@ -108,27 +114,16 @@ cdef void files_release(FileSet *files, int64_t offset) noexcept nogil:
     files.released = offset
 
 
-cdef int make_file(const char *path, const char *directory, int64_t size) noexcept nogil:
-    cdef int failed = make_sized_file(path, directory, size)
-    return 0 if failed == EEXIST else failed
-
-
-cdef int file_path(const FileSet *files, int64_t start, char *out) noexcept nogil:
-    if snprintf(out, PATH_SIZE, "%s/%020lld", files.directory, <long long>start) >= PATH_SIZE:
-        return ENAMETOOLONG
-    return 0
-
-
-cdef void *map_file(FileSet *files, const char *path) noexcept nogil:
+cdef void *map_file(FileSet *files, int64_t start) noexcept nogil:
     cdef int flags = (O_RDWR if files.writable else O_RDONLY) | O_CLOEXEC | O_NOFOLLOW
     cdef int protection = PROT_READ | PROT_WRITE if files.writable else PROT_READ
     cdef stat_type info
     cdef void *base = MAP_FAILED
-    cdef int fd = open(path, flags)
-    if fd < 0 and errno == EMFILE and give_spare(files):
-        fd = open(path, flags)
+    cdef int fd = open_placed(&files.places, start, files.file_size, flags)
+    if fd == -EMFILE and give_spare(files):
+        fd = open_placed(&files.places, start, files.file_size, flags)
     if fd < 0:
-        files.error = errno
+        files.error = -fd
         keep_spare(files)
         return base
     # A file that is shorter than its mapping is a SIGBUS waiting to happen.
@@ -147,7 +142,6 @@ cdef MappedFile *file_at(FileSet *files, int64_t offset) noexcept nogil:
     cdef int64_t number = offset // files.file_size
     cdef int64_t start = number * files.file_size
     cdef MappedFile *slot = &files.slots[number % FILE_SLOTS]
-    cdef char path[PATH_SIZE]
     cdef void *base
     if slot.start == start:
         slot.used_in = files.round
@@ -155,10 +149,7 @@ cdef MappedFile *file_at(FileSet *files, int64_t offset) noexcept nogil:
     if offset < 0:
         files.error = 0
         return NULL
-    files.error = file_path(files, start, path)
-    if files.error != 0:
-        return NULL
-    base = map_file(files, path)
+    base = map_file(files, start)
     if base == MAP_FAILED:
         return NULL
     unmap_slot(files, slot)
@@ -169,15 +160,14 @@ cdef MappedFile *file_at(FileSet *files, int64_t offset) noexcept nogil:
 
 
 cdef MappedFile *file_made_at(FileSet *files, int64_t offset) noexcept nogil:
-    cdef char path[PATH_SIZE]
     cdef MappedFile *slot = file_at(files, offset)
     if slot != NULL:
         return slot
-    files.error = file_path(files, offset // files.file_size * files.file_size, path)
-    if files.error == 0:
-        files.error = make_file(path, files.directory, files.file_size)
+    if offset % files.file_size != 0:
+        return NULL
+    files.error = make_placed(&files.places, offset, files.file_size)
     if files.error == EMFILE and give_spare(files):
-        files.error = make_file(path, files.directory, files.file_size)
+        files.error = make_placed(&files.places, offset, files.file_size)
     return NULL if files.error != 0 else file_at(files, offset)
 
 
@@ -190,20 +180,22 @@ cdef uint8_t *bytes_at(FileSet *files, int64_t offset, int64_t *available) noexc
 
 
 cdef class MappedFiles:
-    """A set of mapped files for the flush worker and for tests: make, warm, lock, write."""
+    """A set of mapped files for the flush worker and for tests: make, warm, lock, write.
+
+    *places*: a directory, or a LogPlaces. *lock_fd*: a descriptor that all who make files in several places share.
+    """
 
     cdef FileSet *files
+    cdef object places
 
-    def __cinit__(self, str directory not None, int64_t file_size, bint writable=True):
-        from mqcore.errors import StoreError
-
-        encoded = os.fsencode(directory)
-        if file_size <= 0 or strlen(encoded) > PATH_SIZE - 32:
-            raise StoreError(f"mapped files in {directory}: file size {file_size} or the path's length is out of range")
+    def __cinit__(self, places not None, int64_t file_size, bint writable=True, int lock_fd=-1):
+        if file_size <= 0:
+            raise StoreError(f"mapped files in {places}: file size {file_size} is out of range")
         self.files = <FileSet *>malloc(sizeof(FileSet))
         if self.files == NULL:
             raise MemoryError()
-        files_open(self.files, encoded, file_size, writable)
+        files_open(self.files, places, file_size, writable, lock_fd)
+        self.places = places
 
     def __dealloc__(self):
         if self.files != NULL:
@@ -212,13 +204,12 @@ cdef class MappedFiles:
 
     def make(self, int64_t offset):
         """Make the file that holds *offset*, with all blocks reserved, unless it is there. Raises OSError (ENOSPC)."""
-        cdef char path[PATH_SIZE]
-        cdef int failed = file_path(self.files, offset // self.files.file_size * self.files.file_size, path)
-        if failed == 0:
-            with nogil:
-                failed = make_file(path, self.files.directory, self.files.file_size)
+        cdef int64_t start = offset // self.files.file_size * self.files.file_size
+        cdef int failed
+        with nogil:
+            failed = make_placed(&self.files.places, start, self.files.file_size)
         if failed != 0:
-            raise OSError(failed, os.strerror(failed), os.fsdecode(<bytes>path))
+            raise OSError(failed, os.strerror(failed), f"{self.places}, file at {start}")
 
     def warm(self, int64_t offset, int64_t size):
         """Bring pages [offset, offset + size) into memory, to be written. Raises OSError; EFAULT means no space."""
@@ -226,7 +217,7 @@ cdef class MappedFiles:
         cdef int64_t at, end
         cdef int failed = 0
         if slot == NULL:
-            raise OSError(self.files.error, os.strerror(self.files.error), os.fsdecode(<bytes>self.files.directory))
+            raise OSError(self.files.error, os.strerror(self.files.error), str(self.places))
         at = (offset - slot.start) & ~<int64_t>4095
         end = min(offset - slot.start + size, self.files.file_size)
         with nogil:

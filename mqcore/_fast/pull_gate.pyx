@@ -13,14 +13,16 @@ from mqcore._fast.boards cimport puller_of
 from mqcore._fast.buffers cimport Buffer, buffer_put, buffer_size, buffer_take
 from mqcore._fast.connections cimport connection_id, doom, find_connection, mark_dirty, write_connection
 from mqcore._fast.header cimport CommandView, TextView, field_of, text_to_i32, text_to_i64, text_unescape
-from mqcore._fast.layout cimport (GET_STATUS_MESSAGE_WAS_REMOVING, PULL_RANGES_MAX, PullRange, PullReply, PullRequest,
-                                  RING_KIND_PULL_REQUEST, STORE_FLAG_PULL_CLOSED)
+from mqcore._fast.layout cimport (GET_STATUS_COMMIT_LOG_NOT_READABLE, GET_STATUS_MESSAGE_WAS_REMOVING, PULL_RANGES_MAX,
+                                  PullRange, PullReply, PullRequest, RING_KIND_PULL_REQUEST, STORE_FLAG_PULL_CLOSED)
 from mqcore._fast.mapped_file cimport bytes_at
 from mqcore._fast.replies cimport Reply, put_decimal, reply_field, reply_put, reply_remark, reply_start
 from mqcore._fast.rings cimport ring_peek, ring_publish, ring_release, ring_reserve
 from mqcore._fast.send_path cimport answer_plain
 from mqcore._fast.send_state cimport (SCRATCH_SIZE, TICKET_COUNT, TICKET_INDEX_MASK, Connection, SendState,
                                       Ticket)
+from mqcore._fast.store_file cimport EUCLEAN
+from mqcore._fast.worker_log cimport warn_unreadable
 
 from mqcore.codes import RequestCode, ResponseCode, SerializeType
 from mqcore.layout import constants
@@ -34,6 +36,7 @@ cdef extern from "<sys/uio.h>" nogil:
 cdef int32_t PULL_MESSAGE = RequestCode.PULL_MESSAGE
 cdef int32_t SUCCESS = ResponseCode.SUCCESS
 cdef int32_t SYSTEM_BUSY = ResponseCode.SYSTEM_BUSY
+cdef int32_t SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
 cdef int32_t RETRY_IMMEDIATELY = ResponseCode.PULL_RETRY_IMMEDIATELY
 cdef int32_t SERVER_TYPE = SerializeType.JSON
 
@@ -160,18 +163,22 @@ cdef PullOutcome handle_pull(SendState *state, Connection *connection, const Com
 
 
 cdef int map_ranges(SendState *state, const PullReply *answer, iovec *parts) noexcept nogil:
-    # False if a file is gone since the pull worker looked.
+    # 0, or an errno: ENOENT if a file is gone since the pull worker looked.
     cdef const PullRange *ranges = <const PullRange *>(<const uint8_t *>answer + sizeof(PullReply))
     cdef int32_t index
     cdef int64_t available
     cdef uint8_t *at
     for index in range(answer.range_count):
         at = bytes_at(state.read_files, ranges[index].physical_offset, &available)
-        if at == NULL or available < ranges[index].size:
-            return False
+        if at == NULL:
+            if state.read_files.error != ENOENT:
+                warn_unreadable(&state.unreadable, "commit log", ranges[index].physical_offset, state.read_files.error)
+            return state.read_files.error if state.read_files.error != 0 else EUCLEAN
+        if available < ranges[index].size:
+            return EUCLEAN
         parts[index + 1].iov_base = at
         parts[index + 1].iov_len = ranges[index].size
-    return True
+    return 0
 
 
 cdef bint keep_rest(Connection *connection, const iovec *parts, int32_t count, ssize_t sent) noexcept nogil:
@@ -246,15 +253,21 @@ cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ti
     cdef int64_t next_offset = answer.next_begin_offset
     cdef int64_t head_start
     cdef bint is_slow = range_count > 0 and reads_slowly(state, connection)
+    cdef int failed = 0
     if connection.is_closing:
         return
     head_start = buffer_size(&connection.out)
-    if is_slow or (range_count > 0 and not map_ranges(state, answer, parts)):
-        # It asks again, for the same messages unless they are gone.
-        if is_slow or state.read_files.error != ENOENT:
+    if range_count > 0 and not is_slow:
+        failed = map_ranges(state, answer, parts)
+    if is_slow or failed:
+        # It asks again, for the same messages unless they are gone; later, if they cannot be read now.
+        if failed != ENOENT:
             next_offset = ticket.queue_offset
         code = RETRY_IMMEDIATELY
         status = GET_STATUS_MESSAGE_WAS_REMOVING
+        if failed and failed != ENOENT:
+            code = SYSTEM_ERROR
+            status = GET_STATUS_COMMIT_LOG_NOT_READABLE
         range_count = 0
         total = 0
     reply_start(&reply, SERVER_TYPE if answer.was_held else ticket.serialize_type, code, ticket.opaque)

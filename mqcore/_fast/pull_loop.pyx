@@ -4,7 +4,7 @@ A pull whose group, topic, queue and subscription the broker process has found i
 answered from the boards and the mapped consume queue alone. Any other is first asked about over the link, and waits.
 """
 
-from libc.errno cimport EAGAIN, EINTR, errno
+from libc.errno cimport EAGAIN, EINTR, ENOENT, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memcpy, memset
@@ -22,18 +22,21 @@ from mqcore._fast.cold_reader cimport COLD_AFTER_BYTES, ColdReader, cold_bring_i
 from mqcore._fast.consume_queue cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_SLAVE, RecordRange, ScanLimits,
                                          ScanResult, scan_units)
 from mqcore._fast.consume_queue_ext cimport ExtSource
-from mqcore._fast.layout cimport (CQ_UNIT_SIZE, GET_STATUS_FOUND, GET_STATUS_MESSAGE_WAS_REMOVING,
-                                  GET_STATUS_NO_MATCHED_MESSAGE, GET_STATUS_NO_MESSAGE_IN_QUEUE,
-                                  GET_STATUS_OFFSET_FOUND_NULL, GET_STATUS_OFFSET_OVERFLOW_BADLY,
-                                  GET_STATUS_OFFSET_OVERFLOW_ONE, GET_STATUS_OFFSET_TOO_SMALL, LINK_KIND_BINDING,
-                                  LINK_KIND_OFFSET_MOVED, LINK_KIND_RESOLVE, PULL_RANGES_MAX, RING_KIND_PULL_REPLY,
-                                  RING_KIND_RESCAN, WORKER_COMMAND_STOP, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED,
-                                  Arrival, LinkHead, OffsetMoved, OffsetRow, PullRange, PullReply, PullRequest,
-                                  QueueRow, Resolve, TopicRow, WorkerRow)
+from mqcore._fast.layout cimport (CQ_UNIT_SIZE, GET_STATUS_CONSUME_QUEUE_NOT_READABLE, GET_STATUS_FOUND,
+                                  GET_STATUS_MESSAGE_WAS_REMOVING, GET_STATUS_NO_MATCHED_MESSAGE,
+                                  GET_STATUS_NO_MESSAGE_IN_QUEUE, GET_STATUS_OFFSET_FOUND_NULL,
+                                  GET_STATUS_OFFSET_OVERFLOW_BADLY, GET_STATUS_OFFSET_OVERFLOW_ONE,
+                                  GET_STATUS_OFFSET_TOO_SMALL, LINK_KIND_BINDING, LINK_KIND_OFFSET_MOVED,
+                                  LINK_KIND_RESOLVE, PULL_RANGES_MAX, RING_KIND_PULL_REPLY, RING_KIND_RESCAN,
+                                  WORKER_COMMAND_STOP, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, Arrival, LinkHead,
+                                  OffsetMoved, OffsetRow, PullRange, PullReply, PullRequest, QueueRow, Resolve,
+                                  TopicRow, WorkerRow)
 from mqcore._fast.layout cimport Binding as BindingMessage
 from mqcore._fast.queue_reader cimport QueueReader, ext_code_at, queues_close, queues_open, queues_rest, units_at
 from mqcore._fast.rings cimport (Ring, open_arrival_ring, open_pull_reply_ring, open_pull_request_ring, ring_is_empty,
                                  ring_peek, ring_publish, ring_release, ring_reserve)
+
+from mqcore._fast.worker_log cimport Warning, warn_unreadable
 
 from mqcore.codes import PullSysFlag, ResponseCode
 
@@ -57,6 +60,7 @@ cdef int32_t NOT_FOUND = ResponseCode.PULL_NOT_FOUND
 cdef int32_t RETRY_IMMEDIATELY = ResponseCode.PULL_RETRY_IMMEDIATELY
 cdef int32_t OFFSET_MOVED_CODE = ResponseCode.PULL_OFFSET_MOVED
 cdef int32_t SYSTEM_BUSY = ResponseCode.SYSTEM_BUSY
+cdef int32_t SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
 cdef int32_t FLAG_COMMIT = PullSysFlag.COMMIT_OFFSET
 cdef int32_t FLAG_SUSPEND = PullSysFlag.SUSPEND
 
@@ -113,6 +117,7 @@ cdef struct PullState:
     int64_t turn_ms
     int64_t hold_check_at
     int64_t scan_check_at
+    Warning unreadable
 
 
 cdef bint link_put(PullState *state, int32_t kind, int64_t identity, const void *first, int64_t first_size,
@@ -222,6 +227,8 @@ cdef int32_t code_of(int32_t status, int64_t requested) noexcept nogil:
         return NOT_FOUND
     if status == GET_STATUS_NO_MESSAGE_IN_QUEUE:
         return NOT_FOUND if requested == 0 else OFFSET_MOVED_CODE
+    if status == GET_STATUS_CONSUME_QUEUE_NOT_READABLE:
+        return SYSTEM_ERROR
     return OFFSET_MOVED_CODE
 
 
@@ -283,6 +290,10 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
     cdef int64_t unit_count, file_units
     cdef const uint8_t *units = units_at(&state.queues, held.binding.queue_row, requested, reply.max_offset,
                                          state.turn_ms, &unit_count)
+    if units == NULL and state.queues.error != ENOENT:
+        # The messages are there, and nobody may be sent past them because the disk or the memory fails.
+        warn_unreadable(&state.unreadable, "consume queue", requested, state.queues.error)
+        return GET_STATUS_CONSUME_QUEUE_NOT_READABLE
     if units == NULL or unit_count <= 0:
         file_units = state.queues.file_size // CQ_UNIT_SIZE
         reply.next_begin_offset = requested + file_units - requested % file_units
@@ -702,9 +713,7 @@ cdef class PullLoop:
         state.limits.count_on_disk_max = options["count_on_disk_max"]
         state.limits.in_memory_bytes_max = options["in_memory_bytes_max"]
         state.limits.commit_log_file_size = options["commit_log_file_size"]
-        log_directory = os.fsencode(options["commit_log"])
-        if not cold_open(&state.cold, log_directory, options["commit_log_file_size"]):
-            raise MemoryError()
+        cold_open(&state.cold, options["commit_log"], options["commit_log_file_size"])
         if not bindings_open(&state.bindings):
             raise MemoryError()
         self.forget_waiters(options["puller_count"])

@@ -22,11 +22,12 @@ cdef struct QueueReader:
     QueueFile *files            # by queue row
     int32_t capacity
     int32_t mapped_count
+    int error                   # errno of the last units_at that gave NULL; ENOENT: there is no such file
 
 cdef void queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size,
                       const char *ext_root, int64_t ext_file_size) noexcept nogil
 cdef void queues_close(QueueReader *reader) noexcept nogil
-# Units from *first* to the end of their file, at most up to *limit*; *count* gets how many. NULL: no such file.
+# Units from *first* to the end of their file, at most up to *limit*; *count* gets how many. NULL: see *error*.
 cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t first, int64_t limit, int64_t now,
                              int64_t *count) noexcept nogil
 # The tags code of the ext unit at *address* of a queue whose units have been asked for; False if it cannot be read.

@@ -1,5 +1,6 @@
 """Reads consume queues through one read-only mapping per queue."""
 
+from libc.errno cimport ENAMETOOLONG, ENOENT, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
@@ -9,6 +10,7 @@ from mqcore._fast.atomics cimport observe
 from mqcore._fast.boards cimport Shared
 from mqcore._fast.consume_queue_ext cimport ExtUnit, ext_offset, read_ext_unit
 from mqcore._fast.layout cimport CQ_UNIT_SIZE, QueueRow, TopicRow
+from mqcore._fast.store_file cimport EUCLEAN
 
 cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
@@ -100,14 +102,18 @@ cdef uint8_t *map_file(QueueReader *reader, int32_t queue_row, const char *root,
     cdef int fd
     if snprintf(path, READER_PATH_SIZE, "%s/%.*s/%d/%020lld", root, topic.name_size, <const char *>topic.name,
                 queue.queue_id, <long long>start) >= READER_PATH_SIZE:
+        reader.error = ENAMETOOLONG
         return NULL
     fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
     if fd < 0:
+        reader.error = errno
         return NULL
     if fstat(fd, &info) != 0 or info.st_size != size:
+        reader.error = EUCLEAN
         close(fd)
         return NULL
     base = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0)
+    reader.error = errno if base == MAP_FAILED else 0
     close(fd)
     return NULL if base == MAP_FAILED else <uint8_t *>base
 
@@ -160,7 +166,11 @@ cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t fir
     cdef int64_t resets
     cdef QueueFile *file
     count[0] = 0
-    if first < 0 or (queue_row >= reader.capacity and not grow(reader, queue_row)):
+    if first < 0:
+        reader.error = ENOENT
+        return NULL
+    if queue_row >= reader.capacity and not grow(reader, queue_row):
+        reader.error = ENOMEM
         return NULL
     file = &reader.files[queue_row]
     resets = observe(&reader.shared.queues[queue_row].resets)

@@ -81,7 +81,7 @@ cdef class ReputLoop(Dispatcher):
         self.files = <FileSet *>malloc(sizeof(FileSet))
         if self.files == NULL:
             raise MemoryError()
-        files_open(self.files, os.fsencode(options["commit_log"]), self.file_size, False)
+        files_open(self.files, options["commit_log"], self.file_size, False)
         self.puller_count = len(options["pullers"])
         for index, (row, wake) in enumerate(options["pullers"]):
             self.puller_rows[index] = &segment.shared.workers[<int>row]

@@ -456,9 +456,8 @@ cdef class SendLoop:
     cdef take_memory(self, dict options):
         cdef SendState *state = &self.state
         cdef int index
-        directory = os.fsencode(options["commit_log"])
-        state.appender.files = <FileSet *>malloc(sizeof(FileSet))
-        state.read_files = <FileSet *>malloc(sizeof(FileSet))
+        state.appender.files = <FileSet *>calloc(1, sizeof(FileSet))
+        state.read_files = <FileSet *>calloc(1, sizeof(FileSet))
         state.tickets = <Ticket *>calloc(TICKET_COUNT, sizeof(Ticket))
         state.read_buffer = <uint8_t *>malloc(READ_SIZE)
         state.scratch = <uint8_t *>malloc(SCRATCH_SIZE)
@@ -466,8 +465,8 @@ cdef class SendLoop:
         if (state.appender.files == NULL or state.read_files == NULL or state.tickets == NULL
                 or state.read_buffer == NULL or state.scratch == NULL or state.starts == NULL):
             raise MemoryError()
-        files_open(state.appender.files, directory, options["commit_log_file_size"], True)
-        files_open(state.read_files, directory, options["commit_log_file_size"], False)
+        files_open(state.appender.files, options["commit_log"], options["commit_log_file_size"], True, self.segment.fd)
+        files_open(state.read_files, options["commit_log"], options["commit_log_file_size"], False)
         state.appender.shared = state.shared
         state.appender.file_size = options["commit_log_file_size"]
         state.appender.record_size_max = <int64_t>options["max_message_size"] + 65536

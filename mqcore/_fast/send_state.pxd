@@ -10,6 +10,7 @@ from mqcore._fast.buffers cimport Buffer
 from mqcore._fast.layout cimport PULL_WORKERS_MAX, WorkerRow
 from mqcore._fast.mapped_file cimport FileSet
 from mqcore._fast.rings cimport Ring
+from mqcore._fast.worker_log cimport Warning
 
 cdef enum:
     SLOT_BITS = 24
@@ -128,6 +129,7 @@ cdef struct SendState:
     int32_t ticket_free
     int64_t turn_ms             # coarse_ms of this turn
     int64_t housekeeping_at
+    Warning unreadable
     uint32_t random
     uint8_t *read_buffer
     uint8_t *scratch

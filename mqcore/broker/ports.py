@@ -339,6 +339,7 @@ class StoreFacts:
     commit_log_spaces: tuple[DiskSpace, ...]
     consume_queue_space: DiskSpace
     index_space: DiskSpace
+    root_space: DiskSpace
 
 
 class StoreView(Protocol):

@@ -188,12 +188,11 @@ def _latency(totals: BrokerTotals, share: float) -> str:
 
 
 def _disks(facts: StoreFacts) -> dict[str, str]:
-    spaces = facts.commit_log_spaces
-    total, free = sum(space.total for space in spaces), sum(space.free for space in spaces)
+    spaces, root = facts.commit_log_spaces, facts.root_space
     table = {
         "commitLogDiskRatio": java_double(min((space.ratio for space in spaces), default=-1.0)),
         "consumeQueueDiskRatio": java_double(facts.consume_queue_space.ratio),
-        "commitLogDirCapacity": f"Total : {human_size(total)}, Free : {human_size(free)}.",
+        "commitLogDirCapacity": f"Total : {human_size(root.total)}, Free : {human_size(root.free)}.",
     }
     return table | {f"commitLogDiskRatio_{space.path}": java_double(space.ratio) for space in spaces}
 

@@ -21,6 +21,7 @@ from mqcore.errors import StoreError
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.message_id import HostAddress, encode_offset_message_id
+from mqcore.store.log_places import LogPlaces
 
 logger = logging.getLogger(__name__)
 
@@ -154,7 +155,7 @@ class SharedSink:
         self._address = address
         self._writer = CommitLogWriter(
             segment,
-            str(store.commit_log_dir),
+            LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs),
             store.mapped_file_size_commit_log,
             store.max_message_size,
             store.os_page_cache_busy_time_out_ms,

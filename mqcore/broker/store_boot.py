@@ -54,8 +54,9 @@ class StoreBoot:
         """Finish what a crash has interrupted: queues being dropped, and files being made that have no name yet."""
         for grave in self._paths.root.glob(".dropped-*"):
             shutil.rmtree(grave)
-        for unfinished in self._paths.commit_log.parent.glob(f"{self._paths.commit_log.name}.making.*"):
-            unfinished.unlink()
+        for directory in self._paths.log.writable:
+            for unfinished in directory.parent.glob(f"{directory.name}.making.*"):
+                unfinished.unlink()
 
     def begin(self) -> None:
         """From now on a start counts as one after a crash, until close()."""
@@ -101,7 +102,7 @@ class StoreBoot:
 
     def _delete_unused_files(self) -> None:
         """Delete the commit log files that were made ahead of need, as RocketMQ does at a clean stop."""
-        files = MappedFileQueue(self._paths.commit_log, self._settings.store.mapped_file_size_commit_log)
+        files = MappedFileQueue(self._paths.log, self._settings.store.mapped_file_size_commit_log)
         files.refresh()
         for start in reversed(files.starts):
             if start > self._segment.get("wrote_offset"):

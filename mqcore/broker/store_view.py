@@ -52,6 +52,7 @@ class SharedStoreView:
         self._max_message_size = store.max_message_size
         self._in_memory_bytes = memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100
         self._paths = store_paths(settings)
+        self._log_dirs = store.commit_log_dirs
         self._watermarks = SegmentWatermarks(segment, store.flush_disk_type is FlushDiskType.SYNC_FLUSH)
         self.reader = MessageStoreReader(self._paths, store_geometry(settings), self._watermarks)
 
@@ -74,7 +75,8 @@ class SharedStoreView:
             flush_behind_bytes=max(0, get("wrote_offset") - get("flushed_offset")),
             commit_behind_bytes=None,
             transient_buffers_free=NO_POOL_BUFFERS,
-            commit_log_spaces=(self._space(str(self._paths.commit_log)),),
+            commit_log_spaces=tuple(self._space(str(path)) for path in self._log_dirs),
+            root_space=self._space(str(self._paths.root)),
             consume_queue_space=self._space(str(self._paths.consume_queue)),
             index_space=self._space(str(self._paths.index)),
         )

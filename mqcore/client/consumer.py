@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -24,6 +24,7 @@ from mqcore.client.consume_trace import trace_consumer
 from mqcore.client.consuming import BatchHandler, ConsumeService, EachMessage
 from mqcore.client.errors import ClientClosedError, ClientStateError
 from mqcore.client.identity import client_id
+from mqcore.client.inside import in_background, is_inside
 from mqcore.client.membership import Membership
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.offsets import FileOffsets, MemoryOffsets, OffsetStore, RemoteOffsets
@@ -91,6 +92,8 @@ class Consumer:
         self._is_open = False
         self._is_closing = False
         self._ended = asyncio.Event()
+        self._closings: set[asyncio.Task[None]] = set()
+        self.on_ended: Callable[[], None] = lambda: None
         self.group = group
         self.control = RemoteControl(self._membership, self._service, self._assignment.forget)
 
@@ -126,8 +129,17 @@ class Consumer:
         """Stop pulling, wait for messages in hand at most *timeout_s* (or not at all), commit offsets, leave the group.
 
         It returns after *timeout_s*, GOODBYE_S and the timeout of one call at the latest, even if no broker answers. A
-        second caller waits until the first has done it.
+        second caller waits until the first has done it. A handler of this consumer does not wait: it returns first, its
+        message counts, and ``wait_closed`` tells when all is done.
         """
+        if is_inside(self._membership):
+            closing = in_background(self._close(drain, timeout_s), f"closing {self.group}")
+            self._closings.add(closing)
+            closing.add_done_callback(self._closings.discard)
+            return
+        await self._close(drain, timeout_s)
+
+    async def _close(self, drain: bool, timeout_s: float | None) -> None:
         if not self._is_open:
             if self._is_closing:
                 await self._ended.wait()
@@ -138,6 +150,7 @@ class Consumer:
             await self._leave(self._hub.settings.close_timeout_s if timeout_s is None else timeout_s, drain=drain)
         finally:
             self._ended.set()
+            self.on_ended()
 
     async def _leave(self, timeout_s: float, *, drain: bool) -> None:
         loop = asyncio.get_running_loop()

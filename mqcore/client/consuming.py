@@ -13,6 +13,7 @@ from typing import Protocol
 from mqcore.cause_log import CauseLog
 from mqcore.client.consume_hooks import ConsumeContext
 from mqcore.client.errors import ClientStateError, Reject, Retry, Rollback
+from mqcore.client.inside import CALL, HandlerCall
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import DEAD_LETTER, ReceivedMessage, Settler
 from mqcore.client.settings import ConsumerSettings
@@ -144,6 +145,8 @@ def describe_outcome(context: ConsumeContext, outcome: Outcome, cost_ms: float, 
 
 
 async def _call(membership: Membership, handler: BatchHandler, messages: Sequence[ReceivedMessage]) -> Outcome:
+    call = HandlerCall(membership)
+    before = CALL.set(call)
     try:
         result = await handler(messages)
     except Abandoned:
@@ -164,6 +167,9 @@ async def _call(membership: Membership, handler: BatchHandler, messages: Sequenc
         return _failed(membership, messages, error)
     except Exception as error:
         return _failed(membership, messages, error)
+    finally:
+        call.is_over = True
+        CALL.reset(before)
     if isinstance(result, Done):
         if not result.commit and not membership.settings.orderly:
             return _failed(membership, messages, ClientStateError("Done(commit=False) is for orderly consumers"))

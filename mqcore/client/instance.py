@@ -17,6 +17,7 @@ from mqcore.client.codec import UniqueIdGenerator
 from mqcore.client.credentials import Signer
 from mqcore.client.errors import BrokerNotFoundError, ClientClosedError
 from mqcore.client.identity import client_id
+from mqcore.client.inside import in_background, is_inside_any
 from mqcore.client.name_servers import NameServers
 from mqcore.client.producer_core import ProducerCore
 from mqcore.client.remote_control import RemoteControl
@@ -92,6 +93,8 @@ class ClientInstance:
         self._heartbeat_lock = asyncio.Lock()
         self._background: list[Periodic] = []
         self._closed = False
+        self._close_lock = asyncio.Lock()
+        self._closing: asyncio.Task[None] | None = None
         forks.watch(self)
 
     # Life cycle.
@@ -129,10 +132,19 @@ class ClientInstance:
         """Close what is still open, consumers first, then producers, then the connections.
 
         All consumers close at the same time, and all producers, so that it takes no longer than the slowest of each.
-        What one of them raises comes when all else is closed.
+        What one of them raises comes when all else is closed. A handler of one of the consumers does not wait for it.
         """
-        if self._closed:
-            return
+        if is_inside_any(self):
+            self._closing = in_background(self._close(), "closing the client")
+        else:
+            await self._close()
+
+    async def _close(self) -> None:
+        async with self._close_lock:
+            if not self._closed:
+                await self._close_all()
+
+    async def _close_all(self) -> None:
         outcomes: list[BaseException | None] = []
         for members in (self._consumers, self._producers):
             closing = (member.close() for member in list(members.values()))

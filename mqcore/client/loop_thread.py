@@ -27,6 +27,7 @@ class LoopThread:
     def __init__(self) -> None:
         self._pid = 0
         self._begin_lock = threading.Lock()
+        self._end_lock = threading.Lock()
         self._begun: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
         forks.watch(self)
 
@@ -55,6 +56,13 @@ class LoopThread:
         """Run *callback* in the loop soon, and do not wait for it."""
         self._running_loop().call_soon_threadsafe(callback, *arguments)
 
+    def end_with(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Run *work* as the last there is, and end the thread. A second caller waits until the first has done it."""
+        with self._end_lock:
+            if self.is_open:
+                self.call(work())
+                self.stop()
+
     def stop(self) -> None:
         """End the thread. Without effect in a forked child, and when it has ended."""
         if self._begun is None or not self.is_open:
@@ -66,6 +74,7 @@ class LoopThread:
     def after_fork(self, parent_pid: int) -> None:
         """In a forked child: a lock that somebody held is made anew, and the parent's loop is left alone."""
         self._begin_lock = threading.Lock()
+        self._end_lock = threading.Lock()
         forks.keep(self._begun)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:

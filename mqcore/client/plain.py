@@ -6,6 +6,8 @@ do not survive a fork once they have been started: the child makes its own, and 
 
 from __future__ import annotations
 
+import contextvars
+import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -18,6 +20,7 @@ from mqcore.client.fault_strategy import BrokerFault
 from mqcore.client.handler_threads import HandlerThreads
 from mqcore.client.handlers import Declared, H, start_declared_plain, wait_declared_plain
 from mqcore.client.hooks import ProducerHook
+from mqcore.client.inside import is_inside_any
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import Message, ReceivedMessage, SendReceipt, SendStatus
 from mqcore.client.options import ClientOptions, ConsumerOptions, ProducerOptions, PullConsumerOptions
@@ -83,10 +86,14 @@ class Client(PlainFace[asynchronous.Client]):
             self.close()
 
     def close(self) -> None:
-        """Close consumers and producers that are still open, then the connections. Without effect in a forked child."""
-        if self._thread.is_open:
-            self._thread.call(self._inner.close())
-            self._thread.stop()
+        """Close consumers and producers that are still open, then the connections. Without effect in a forked child.
+
+        A handler of one of the consumers does not wait for it; its consumer's ``wait_closed`` tells.
+        """
+        if is_inside_any(self._inner.instance):
+            threading.Thread(target=contextvars.Context().run, args=(self.close,), name="mqcore closing").start()
+            return
+        self._thread.end_with(self._inner.close)
 
     def __enter__(self) -> Self:
         self.start()
@@ -186,6 +193,7 @@ class Client(PlainFace[asynchronous.Client]):
     search_offset = plain(asynchronous.Client.search_offset)
     committed_offset = plain(asynchronous.Client.committed_offset)
     commit_offset = plain(asynchronous.Client.commit_offset)
+    send_back = plain(asynchronous.Client.send_back)
 
 
 class Producer(PlainFace[AsyncProducer]):

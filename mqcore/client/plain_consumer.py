@@ -17,6 +17,7 @@ from mqcore.client.consume_hooks import ConsumerHook
 from mqcore.client.consumer import BATCH_FILL_S, RECEIVE_MAX
 from mqcore.client.consumer import Consumer as AsyncConsumer
 from mqcore.client.errors import ClientStateError
+from mqcore.client.inside import CALL, HandlerCall
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage, Settler
 from mqcore.client.postbox import Postbox
@@ -46,20 +47,20 @@ class Consumer:
     def __init__(self, thread: LoopThread, inner: AsyncConsumer, pool: Executor | None) -> None:
         self._thread = thread
         self._inner = inner
-        self._pool = pool
         self._streams = threading.local()
         self._all_streams: list[MessageStream | BatchStream] = []
         self._settler: ThreadSettler | None = None
         self.group = inner.group
+        if pool is not None:
+            inner.on_ended = lambda: pool.shutdown(wait=False, cancel_futures=True)
 
     def start(self) -> None:
         self._thread.call(self._inner.start())
 
     def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
+        """Close; see ``mqcore.aio.Consumer.close``. Its own handler may call it, and then it returns at once."""
         if self._thread.is_open:
             self._thread.call(self._inner.close(drain=drain, timeout_s=timeout_s))
-            if self._pool is not None:
-                self._pool.shutdown(wait=False, cancel_futures=True)
 
     def wait_closed(self) -> None:
         """Return when the consumer has been closed: what a program with a handler waits for."""
@@ -303,13 +304,16 @@ class ThreadSettler:
 def run_in_pool(pool: Executor, handler: Callable[[M], object]) -> Callable[[M], Coroutine[Any, Any, object]]:
     """Make an async handler of *handler*, which runs in *pool*."""
 
-    def guarded(messages: M) -> object:
+    def guarded(messages: M, call: HandlerCall | None) -> object:
+        before = CALL.set(call)  # what is called from here goes into the loop with it
         try:
             return handler(messages)
         except StopIteration as error:  # a future refuses to hold one, and its waiter would never wake
             raise RuntimeError("the handler raised StopIteration") from error
+        finally:
+            CALL.reset(before)
 
     async def handle(messages: M) -> object:
-        return await asyncio.get_running_loop().run_in_executor(pool, guarded, messages)
+        return await asyncio.get_running_loop().run_in_executor(pool, guarded, messages, CALL.get())
 
     return handle

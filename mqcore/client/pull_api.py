@@ -5,17 +5,20 @@ Nothing is remembered at the broker unless ``commit_offset`` is called.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import logging
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import TYPE_CHECKING
 
+from mqcore.cause_log import CauseLog
 from mqcore.client.broker_api import PullRequest
+from mqcore.client.consume_retry import retry_copy
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.pulling import check_sql_version, received
 from mqcore.client.subscription import Expression, subscription_data
 from mqcore.codes import ResponseCode
-from mqcore.errors import ClientError
+from mqcore.errors import ClientError, MQError
 from mqcore.protocol.heartbeat import SUB_ALL, is_tag_type
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
@@ -23,8 +26,15 @@ from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
 if TYPE_CHECKING:
     from mqcore.client.instance import ClientInstance
 
+log = CauseLog(logging.getLogger(__name__))
+
 PULL_TIMEOUT_S = 10.0
 """How long an answer may take, beyond the time for which the broker was asked to hold the pull."""
+
+SEND_BACK_TIMEOUT_S = 3.0
+
+RECONSUME_TIMES_MAX = 16
+"""How often a message may fail before it becomes a dead letter, unless the application says another number."""
 
 MESSAGES_MAX = 32
 """Brokers answer at most so many messages at once, whatever is asked for."""
@@ -130,3 +140,30 @@ class PullApi:
         """Commit *offset* for *group* and wait for the broker's answer."""
         address = await self._hub.any_address(queue)
         await self._hub.api.update_consumer_offset(address, group, queue, offset)
+
+    async def send_back(
+        self,
+        group: str,
+        message: ReceivedMessage,
+        *,
+        delay_level: int = 0,
+        max_reconsume_times: int = RECONSUME_TIMES_MAX,
+        broker_name: str | None = None,
+    ) -> None:
+        """Give a pulled *message* that failed back to its broker, for the retry topic of *group*.
+
+        It is there again after the time of *delay_level* (0: longer with each failure), or becomes a dead letter of the
+        group when it has failed *max_reconsume_times* times, or with -1. A consumer of the group gets it as any other;
+        who only pulls must pull ``%RETRY%group``. *broker_name*: give it to another broker, that has a copy.
+        When the broker cannot, the message is sent to the retry topic as a new one; MQError if that fails too.
+        """
+        queue = message.queue if broker_name is None else replace(message.queue, broker_name=broker_name)
+        try:
+            address = await self._hub.master_address(queue)
+            await self._hub.api.send_back(
+                address, group, message.ext, delay_level, max_reconsume_times, SEND_BACK_TIMEOUT_S
+            )
+        except MQError as error:
+            log.warning("send back failed, sending anew", group=group, queue=queue, message=message, error=error)
+            times = message.reconsume_times + 1
+            await self._hub.inner_producer.send(retry_copy(message, group, times, max_reconsume_times))

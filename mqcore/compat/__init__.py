@@ -40,7 +40,8 @@ from mqcore.compat.listeners import (
 from mqcore.compat.lite_pull import DefaultLitePullConsumer, TopicMessageQueueChangeListener
 from mqcore.compat.message import Message, MessageExt, MessageQueue, SendResult
 from mqcore.compat.producer import DefaultMQProducer, SendCallback
-from mqcore.compat.pull import DefaultMQPullConsumer, PullCallback, PullResult
+from mqcore.compat.pull import DefaultMQPullConsumer, MessageQueueListener, PullCallback, PullResult
+from mqcore.compat.pull_schedule import MQPullConsumerScheduleService, PullTaskCallback, PullTaskContext
 from mqcore.compat.request_reply import MessageUtil, RequestCallback
 from mqcore.compat.selectors import (
     MessageQueueSelector,
@@ -71,18 +72,22 @@ __all__ = [
     "LocalTransactionState",
     "MQBrokerException",
     "MQClientException",
+    "MQPullConsumerScheduleService",
     "Message",
     "MessageExt",
     "MessageListenerConcurrently",
     "MessageListenerOrderly",
     "MessageModel",
     "MessageQueue",
+    "MessageQueueListener",
     "MessageQueueSelector",
     "MessageSelector",
     "MessageUtil",
     "PullCallback",
     "PullResult",
     "PullStatus",
+    "PullTaskCallback",
+    "PullTaskContext",
     "RemotingConnectException",
     "RemotingException",
     "RemotingSendRequestException",

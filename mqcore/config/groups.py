@@ -12,7 +12,7 @@ from typing import Any
 
 from mqcore.config.index import SETTINGS
 from mqcore.config.table import BrokerRole, FlushDiskType, Group, Setting
-from mqcore.config.texts import parse_affinity, parse_delay_levels, parse_hours
+from mqcore.config.texts import parse_affinity, parse_delay_levels, parse_directories, parse_hours
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,8 @@ class StoreSettings:
 
     store_path_root_dir: str
     store_path_commit_log: str
+    read_only_commit_log_store_paths: str
+    multi_path_splitter: str
     mapped_file_size_commit_log: int
     mapped_file_size_consume_queue: int
     enable_consume_queue_ext: bool
@@ -116,8 +118,14 @@ class StoreSettings:
         return Path(self.store_path_root_dir)
 
     @property
-    def commit_log_dir(self) -> Path:
-        return Path(self.store_path_commit_log)
+    def commit_log_dirs(self) -> tuple[Path, ...]:
+        """The directories of the commit log, in the order in which they are given."""
+        return tuple(map(Path, parse_directories(self.store_path_commit_log, self.multi_path_splitter)))
+
+    @property
+    def read_only_commit_log_dirs(self) -> tuple[Path, ...]:
+        """Directories of the commit log in which no file is made."""
+        return tuple(map(Path, parse_directories(self.read_only_commit_log_store_paths, self.multi_path_splitter)))
 
     @property
     def consume_queue_dir(self) -> Path:

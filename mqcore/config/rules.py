@@ -12,6 +12,7 @@ from mqcore.config.texts import (
     parse_addresses,
     parse_affinity,
     parse_delay_levels,
+    parse_directories,
     parse_directory,
     parse_host,
     parse_hours,
@@ -24,7 +25,9 @@ HEADER_ALLOWANCE = (
     128 * 1024
 )  # bytes of a send request that are not its body: JSON header with up to 32 KiB of properties
 
-PATHS = ("storePathRootDir", "storePathCommitLog", "kvConfigPath", "configStorePath")
+PATHS = ("storePathRootDir", "kvConfigPath", "configStorePath")
+PATH_LISTS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+COMMIT_LOG_DIRECTORIES_MAX = 32
 
 TEXT_FORMS: dict[str, Callable[[str], object]] = {
     "bindAddress": parse_host,  # first, since addresses that were not given follow it
@@ -35,7 +38,6 @@ TEXT_FORMS: dict[str, Callable[[str], object]] = {
     "brokerClusterName": parse_name,
     "msgTraceTopicName": parse_topic,
     "storePathRootDir": parse_directory,
-    "storePathCommitLog": parse_directory,
     "messageDelayLevel": parse_delay_levels,
     "deleteWhen": parse_hours,
     "workerCpuAffinity": parse_affinity,
@@ -50,6 +52,8 @@ def settle(values: dict[str, Value], program: Program, where: Mapping[str, str])
     """
     check_texts(values, program, where)
     make_absolute(values)
+    if program is Program.BROKER:
+        settle_path_lists(values, where)
     check_port(values, program, where)
     if program is not Program.BROKER:
         return []
@@ -85,6 +89,26 @@ def make_absolute(values: dict[str, Value]) -> None:
     for name in PATHS:
         if values[name]:
             values[name] = str(Path(str(values[name])).expanduser().absolute())
+
+
+def settle_path_lists(values: dict[str, Value], where: Mapping[str, str]) -> None:
+    """The commit log lies in at least one directory that is written to; each is made absolute."""
+    splitter = str(values["multiPathSplitter"])
+    found = {}
+    for name in PATH_LISTS:
+        try:
+            found[name] = parse_directories(str(values[name]), splitter)
+        except ValueError as error:
+            wrong = name if splitter and "/" not in splitter else "multiPathSplitter"
+            raise _refuse(wrong, values, where, str(error)) from None
+        found[name] = tuple(str(Path(path).expanduser().absolute()) for path in found[name])
+    if splitter in str(values["storePathRootDir"]):
+        raise _refuse("storePathRootDir", values, where, f"one directory, without {splitter!r}")
+    if not set(found[PATH_LISTS[0]]) - set(found[PATH_LISTS[1]]):
+        raise _refuse(PATH_LISTS[0], values, where, f"a directory that is not in {PATH_LISTS[1]}")
+    if len({*found[PATH_LISTS[0]], *found[PATH_LISTS[1]]}) > COMMIT_LOG_DIRECTORIES_MAX:
+        raise _refuse(PATH_LISTS[0], values, where, f"at most {COMMIT_LOG_DIRECTORIES_MAX} directories, all told")
+    values.update({name: splitter.join(directories) for name, directories in found.items()})
 
 
 def check_port(values: Mapping[str, Value], program: Program, where: Mapping[str, str]) -> None:

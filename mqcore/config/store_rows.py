@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from mqcore.config.defaults import commit_log, ha_listen_port, store_root
 from mqcore.config.table import (
-    ANY_TEXT,
     CLAMPED,
     INT_MAX,
     LIVE,
@@ -33,7 +32,22 @@ DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 FILES = (
     text("storePathRootDir", store_root, "root of the store", SHOWN),
-    text("storePathCommitLog", commit_log, "directory of the commit log; one, not a list", SHOWN),
+    text(
+        "storePathCommitLog",
+        commit_log,
+        "directory of the commit log, or several separated by commas: its files are made in them in turn",
+        SHOWN,
+    ),
+    text(
+        "readOnlyCommitLogStorePaths",
+        "",
+        "directories, separated by commas, whose commit log files are read and, in time, deleted; none is made there",
+    ),
+    text(
+        "multiPathSplitter rocketmq.broker.multiPathSplitter",
+        ",",
+        "what separates the directories above; RocketMQ takes it from the command line of its JVM",
+    ),
     number(
         "mappedFileSizeCommitLog mapedFileSizeCommitLog",
         2**30,
@@ -145,11 +159,6 @@ DELIVERY = "delayed messages are delivered in order"
 
 UNUSED = (
     unused("storePathDLedgerCommitLog", "", DLEDGER, SHOWN),
-    refusing(
-        unused("readOnlyCommitLogStorePaths", "", "the commit log lives in one directory"),
-        ANY_TEXT,
-        "mqcore reads one commit log directory, so that messages in the others would be missing",
-    ),
     unused("bitMapLengthConsumeQueueExt", 64, "filter bitmaps are read over; without SQL consumers none is written"),
     unused("commitIntervalCommitLog", 200, POOL, SHOWN),
     unused("commitCommitLogLeastPages", 4, POOL),

@@ -105,10 +105,16 @@ def parse_topic(text: str) -> str:
 
 
 def parse_directory(text: str) -> str:
-    """One directory. RocketMQ takes a list for the commit log, separated by commas; that is not built."""
-    if not text or "," in text or "\0" in text:
-        raise ValueError("one directory (several, separated by commas, are not built)")
+    if not text or "\0" in text:
+        raise ValueError("a directory")
     return text
+
+
+def parse_directories(text: str, splitter: str) -> tuple[str, ...]:
+    """The directories in "/a,/b", each once and without blanks around it; empty ones do not count."""
+    if not splitter or "/" in splitter or "\0" in text:
+        raise ValueError("directories with what separates them, which is not empty and has no slash")
+    return tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(splitter)))))
 
 
 def host_and_port(host: str, port: int) -> str:

@@ -5,12 +5,11 @@ Source: RocketMQ store/CommitLog.java.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from mqcore.codes import SysFlag
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
 from mqcore.layout import BLANK_RECORD, MESSAGE_MAGIC_V1, RECORD_HEAD, RECORD_STORE_TIME
 from mqcore.store.codec import decode_record
+from mqcore.store.log_places import LogPlaces
 from mqcore.store.mapped_file_queue import MappedFileQueue
 from mqcore.store.record import RECORD_SIZE_MIN, DecodeStatus, Record, decode_error, host_size
 from mqcore.store.watermarks import Watermarks
@@ -19,8 +18,8 @@ from mqcore.store.watermarks import Watermarks
 class CommitLog:
     """Read-only access; views are of the mapped files and must be copied if they are to be kept for long."""
 
-    def __init__(self, directory: Path, file_size: int, watermarks: Watermarks) -> None:
-        self.files = MappedFileQueue(directory, file_size)
+    def __init__(self, places: LogPlaces, file_size: int, watermarks: Watermarks) -> None:
+        self.files = MappedFileQueue(places, file_size)
         self.files.refresh()
         self._watermarks = watermarks
 

@@ -53,7 +53,8 @@ class ConsumeQueueExt:
     def _end_of(self, address: int) -> int:
         unit = self.look_up(address)
         if unit is None:
-            logger.error("no ext unit where a consume queue says path=%s address=%d", self.files.directory, address)
+            where = self.files.path_of(self.files.start_of(ext_offset(address)))
+            logger.error("no ext unit where a consume queue says path=%s address=%d", where, address)
         return ext_offset(address) + (CONSUME_QUEUE_EXT_UNIT.size if unit is None else unit.size)
 
     def delete_before(self, address: int) -> int:

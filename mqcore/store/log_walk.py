@@ -1,6 +1,6 @@
 """Walking the commit log from a place on: which records are whole, and where the log ends.
 
-Used by recovery alone. It reads; it changes nothing.
+Used by recovery and by the public reader. It reads; it changes nothing.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mqcore.errors import CorruptRecordError
+from mqcore.errors import CorruptFileError, CorruptRecordError
 from mqcore.layout import BLANK_RECORD, MESSAGE_MAGIC_V1
 from mqcore.store.codec import decode_record, scan_records
 from mqcore.store.mapped_file_queue import MappedFileQueue
@@ -101,6 +101,22 @@ class LogWalker:
         if found is None or not walk.store_timestamp_max <= found.store_timestamp <= self.flushed_timestamp:
             return None
         return found.physical_offset
+
+
+def check_nothing_missing(files: MappedFileQueue, walk: LogWalk, flushed_timestamp: int, known_end: int = 0) -> None:
+    """Raise CorruptFileError if the end of the log is missing, and with it all files of one of several directories.
+
+    Missing is what was on disk by *flushed_timestamp* (the checkpoint's), and what lies before *known_end*, the end of
+    the records that consume queues know of, in a file that is nowhere. Files missing in the middle leave a gap, of
+    which MappedFileQueue.load tells.
+    """
+    empty = files.empty_directories()
+    if empty and (known_end > files.end_offset or walk.store_timestamp_max < flushed_timestamp):
+        raise CorruptFileError(
+            f"the commit log went on behind {walk.end}, and one of its directories has no files: is its disk mounted? "
+            "If it never had any, take it off the list for one start",
+            str(empty[0]),
+        )
 
 
 def next_record(files: MappedFileQueue, offset: int) -> Record | None:

@@ -1,4 +1,6 @@
-"""A directory of equally sized files, each named by the offset of its first byte, read through mappings made on demand.
+"""Equally sized files, each named by the offset of its first byte, read through mappings made on demand.
+
+They lie in one directory, or, as those of a commit log may, in several.
 
 Other processes make files at the end and delete them at the front while this one reads: a listing may be stale, and is
 taken anew when an offset is not found. A deleted file's mapping stays valid until its last view is gone.
@@ -16,8 +18,9 @@ from itertools import pairwise
 from pathlib import Path
 
 from mqcore.errors import CorruptFileError, OffsetOutOfRangeError
-from mqcore.files import delete_file
-from mqcore.store.paths import FILE_NAME_DIGITS, file_name
+from mqcore.files import delete_file, is_zero
+from mqcore.layout import BLANK_RECORD
+from mqcore.store.log_places import LogPlaces, file_name, is_file_name
 
 MAPPED_FILES_MAX = 64
 
@@ -25,44 +28,55 @@ logger = logging.getLogger(__name__)
 
 
 class MappedFileQueue:
-    """Files of *file_size* bytes in *directory*. Not for use by several threads at once."""
+    """Files of *file_size* bytes in *places*. Not for use by several threads at once."""
 
-    def __init__(self, directory: Path, file_size: int, mapped_files_max: int = MAPPED_FILES_MAX) -> None:
-        self.directory = directory
+    def __init__(self, places: Path | LogPlaces, file_size: int, mapped_files_max: int = MAPPED_FILES_MAX) -> None:
+        self.directories = places.directories if isinstance(places, LogPlaces) else (places,)
         self.file_size = file_size
         self.starts: tuple[int, ...] = ()
         self._mapped_files_max = mapped_files_max
+        self._paths: dict[int, Path] = {}
         self._views: OrderedDict[int, memoryview] = OrderedDict()
 
     def load(self) -> None:
-        """List the files, and check that the directory is one that a broker may start on.
+        """List the files, and check that the directories are such that a broker may start on them.
 
-        A last file of length zero, which a crash of another broker can leave, is removed. Raises CorruptFileError,
-        naming the file, for anything else of a wrong name, kind or length, and for a gap between files.
+        A last file of length zero, which a crash of another broker can leave, is removed, and so is an empty one of
+        which another directory has one with records. Raises CorruptFileError, naming the file, for anything else of a
+        wrong name, kind or length, and for a gap between files.
         """
-        entries = sorted(self._entries())
+        entries = sorted(self._entries(), key=lambda entry: entry[0].name)
         if entries and entries[-1][1].st_size == 0 and stat.S_ISREG(entries[-1][1].st_mode):
-            path = self.directory / entries.pop()[0]
+            path = entries.pop()[0]
             logger.warning("removing file of length zero path=%s", path)
             delete_file(path)
-        for name, status in entries:
-            self._check(self.directory / name, status)
-        self.starts = tuple(int(name) for name, _ in entries)
+        for path, status in entries:
+            self._check(path, status)
+        self._take([path for path, _ in entries])
+        for start, path in ((int(path.name), path) for path, _ in entries):
+            if path != self._paths[start]:
+                self._remove_second(path, self._paths[start])
         for before, after in pairwise(self.starts):
             if after - before != self.file_size:
-                missing = self.path_of(before + self.file_size)
-                raise CorruptFileError(f"file is missing: the next one is {file_name(after)}", str(missing))
+                raise CorruptFileError(
+                    f"file is missing: the next one is {file_name(after)}{self._without_files()}",
+                    str(self.path_of(before + self.file_size)),
+                )
 
     def refresh(self) -> None:
         """List the files again. Files that come or go meanwhile are seen or not; foreign ones are left out."""
-        names = [name for name, status in self._entries() if self._is_file(name, status)]
-        self.starts = tuple(sorted(int(name) for name in names))
+        self._take([path for path, status in self._entries() if self._is_file(path.name, status)])
         for start in [start for start in self._views if start not in self.starts]:
             del self._views[start]
 
     def path_of(self, start: int) -> Path:
-        """Return the path of the file that starts at *start*."""
-        return self.directory / file_name(start)
+        """Return the path of the file that starts at *start*, as it was listed; of another one, where it might be."""
+        return self._paths.get(start) or self.directories[0] / file_name(start)
+
+    def empty_directories(self) -> list[Path]:
+        """Return the directories without a file among several, when others have some: their disks may be missing."""
+        used = {path.parent for path in self._paths.values()}
+        return [directory for directory in self.directories if used and directory not in used]
 
     def start_of(self, offset: int) -> int:
         """Return where the file that holds *offset* starts, be it there or not."""
@@ -94,7 +108,7 @@ class MappedFileQueue:
             except FileNotFoundError:
                 self.refresh()
                 raise OffsetOutOfRangeError(
-                    f"offset in {self.directory}", offset, self.min_offset, self.end_offset
+                    f"offset in {self.directories[0]}", offset, self.min_offset, self.end_offset
                 ) from None
         self._views.move_to_end(start)
         return start, self._views[start]
@@ -114,6 +128,7 @@ class MappedFileQueue:
         """Remove the file that starts at *start*, durably; readers that have it mapped are not disturbed."""
         delete_file(self.path_of(start))
         self._views.pop(start, None)
+        self._paths.pop(start, None)
         self.starts = tuple(other for other in self.starts if other != start)
 
     def close(self) -> None:
@@ -132,17 +147,38 @@ class MappedFileQueue:
             self._views.popitem(last=False)
         self._views[start] = memoryview(mapping)
 
-    def _entries(self) -> list[tuple[str, os.stat_result]]:
+    def _take(self, paths: list[Path]) -> None:
+        """Know *paths* from now on. Of two of the same start the one with a record at its start counts."""
+        self._paths = {}
+        for path in paths:
+            start = int(path.name)
+            if start not in self._paths or (starts_blank(self._paths[start]) and not starts_blank(path)):
+                self._paths[start] = path
+        self.starts = tuple(sorted(self._paths))
+
+    def _remove_second(self, path: Path, kept: Path) -> None:
+        """Remove *path*, a file that was made ahead of need while another place was chosen when the need was there."""
+        if not is_zero(path):
+            raise CorruptFileError(f"file has bytes, and so has another one of its name: {kept}", str(path))
+        logger.warning("removing empty file, another directory has one of its name path=%s kept=%s", path, kept)
+        delete_file(path)
+
+    def _without_files(self) -> str:
+        empty = self.empty_directories()
+        return f"; no files in {empty[0]}: is its disk mounted?" if empty else ""
+
+    def _entries(self) -> list[tuple[Path, os.stat_result]]:
         found = []
-        try:
-            with os.scandir(self.directory) as listing:
-                for entry in listing:
-                    try:
-                        found.append((entry.name, entry.stat(follow_symlinks=False)))
-                    except FileNotFoundError:
-                        continue  # deleted since it was listed
-        except FileNotFoundError:
-            return []
+        for directory in self.directories:
+            try:
+                with os.scandir(directory) as listing:
+                    for entry in listing:
+                        try:
+                            found.append((Path(entry.path), entry.stat(follow_symlinks=False)))
+                        except FileNotFoundError:
+                            continue  # deleted since it was listed
+            except FileNotFoundError:
+                continue
         return found
 
     def _is_file(self, name: str, status: os.stat_result) -> bool:
@@ -155,6 +191,10 @@ class MappedFileQueue:
             raise CorruptFileError(f"file has {status.st_size} bytes, wanted {self.file_size}", str(path))
 
 
-def is_file_name(name: str) -> bool:
-    """Whether *name* is an offset in 20 digits."""
-    return len(name) == FILE_NAME_DIGITS and name.isascii() and name.isdigit()
+def starts_blank(path: Path) -> bool:
+    """Whether nothing is at the start of *path*, or it is gone."""
+    try:
+        with path.open("rb") as file:
+            return not any(file.read(BLANK_RECORD.size))
+    except FileNotFoundError:
+        return True

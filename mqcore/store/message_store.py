@@ -38,7 +38,7 @@ class MessageStoreReader:
     def __init__(self, paths: StorePaths, geometry: StoreGeometry, watermarks: Watermarks) -> None:
         self.paths = paths
         self.geometry = geometry
-        self.commit_log = CommitLog(paths.commit_log, geometry.commit_log_file_size, watermarks)
+        self.commit_log = CommitLog(paths.log, geometry.commit_log_file_size, watermarks)
         self.index = IndexService(paths.index, geometry.index)
         self._watermarks = watermarks
         self._queues: dict[tuple[str, int], tuple[int, ConsumeQueue]] = {}
@@ -135,8 +135,8 @@ class MessageStoreReader:
     # Sizes
 
     def commit_log_disk_ratio(self) -> float:
-        """Return how full the commit log's disk is, 0..1; -1.0 if it cannot be asked."""
-        return disk_used_ratio(self.paths.commit_log)
+        """Return how full the commit log's disk is, of several the emptiest, 0..1; -1.0 if one cannot be asked."""
+        return min(self.paths.log.used_ratios())
 
     def consume_queue_disk_ratio(self) -> float:
         """Return how full the consume queues' disk is, 0..1; -1.0 if it cannot be asked."""

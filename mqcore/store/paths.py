@@ -8,8 +8,10 @@ from pathlib import Path
 
 from mqcore.errors import StoreError
 from mqcore.files import make_directory
+from mqcore.store.log_places import LogPlaces, file_name
 
-FILE_NAME_DIGITS = 20
+__all__ = ["INDEX_NAME_DIGITS", "QUEUE_ID_MAX", "StorePaths", "file_name", "is_topic"]
+
 INDEX_NAME_DIGITS = 17
 TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 QUEUE_ID_MAX = 0x7FFFFFFF
@@ -20,12 +22,19 @@ class StorePaths:
     """The directories and files of one store. The commit log may lie elsewhere; all else hangs off the root."""
 
     root: Path
-    commit_log: Path
+    log: LogPlaces
 
     @classmethod
-    def at(cls, root: str | Path, commit_log: str | Path | None = None) -> StorePaths:
+    def at(cls, root: str | Path, commit_log: str | Path | LogPlaces | None = None) -> StorePaths:
         """Return the paths of the store in *root*, the commit log in ``commitlog`` unless told otherwise."""
-        return cls(Path(root), Path(commit_log) if commit_log else Path(root) / "commitlog")
+        if not isinstance(commit_log, LogPlaces):
+            commit_log = LogPlaces.of([commit_log or Path(root) / "commitlog"])
+        return cls(Path(root), commit_log)
+
+    @property
+    def commit_log(self) -> Path:
+        """The first directory of the commit log, as a rule the only one; *log* knows where its files are."""
+        return self.log.directories[0]
 
     @property
     def consume_queue(self) -> Path:
@@ -66,16 +75,12 @@ class StorePaths:
         return self.consume_queue_ext / self.queue(topic, queue_id).relative_to(self.consume_queue)
 
     def make_directories(self) -> None:
-        """Make the directories that are always there, durably."""
-        for directory in (self.root, self.commit_log, self.consume_queue, self.index, self.config):
+        """Make the directories that are always there, durably. Raises CorruptFileError, see LogPlaces."""
+        self.log.make_directories()
+        for directory in (self.root, self.consume_queue, self.index, self.config):
             make_directory(directory)
 
 
 def is_topic(topic: str) -> bool:
     """Whether *topic* may become the name of a directory."""
     return TOPIC_PATTERN.fullmatch(topic) is not None
-
-
-def file_name(offset: int) -> str:
-    """Return the name of the file that starts at *offset*."""
-    return f"{offset:0{FILE_NAME_DIGITS}d}"

@@ -20,6 +20,7 @@ from typing import Final, Literal, Self
 
 from mqcore.errors import ConfigError, CorruptFileError, CorruptRecordError, MQError, OffsetOutOfRangeError
 from mqcore.store.columns import BATCH_BYTES_DEFAULT, ColumnDecoder, MessageBatch, Selection
+from mqcore.store.log_places import LogPlaces
 from mqcore.store.log_walk import next_record
 from mqcore.store.message_columns import BATCH_ROWS_DEFAULT, EVERYTHING
 from mqcore.store.paths import StorePaths
@@ -49,13 +50,14 @@ class StoreReader:
     """
 
     def __init__(self, path: str | Path, commit_log: str | Path | Sequence[str | Path] | None = None) -> None:
-        """Raises CorruptFileError if there is no store at *path*."""
+        """Raises CorruptFileError if there is no store at *path*, or one of several directories is missing."""
         directories = [commit_log] if isinstance(commit_log, str | Path) else list(commit_log or ())
         parts = [Path(part) for entry in directories for part in str(entry).split(SEPARATOR)]
-        self.paths = StorePaths.at(path, parts[0] if parts else None)
-        self.directories = tuple(parts) or (self.paths.commit_log,)
-        if not any(directory.is_dir() for directory in self.directories):
-            raise CorruptFileError("no commit log: not the directory of a store", str(self.paths.commit_log))
+        self.paths = StorePaths.at(path, LogPlaces(tuple(parts)) if parts else None)
+        self.directories = self.paths.log.directories
+        for directory in self.directories:
+            if not directory.is_dir():
+                raise CorruptFileError("no commit log: not the directory of a store", str(directory))
         self.files = FoundFiles(self.directories)
         self._extent: LogExtent | None = None
         self._queues: dict[str, dict[int, QueueUnits]] | None = None

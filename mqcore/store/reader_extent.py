@@ -14,7 +14,7 @@ from mqcore.store.abort_file import AbortFile
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.commit_log import read_store_timestamp
 from mqcore.store.consume_queue import RECOVERED_FILES
-from mqcore.store.log_walk import OFFSET_MAX, LogWalker
+from mqcore.store.log_walk import OFFSET_MAX, LogWalker, check_nothing_missing
 from mqcore.store.paths import StorePaths
 from mqcore.store.reader_files import FoundFiles
 
@@ -29,7 +29,10 @@ class LogExtent:
 
 
 def find_extent(paths: StorePaths, files: FoundFiles) -> LogExtent:
-    """Return what can be read of *files*. Reads the last files whole; after a crash from the checkpoint's on."""
+    """Return what can be read of *files*. Reads the last files whole; after a crash from the checkpoint's on.
+
+    Raises CorruptFileError if the end of the log is missing with all the files of one of its directories.
+    """
     if not files.starts:
         return LogExtent(0, 0, 0)
     after_crash = AbortFile(paths.abort).exists()
@@ -42,6 +45,7 @@ def find_extent(paths: StorePaths, files: FoundFiles) -> LogExtent:
         # A copy of the commit log alone: whole records behind others that are not tell of damage, not of the log's end.
         flushed = OFFSET_MAX
     walk = LogWalker(files=files, flushed_timestamp=flushed).walk(start)
+    check_nothing_missing(files, walk, checkpoint.physic_timestamp)
     return LogExtent(files.min_offset, walk.end, start if after_crash else walk.end)
 
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from mqcore.store.mapped_file_queue import MAPPED_FILES_MAX, MappedFileQueue, is_file_name
-from mqcore.store.paths import file_name
+from mqcore.store.log_places import is_file_name
+from mqcore.store.mapped_file_queue import MAPPED_FILES_MAX, MappedFileQueue, starts_blank
 
 logger = logging.getLogger(__name__)
 
@@ -23,13 +23,13 @@ class FoundFiles(MappedFileQueue):
     """Files named by their offset, in one or several directories; their size is what their names and lengths say.
 
     A file that is shorter than the others, as an interrupted copy leaves it, reads as if zeros followed. Of two files
-    of the same name the one in the earlier directory counts. Not for use by several threads at once.
+    of the same name the one in the earlier directory counts, unless only the other one begins with a record. Not for
+    use by several threads at once.
     """
 
     def __init__(self, directories: Sequence[Path], mapped_files_max: int = MAPPED_FILES_MAX) -> None:
         super().__init__(directories[0], 1, mapped_files_max)
         self.directories = tuple(directories)
-        self._paths: dict[int, Path] = {}
         self.refresh()
 
     def refresh(self) -> None:
@@ -37,9 +37,13 @@ class FoundFiles(MappedFileQueue):
         found: dict[int, tuple[Path, int]] = {}
         for directory in self.directories:
             for start, path, size in list_files(directory):
-                if start in found:
-                    logger.warning("file passed over, another one has its name path=%s", path)
-                found.setdefault(start, (path, size))
+                other = found.get(start)
+                if other is not None:
+                    passed = other[0] if starts_blank(other[0]) and not starts_blank(path) else path
+                    logger.warning("file passed over, another one has its name path=%s", passed)
+                    if passed == path:
+                        continue
+                found[start] = (path, size)
         self.starts = tuple(sorted(found))
         self._paths = {start: path for start, (path, _) in found.items()}
         # A file may be cut short, and one between two others may be missing.
@@ -48,10 +52,6 @@ class FoundFiles(MappedFileQueue):
         self.file_size = min([max(sizes, default=1), *distances])
         for start in [start for start in self._views if start not in self._paths]:
             del self._views[start]
-
-    def path_of(self, start: int) -> Path:
-        """Return the path of the file that starts at *start*."""
-        return self._paths.get(start) or self.directory / file_name(start)
 
     def gaps(self) -> list[tuple[int, int]]:
         """Return the ranges, [start, end) in bytes, for which files are missing between others."""

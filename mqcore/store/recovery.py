@@ -28,7 +28,7 @@ from mqcore.store.consume_queue_units import Unit
 from mqcore.store.dispatcher import DispatchOutcome
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.index_service import IndexService
-from mqcore.store.log_walk import OFFSET_MAX, LogWalk, LogWalker, record_at
+from mqcore.store.log_walk import OFFSET_MAX, LogWalk, LogWalker, check_nothing_missing, record_at
 from mqcore.store.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths
 from mqcore.store.watermarks import FixedWatermarks
@@ -84,7 +84,7 @@ class Recovery:
         self.check_crc = check_crc
         self.index_safe = index_safe
         self._make_dispatcher = make_dispatcher
-        self._log = MappedFileQueue(paths.commit_log, geometry.commit_log_file_size)
+        self._log = MappedFileQueue(paths.log, geometry.commit_log_file_size)
         self._index = IndexService(paths.index, geometry.index)
         self._checkpoint = Checkpoint()
 
@@ -156,6 +156,7 @@ class Recovery:
     def _recover_after_stop(self, start: int) -> LogWalk:
         walk = self._walk(start)
         known_end = max((queue.recover(0).max_physical for queue in self._queues()), default=-1)
+        check_nothing_missing(self._log, walk, self._checkpoint.physic_timestamp, known_end)
         if known_end > walk.end:
             logger.warning("consume queues go on behind the commit log end=%d known_end=%d", walk.end, known_end)
             for queue in self._queues():
@@ -181,6 +182,7 @@ class Recovery:
             dispatcher.flush()
         finally:
             dispatcher.close()
+        check_nothing_missing(self._log, walk, self._checkpoint.physic_timestamp)
         self._cut_log(walk.end)
         self._index.clamp(walk.end)
         if walk.record_count:
@@ -233,7 +235,9 @@ class Recovery:
         for file_start in self._log.starts:
             if self._log.start_of(start) <= file_start < walk.end:
                 sync_file(self._log.path_of(file_start))
-        sync_directory(self.paths.commit_log)
+        for directory in self.paths.log.directories:
+            if directory.is_dir():
+                sync_directory(directory)
         return walk
 
     def _cut_log(self, end: int) -> None:

@@ -6,6 +6,7 @@ The decision is a pure function of file ages, the clock and the disk. Source: Ro
 
 from __future__ import annotations
 
+import errno
 import logging
 import time
 from collections.abc import Iterable, Sequence
@@ -18,6 +19,7 @@ from mqcore.store.index_service import IndexService
 from mqcore.store.mapped_file_queue import MappedFileQueue
 
 DELETED_PER_ROUND_MAX = 10
+NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)
 HOUR_MS = 3_600_000
 
 logger = logging.getLogger(__name__)
@@ -70,23 +72,43 @@ def files_to_delete(
     return chosen
 
 
-def file_ages(files: MappedFileQueue) -> list[FileAge]:
-    """Return the age of each file of a commit log, oldest first."""
+def file_ages(files: MappedFileQueue, commit_log_min: int | None = None) -> list[FileAge]:
+    """Return the age of each file of a commit log, oldest first, up to the first that is missing.
+
+    *commit_log_min*, if known, is in the first file or behind it, unless that one is missing. If the directory of a
+    file is out of reach, the files behind it must stay: deleting them would leave a gap when it comes back.
+    """
     files.refresh()
-    ages = []
+    ages: list[FileAge] = []
+    expected = files.min_offset
+    if commit_log_min is not None:
+        expected = min(expected, commit_log_min - commit_log_min % files.file_size)
     for start in files.starts:
+        if start != expected:
+            break
         try:
             ages.append(FileAge(start, files.path_of(start).stat().st_mtime_ns // 1_000_000))
         except FileNotFoundError:
-            continue
+            break
+        expected = start + files.file_size
     return ages
 
 
 def delete_commit_log_files(files: MappedFileQueue, starts: Iterable[int]) -> int:
-    """Delete the files that start at *starts*, in that order, durably; returns the new min offset of the log."""
+    """Delete the files that start at *starts*, in that order, durably; returns the new min offset of the log.
+
+    One that cannot be deleted, in a directory that is mounted read-only, say, ends it with a warning: a log has no gap.
+    """
     for start in starts:
-        logger.info("commit log file deleted path=%s", files.path_of(start))
-        files.delete(start)
+        path = files.path_of(start)
+        try:
+            files.delete(start)
+        except OSError as error:
+            if error.errno not in NOT_ALLOWED:
+                raise
+            logger.warning("commit log file cannot be deleted path=%s error=%s", path, error)
+            break
+        logger.info("commit log file deleted path=%s", path)
     return files.min_offset
 
 

@@ -18,6 +18,7 @@ import psutil
 from mqcore._fast.boards import SharedSegment
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.index_file import IndexGeometry
+from mqcore.store.log_places import LogPlaces
 from tests.fault.history import History, Load, read_all
 from tests.fault.store_scan import StoreScan, scan_store
 from tests.rigs import MqcoreBroker, wire
@@ -183,10 +184,18 @@ def check_history(history: History, broker: MqcoreBroker) -> None:
 
 
 def check_store(
-    history: History, store_dir: Path, *, in_order: bool = True, deleted: frozenset[str] = frozenset()
+    history: History,
+    store_dir: Path,
+    *,
+    in_order: bool = True,
+    deleted: frozenset[str] = frozenset(),
+    places: LogPlaces | None = None,
 ) -> StoreScan:
-    """Read the stopped store's files, hold them against one another and against what was promised."""
-    scan = scan_store(store_dir, GEOMETRY, deleted)
+    """Read the stopped store's files, hold them against one another and against what was promised.
+
+    *places*: where the commit log lies if not in the store's directory.
+    """
+    scan = scan_store(store_dir, GEOMETRY, deleted, places)
     history.check(scan.bodies(history.topic), in_order=in_order)
     return scan
 

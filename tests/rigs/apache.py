@@ -130,11 +130,11 @@ class ApacheBroker:
                 "brokerId": "0",
                 "brokerIP1": "127.0.0.1",
                 "brokerIP2": "127.0.0.1",
+                "storePathCommitLog": str(store_dir / "commitlog"),
                 **TEST_PROPERTIES,
                 **(properties or {}),
                 "listenPort": str(port),
                 "storePathRootDir": str(store_dir),
-                "storePathCommitLog": str(store_dir / "commitlog"),
             },
         )
         self.child = _start("org.apache.rocketmq.broker.BrokerStartup", version, home, configuration, jvm_options)

@@ -197,6 +197,7 @@ class MemoryStore:
             commit_behind_bytes=None,
             transient_buffers_free=0,
             commit_log_spaces=(space,),
+            root_space=space,
             consume_queue_space=replace(space, path="/store/consumequeue"),
             index_space=replace(space, path="/store/index"),
         )

@@ -116,7 +116,7 @@ def log(tmp_path: Path) -> list[Path]:
     """Two files of the commit log that are on disk and in memory."""
     if keeps_pages(tmp_path):
         pytest.skip(f"{tmp_path} lies in memory: pages of its files never leave it")
-    directory = settings(tmp_path).store.commit_log_dir
+    directory = settings(tmp_path).store.commit_log_dirs[0]
     directory.mkdir(parents=True)
     paths = [directory / file_name(start) for start in (0, FILE_SIZE)]
     for path in paths:

@@ -203,7 +203,10 @@ def test_choice_is_one_of_its_names() -> None:
         ("brokerName", "a b"),
         ("brokerClusterName", ".."),
         ("msgTraceTopicName", "a/b"),
-        ("storePathCommitLog", "/a,/b"),
+        ("storePathCommitLog", ","),
+        ("storePathCommitLog", ",".join(f"/{number}" for number in range(33))),
+        ("storePathRootDir", "/a,/b"),
+        ("multiPathSplitter", "/"),
         ("bindAddress", ""),
         ("workerCpuAffinity", "send"),
         ("workerCpuAffinity", "cook=1"),
@@ -246,9 +249,32 @@ def test_commit_log_follows_the_root_and_paths_become_absolute(monkeypatch: pyte
     monkeypatch.chdir(tmp_path)
     settings = broker(storePathRootDir="data")
     assert settings.store.root_dir == tmp_path / "data"
-    assert settings.store.commit_log_dir == tmp_path / "data" / "commitlog"
+    assert settings.store.commit_log_dirs == (tmp_path / "data" / "commitlog",)
+    assert settings.store.read_only_commit_log_dirs == ()
     assert settings.store.config_dir == tmp_path / "data" / "config"
     assert broker(storePathRootDir="~/data").store.root_dir == Path.home() / "data"
+
+
+def test_several_commit_log_directories_are_a_list_of_absolute_paths(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    settings = broker(storePathCommitLog="/b, a,,/b", readOnlyCommitLogStorePaths="/old")
+    assert settings.store.commit_log_dirs == (Path("/b"), tmp_path / "a")
+    assert settings.store.read_only_commit_log_dirs == (Path("/old"),)
+    assert f"storePathCommitLog=/b,{tmp_path}/a\n" in settings.as_properties()
+    assert Settings.from_json(settings.to_json()).store == settings.store
+
+
+@pytest.mark.parametrize("name", ["multiPathSplitter", "rocketmq.broker.multiPathSplitter"])
+def test_what_separates_the_directories_can_be_changed_as_in_rocketmq(name: str) -> None:
+    settings = broker(**{name: ";", "storePathCommitLog": "/a,1;/b"})
+    assert settings.store.commit_log_dirs == (Path("/a,1"), Path("/b"))
+
+
+def test_a_commit_log_needs_a_directory_to_write_in() -> None:
+    with pytest.raises(ConfigError, match="a directory that is not in readOnlyCommitLogStorePaths"):
+        broker(storePathCommitLog="/a,/b", readOnlyCommitLogStorePaths="/b,/a")
 
 
 def test_consume_queue_file_is_rounded_up_to_whole_units() -> None:

@@ -293,6 +293,26 @@ def test_an_offset_outside_of_the_queue_is_corrected(
         assert payload.endswith(TOPIC + GROUP)
 
 
+@pytest.mark.parametrize("damage", ["a link in its place", "a wrong size"])
+def test_nobody_is_sent_past_messages_whose_queue_file_cannot_be_read(
+    rig: PullRig, caplog: pytest.LogCaptureFixture, damage: str
+) -> None:
+    (file,) = rig.store.paths.queue(TOPIC.decode(), 0).iterdir()
+    aside = file.with_suffix(".aside")
+    file.rename(aside)
+    if damage == "a wrong size":
+        file.write_bytes(aside.read_bytes()[:-1])
+    else:
+        file.symlink_to(aside)
+    reply = rig.pull(1, 3)
+    assert (reply["code"], reply["status"]) == (ResponseCode.SYSTEM_ERROR, STATUS["CONSUME_QUEUE_NOT_READABLE"])
+    assert (reply["next_begin_offset"], reply["ranges"]) == (3, [])
+    assert "not readable what=consume queue at=3" in caplog.text
+    aside.replace(file)
+    rig.ask(2, 3)
+    assert bodies(rig, rig.reply()) == expected(0, 3)
+
+
 EXT_GEOMETRY = replace(GEOMETRY, ext_enabled=True, ext_file_size=100)
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fast_rig import TOPIC, Log, shared_segment
+from fast_rig import TOPIC, Log, RawRing, shared_segment
 
 from mqcore import layout
 from mqcore._fast.rings import PullRequestRing
@@ -112,9 +112,12 @@ class LoopRig:
     def tell(self, kind: int, connection_id: int, payload: bytes = b"") -> None:
         self._link.sendall(HEAD.struct.pack(len(payload), kind, connection_id) + payload)
 
+    def wake(self) -> None:
+        os.eventfd_write(self._wake, 1)
+
     def close(self) -> None:
         self.segment.set_worker_word(SEND_ROW, "command", COMMAND["STOP"])
-        os.eventfd_write(self._wake, 1)
+        self.wake()
         self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive(), "the loop did not stop"
         del self._loop
@@ -544,3 +547,39 @@ def test_a_drained_loop_takes_no_new_connection_and_says_so(loop: LoopRig) -> No
         turns = loop.word("turns")
         wait_until(lambda: loop.word("turns") > turns + 2, describe="turns")
         assert loop.word("accepted") == accepted
+
+
+def answer_pull(loop: LoopRig, asked: dict[str, int], physical_offset: int, size: int) -> None:
+    """Be the pull worker: one range of the commit log, and offset 8 to go on with."""
+    status = layout.constants("GetStatus")["FOUND"]
+    values = dict.fromkeys((field.name for field in layout.PULL_REPLY.fields), 0) | {
+        "connection_id": asked["connection_id"], "next_begin_offset": 8, "max_offset": 9, "ticket": asked["ticket"],
+        "code": ResponseCode.SUCCESS, "status": status, "range_count": 1, "total_size": size, "message_count": 1,
+    }  # fmt: skip
+    payload = layout.PULL_REPLY.struct.pack(*values.values()) + layout.PULL_RANGE.struct.pack(physical_offset, size)
+    RawRing(loop.segment.fd, "pull_reply_rings", 0).push(layout.constants("RingKind")["PULL_REPLY"], payload)
+    loop.wake()
+
+
+@pytest.mark.parametrize(
+    ("size", "code", "remark", "next_offset"),
+    [
+        (FILE_SIZE, ResponseCode.SUCCESS, "FOUND", "8"),
+        (None, ResponseCode.PULL_RETRY_IMMEDIATELY, "MESSAGE_WAS_REMOVING", "8"),
+        (FILE_SIZE - 1, ResponseCode.SYSTEM_ERROR, "COMMIT_LOG_NOT_READABLE", "7"),
+    ],
+)
+def test_only_what_is_gone_is_passed_over(
+    loop: LoopRig, log: Log, size: int | None, code: int, remark: str, next_offset: str
+) -> None:
+    if size is not None:
+        (log.directory / f"{FILE_SIZE:020d}").write_bytes(b"body" * (size // 4) + b"b" * (size % 4))
+    with loop.connect() as client:
+        client.sendall(pull_request(7).encode())
+        asked, _ = popped(loop)
+        answer_pull(loop, asked, FILE_SIZE + 4, 8)
+        (answer,) = replies(client, 1)
+    assert (answer.code, answer.remark) == (code, remark)
+    assert answer.ext_fields is not None
+    assert answer.ext_fields["nextBeginOffset"] == next_offset
+    assert answer.body == (b"bodybody" if code == ResponseCode.SUCCESS else b"")

@@ -201,14 +201,10 @@ def test_consume_queues_and_the_checkpoint_are_flushed_at_the_end(rig: Rig) -> N
 def test_ext_files_are_synced_before_the_units_that_name_them(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[str] = []
 
-    def note_sync(path: Path) -> None:
-        synced.append(str(path.relative_to(rig.root)))
-
-    def note_units(descriptor: int) -> None:
+    def note_sync(descriptor: int) -> None:
         synced.append(str(Path(f"/proc/self/fd/{descriptor}").readlink().relative_to(rig.root)))
 
-    monkeypatch.setattr(store_keeper, "sync_file", note_sync)
-    monkeypatch.setattr(store_keeper.os, "fdatasync", note_units)
+    monkeypatch.setattr(store_keeper, "sync_content", note_sync)
     geometry = replace(GEOMETRY, ext_enabled=True, ext_file_size=100)
     keeper = StoreKeeper(rig.settings(enableConsumeQueueExt="true", mappedFileSizeConsumeQueueExt="100"), rig.segment)
     for files in ((0, 100), (100, 200)):

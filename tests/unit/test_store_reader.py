@@ -202,6 +202,33 @@ def test_a_commit_log_in_several_directories_is_one(store, tmp_path):
             assert rows(reader) == stored(store)
 
 
+def test_a_commit_log_without_one_of_its_directories_is_not_read_as_a_shorter_one(store, tmp_path):
+    files = sorted(store.paths.commit_log.iterdir())
+    other = tmp_path / "other"
+    with pytest.raises(CorruptFileError, match=r"no commit log.*other"):
+        StoreReader(store.paths.root, [store.paths.commit_log, other])
+    other.mkdir()
+    with StoreReader(store.paths.root, [store.paths.commit_log, other]) as reader:
+        assert rows(reader) == stored(store)
+    newest = store.records[-1].store_timestamp
+    Checkpoint(newest, newest, 0).write(store.paths.checkpoint)
+    files[-1].unlink()
+    with (
+        StoreReader(store.paths.root, [store.paths.commit_log, other]) as reader,
+        pytest.raises(CorruptFileError, match="is its disk mounted"),
+    ):
+        rows(reader)
+
+
+def test_of_two_files_of_a_name_the_one_with_records_is_read(store, tmp_path):
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / file_name(FILE_SIZE)).write_bytes(bytes(FILE_SIZE))
+    for places in ([store.paths.commit_log, other], [other, store.paths.commit_log]):
+        with StoreReader(store.paths.root, places) as reader:
+            assert rows(reader) == stored(store)
+
+
 def test_the_oldest_files_may_be_gone(store):
     store.log_file(0).unlink()
     with StoreReader(store.paths.root) as reader:

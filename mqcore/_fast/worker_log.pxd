@@ -1,0 +1,9 @@
+# What a loop without the GIL has to say. It may be said very often, so that it is written once in a while only.
+from libc.stdint cimport int64_t
+
+cdef struct Warning:
+    int64_t next_at             # coarse ms before which nothing more is written
+    int64_t count               # times since the last line
+
+# Write that *what* cannot be read at *where* because of the errno *error*, unless that was written just now.
+cdef void warn_unreadable(Warning *warning, const char *what, int64_t where, int error) noexcept nogil
