@@ -50,6 +50,7 @@ def test_it_rolls_over_restarts_and_recovers_from_a_crash(tmp_path: Path) -> Non
         assert numbers_of(homes(tmp_path)) == list(range(110 // PER_FILE + 1))
 
 
+@pytest.mark.slow
 def test_a_log_in_one_directory_goes_on_in_others_and_is_read_only_itself(tmp_path: Path) -> None:
     with MqcoreBroker(tmp_path / "store", log_properties(tmp_path, "a")) as broker:
         create_topic(broker.broker_address, TOPIC, queues=1)

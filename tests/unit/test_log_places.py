@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from fast_rig import Log, commit_log, shared_segment
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_builder import GEOMETRY, StoreBuilder, memory_directory
 
@@ -329,6 +329,7 @@ def stopped_store(directory: Path, crashed: bool) -> StoreBuilder:
 
 
 @pytest.mark.parametrize("crashed", [False, True], ids=["stopped", "crashed"])
+@settings(max_examples=25)
 @given(data=st.data())
 def test_a_log_in_several_directories_recovers_as_one_in_one(crashed, data):
     with memory_directory() as directory:
