@@ -10,7 +10,7 @@ from pyspark.sql.types import StructType
 
 from mqcore.spark.cluster import Cluster
 from mqcore.spark.offsets import Where, check_available, ending_position, resolve, starting_position
-from mqcore.spark.ranges import QueueRange, plan_ranges
+from mqcore.spark.ranges import QueueRange, new_reader_id, plan_ranges
 from mqcore.spark.settings import SourceSettings
 from mqcore.spark.subscription import find_queues
 
@@ -24,6 +24,7 @@ class BatchReader(DataSourceReader):
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
         self._schema = schema
+        self._id = new_reader_id()
         self._start = starting_position(settings, Where.EARLIEST)
         self._end = ending_position(settings)
 
@@ -63,4 +64,4 @@ class BatchReader(DataSourceReader):
         from mqcore.spark.rows import RangeRows
 
         if isinstance(partition, QueueRange):
-            yield from RangeRows(self._settings, self._schema).read(partition)
+            yield from RangeRows(self._settings, self._schema, self._id).read(partition)

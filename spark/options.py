@@ -144,6 +144,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
            "joined by AND, that leave messages out before rows are made of them; tags at the broker"),
     Option("dedup", Use.SOURCE | Use.SINK, B, False, "sink: keys made of query, batch, partition and row instead of "
            "random ones, so that a repeated row has the same key; source: drop repeats of such keys"),
+    Option("dedupLookback", Use.SOURCE, D, None, "how long before the first message of a range its rows' first copies "
+           "are looked for, `2d` say; not set: in all that the broker still holds"),
     # How much at once.
     Option("minPartitions", Use.SOURCE, N, None, "split large queue ranges until there are so many partitions",
            minimum=1, maximum=1_000_000),

@@ -5,14 +5,18 @@ A range is half open. Reading it twice gives the same rows, or raises: retention
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Final
 
 from pyspark.sql.datasource import InputPartition
 
 from mqcore.protocol.message import MessageQueue
 from mqcore.spark.offsets import Offsets
+
+READER_ID_SIZE: Final = 8
 
 
 @dataclass(frozen=True)
@@ -35,6 +39,11 @@ class QueueRange(InputPartition):
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.broker_name}/{self.queue_id} [{self.start}, {self.end})"
+
+
+def new_reader_id() -> str:
+    """Return a name for a reader that no other one has, of this query or another; its copies on executors keep it."""
+    return os.urandom(READER_ID_SIZE).hex()
 
 
 def plan_ranges(

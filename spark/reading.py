@@ -77,16 +77,18 @@ class _Lane:
 class RangeReading:
     """One pass over a range. ``bodies`` gives the records, in order, each once, whatever happens to connections.
 
-    ``has_lost`` says whether something of the range was not there, and the query does not mind.
+    ``has_lost`` says whether something of the range was not there, and the query does not mind. With *may_miss* that is
+    no loss to anybody: nothing is said about it.
     """
 
-    def __init__(self, cluster: Cluster, settings: SourceSettings, part: QueueRange) -> None:
+    def __init__(self, cluster: Cluster, settings: SourceSettings, part: QueueRange, *, may_miss: bool = False) -> None:
         self._cluster = cluster
         self._settings = settings
         self._part = part
         self._at = part.start  # everything before was handed out
         self._end = part.end
         self.has_lost = False
+        self._may_miss = may_miss
         self._lane_size = FILTERED_LANE_SIZE if settings.is_filtered else FIRST_LANE_SIZE
         self._buffered = 0  # bytes that were read and not handed out
         self._under_way = 0  # pulls without an answer
@@ -236,9 +238,9 @@ class RangeReading:
         lane.next = max(next_offset, low, lane.next + 1)
 
     def _lose(self, what: str) -> None:
-        if self._settings.fail_on_data_loss:
+        if self._settings.fail_on_data_loss and not self._may_miss:
             raise DataLossError(what)
-        if not self.has_lost:
+        if not self.has_lost and not self._may_miss:
             logger.warning("data loss, going on with what is there: %s", what)
         self.has_lost = True
 

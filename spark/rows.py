@@ -1,4 +1,4 @@
-"""Rows of a queue range: pulled bytes to Arrow record batches, on an executor."""
+"""Rows of a queue range, on an executor: pulled bytes to Arrow record batches, without repeats if so asked."""
 
 from __future__ import annotations
 
@@ -7,35 +7,47 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 from pyspark.sql.types import StructType
 
-from mqcore.spark.arrow import arrow_schema, to_record_batch
 from mqcore.spark.cluster import Cluster
+from mqcore.spark.decoding import record_batches
 from mqcore.spark.errors import DataLossError
+from mqcore.spark.history import QueueHistory
+from mqcore.spark.look_back import LookBack
 from mqcore.spark.ranges import QueueRange
 from mqcore.spark.reading import RangeReading
-from mqcore.spark.schema import decoder_columns, schema_of
+from mqcore.spark.repeats import RepeatGuard
+from mqcore.spark.schema import schema_of
 from mqcore.spark.settings import SourceSettings
-from mqcore.spark.sink_keys import RepeatGuard
-from mqcore.store.columns import ColumnDecoder
-from mqcore.store.message_columns import Selection
+from mqcore.store.message_columns import MICROSECONDS_PER_MS, UNBOUNDED_MAX, UNBOUNDED_MIN, Selection
 
 logger = logging.getLogger(__name__)
 
 MSG_ID: Final = "msgId"
+STORE_TIMESTAMP: Final = "storeTimestamp"
 
 
 class RangeRows:
-    """Reads ranges for one query. It holds no connection and can be pickled."""
+    """Reads ranges for one query. *reader_id* is what its reader calls itself, in all processes."""
 
-    def __init__(self, settings: SourceSettings, schema: StructType) -> None:
+    def __init__(self, settings: SourceSettings, schema: StructType, reader_id: str) -> None:
         self._settings = settings
         self._schema = schema
+        self._reader_id = reader_id
         self._selection = settings.selection
-        # The guard looks at ids, also where the query does not.
-        self._has_guard_column = settings.dedup and MSG_ID not in schema.names
-        self._decoded = StructType([*schema.fields, *schema_of([MSG_ID]).fields]) if self._has_guard_column else schema
+        # The guard looks at ids, and must know a first copy also where the query's times leave it out.
+        guarded = [MSG_ID, STORE_TIMESTAMP] if settings.dedup else []
+        more = [field for field in schema_of(guarded).fields if field.name not in schema.names] if guarded else []
+        self._has_more = bool(more)
+        self._decoded = StructType([*schema.fields, *more])
+        self._wanted = self._selection
+        if settings.dedup:
+            self._wanted = replace(
+                self._selection, store_timestamp_min=UNBOUNDED_MIN, store_timestamp_max=UNBOUNDED_MAX
+            )
 
     def read(self, part: QueueRange) -> Iterator[pa.RecordBatch]:
         """Iterate over the rows of *part* in record batches of about ``batchBytes``.
@@ -44,39 +56,49 @@ class RangeRows:
         """
         first, end = self._selection.queue_bounds(part.topic, part.queue_id)
         part = replace(part, start=max(part.start, first), end=min(part.end, end))
-        guard = RepeatGuard() if self._settings.dedup else None
-        types = arrow_schema(self._decoded)
-        reading = RangeReading(Cluster(self._settings.calling), self._settings, part)
-        count = 0
-        for batch in self._decode(reading, part, types):
-            count += batch.num_rows
-            yield self._finished(batch, guard)
-        if self._is_complete_by_count and count != max(0, part.size) and not reading.has_lost:
-            self._miss(f"{part}: got {count} messages, wanted {part.size}")
-
-    def _decode(self, reading: RangeReading, part: QueueRange, types: pa.Schema) -> Iterator[pa.RecordBatch]:
-        selection = replace(self._selection, offset_min=part.start, offset_max=part.end)
-        decoder = ColumnDecoder(
-            decoder_columns(self._decoded),
+        cluster = Cluster(self._settings.calling)
+        reading = RangeReading(cluster, self._settings, part)
+        batches = record_batches(
+            reading,
+            self._decoded,
             broker_name=part.broker_name,
-            selection=selection,
+            selection=replace(self._wanted, offset_min=part.start, offset_max=part.end),
             batch_bytes=self._settings.batch_bytes,
         )
-        for body in reading.bodies():
-            position = 0
-            while position < len(body):
-                position = decoder.feed(body, position)
-                if decoder.is_full:
-                    yield to_record_batch(decoder.take(), self._decoded, types)
-        if decoder.row_count:
-            yield to_record_batch(decoder.take(), self._decoded, types)
+        count = 0
+        history = QueueHistory(cluster, self._settings, part)
+        look_back = LookBack(history, part, reader_id=self._reader_id)
+        guard = RepeatGuard(look_back.seen)
+        for batch in batches:
+            count += batch.num_rows
+            yield self._guarded(batch, history, guard) if self._settings.dedup else batch
+        if self._is_complete_by_count and count != max(0, part.size) and not reading.has_lost:
+            self._miss(f"{part}: got {count} messages, wanted {part.size}")
+        if self._settings.dedup:
+            look_back.remember(guard.seen)
 
-    def _finished(self, batch: pa.RecordBatch, guard: RepeatGuard | None) -> pa.RecordBatch:
-        if guard is not None:
-            kept = guard.first_copies(batch.column(MSG_ID))
-            if kept is not None:
-                batch = batch.filter(pa.array(kept))
-        return batch.select(self._schema.names) if self._has_guard_column else batch
+    def _guarded(self, batch: pa.RecordBatch, history: QueueHistory, guard: RepeatGuard) -> pa.RecordBatch:
+        """Return the rows of *batch* that are first copies, and wanted."""
+        stored_ms = batch.column(STORE_TIMESTAMP).cast(pa.int64()).to_numpy() // MICROSECONDS_PER_MS
+        if history.begun_ms is None:
+            history.begun_ms = int(stored_ms[0])
+        kept = guard.first_copies(batch.column(MSG_ID))
+        in_time = self._in_time(stored_ms)
+        if kept is None or in_time is None:
+            kept = in_time if kept is None else kept
+        else:
+            kept &= in_time
+        if kept is not None:
+            batch = batch.filter(pa.array(kept))
+        return batch.select(self._schema.names) if self._has_more else batch
+
+    def _in_time(self, stored_ms: NDArray[np.int64]) -> NDArray[np.bool_] | None:
+        """Return which rows were stored when the query wants them to be; None for all."""
+        first, end = self._selection.store_timestamp_min, self._selection.store_timestamp_max
+        if first == UNBOUNDED_MIN and end == UNBOUNDED_MAX:
+            return None
+        in_time: NDArray[np.bool_] = (stored_ms >= first) & ((stored_ms < end) | (end == UNBOUNDED_MAX))
+        return in_time
 
     @property
     def _is_complete_by_count(self) -> bool:

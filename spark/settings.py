@@ -77,6 +77,7 @@ class SourceSettings:
     decode: str
     where: str | None
     dedup: bool
+    dedup_lookback: int | None
     min_partitions: int | None
     max_records_per_partition: int | None
     max_offsets_per_trigger: int | None
@@ -140,6 +141,8 @@ def source_settings(given: Mapping[str, str], use: Use) -> SourceSettings:
     _one_of(values, ("subExpression", "sqlExpression"), needed=False)
     if values["commitOffsets"] and not values["group"]:
         raise ConfigError("option commitOffsets needs the option group: the consumer group to be written to")
+    if values["dedupLookback"] is not None and not values["dedup"]:
+        raise ConfigError("option dedupLookback means nothing without dedup=true")
     values["batchBytes"] = values["batchBytes"] or SOURCE_BATCH_BYTES
     tags = narrowed(Selection(), values["where"]).tags
     if tags and all(map(_BROKERS_TAG.fullmatch, tags)) and not (values["subExpression"] or values["sqlExpression"]):

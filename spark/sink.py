@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import datetime
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -22,8 +19,8 @@ from pyspark.sql.types import StructType
 from mqcore.errors import ConfigError
 from mqcore.spark.arrow import arrow_schema
 from mqcore.spark.settings import SinkSettings
-from mqcore.spark.sink_keys import TAIL, key_prefix
-from mqcore.spark.sink_rows import TaskRows, UniqueIds, check_schema
+from mqcore.spark.sink_keys import RandomKeys, RowKeys, TaskKeys
+from mqcore.spark.sink_rows import TaskRows, check_schema
 
 try:
     from pyspark.sql.datasource import DataSourceStreamArrowWriter as StreamArrowWriter
@@ -56,28 +53,19 @@ class Writing:
 
     def _send(self, batches: Iterator[pa.RecordBatch], query: str | None, batch: int, partition: int) -> Sent:
         """Send everything and wait until it is stored. Raises SinkError, which names the row."""
-        ids = self._ids(query, batch, partition)
-        with TaskRows(self._settings, partition, ids) as rows:
+        keys = self._keys(query, batch, partition)
+        with TaskRows(self._settings, partition, keys) as rows:
             for one in batches:
                 rows.send(one)
             rows.finish()
         return Sent(partition, rows.stored)
 
-    def _ids(self, query: str | None, batch: int, partition: int) -> UniqueIds:
+    def _keys(self, query: str | None, batch: int, partition: int) -> TaskKeys:
         if not self._settings.dedup:
-            return random_ids()
+            return RandomKeys()
         if not query:
             raise ConfigError("option dedup needs the option queryId in a batch write: the job's name and day, say")
-        return UniqueIds(key_prefix(query, batch, partition), 0, TAIL)
-
-
-def random_ids() -> UniqueIds:
-    """Return ids in the form of an IPv4 client's: ten random bytes in place of address and process, then ms since the
-    month began and a counter, which run on as one number."""
-    now = datetime.now().astimezone()
-    month = now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    elapsed_ms = int(time.time() * 1000) - int(month.timestamp() * 1000)
-    return UniqueIds(os.urandom(10).hex().upper(), elapsed_ms << 16, "")
+        return RowKeys(query, batch, partition)
 
 
 def task_partition() -> int:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Final, Self
 
@@ -44,6 +43,7 @@ from mqcore.spark.pace import Pace
 from mqcore.spark.schema import ALL_COLUMNS
 from mqcore.spark.sending import Sender, Work
 from mqcore.spark.settings import SinkSettings
+from mqcore.spark.sink_keys import ROWS_MAX, TaskKeys
 
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
 """The property by which RocketMQ 5 and mqcore deliver at a time, ms since 1970. Older brokers deliver at once."""
@@ -73,15 +73,6 @@ PROPERTY_COLUMNS: Final = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class UniqueIds:
-    """The ids of a task's rows: *prefix*, *base* + row in twelve hexadecimal digits, *suffix*."""
-
-    prefix: str
-    base: int
-    suffix: str
-
-
 def check_schema(schema: StructType, settings: SinkSettings) -> None:
     """Raise ConfigError for a column that is missing, unknown or of a type that cannot be meant."""
     for field in schema.fields:
@@ -107,15 +98,16 @@ def check_schema(schema: StructType, settings: SinkSettings) -> None:
 class TaskRows:
     """Sends the record batches of one task. Used in a ``with``."""
 
-    def __init__(self, settings: SinkSettings, partition: int, ids: UniqueIds) -> None:
+    def __init__(self, settings: SinkSettings, partition: int, keys: TaskKeys) -> None:
         self._settings = settings
         self._partition = partition
-        self._ids = ids
+        self._keys = keys
         self._sender = Sender(settings, partition)
         self._turn: dict[str, int] = {}
         self._queues: dict[str, list[MessageQueue]] = {}
         self._pace = Pace(settings.max_messages_per_second)
         self._row = 0  # of the task, where the record batch in hand begins
+        self._portion: int | None = None  # the rows of the first record batch: what Spark hands over at a time
         self._codec = None if settings.compression == "none" else CompressionType[settings.compression.upper()]
 
     @property
@@ -137,6 +129,10 @@ class TaskRows:
 
     def send(self, batch: pa.RecordBatch) -> None:
         """Send the rows of *batch*, in their order for each queue. Raises SinkError, which names the row."""
+        if self._portion is None:
+            self._portion = batch.num_rows
+        if self._settings.dedup and batch.num_rows > ROWS_MAX - self._row:
+            raise self._error(0, "", f"option dedup: the keys of a task hold {ROWS_MAX} rows and no more")
         columns = {name: batch.column(at) for at, name in enumerate(batch.schema.names)}
         single = self._singles(columns, batch.num_rows)
         for topic, rows in self._by_topic(columns, batch.num_rows):
@@ -226,11 +222,12 @@ class TaskRows:
 
     # Batches.
 
-    def _encoder(self, columns: dict[str, pa.Array], queue: MessageQueue | None, *, alone: bool) -> BatchEncoder:
-        # What is sent in different ways does not come to a queue in the order of the rows. Each way has a prefix of its
-        # own, so that the rows under a prefix ascend in each queue, which the guard against repeats counts on.
-        way = 2 * alone + (queue is not None)
-        ids = UniqueIds(self._ids.prefix[way:] + self._ids.prefix[:way], self._ids.base, self._ids.suffix)
+    def _encoder(
+        self, columns: dict[str, pa.Array], topic: str, queue: MessageQueue | None, first: int, *, alone: bool
+    ) -> BatchEncoder:
+        # What is sent in different ways does not come to a queue in the order of the rows. Each way has keys of its
+        # own, so that the rows of a way ascend in each queue, which the guard against repeats counts on.
+        ids = self._keys.ids(2 * alone + (queue is not None), self._layout(topic, first, takes_turns=queue is None))
         flags = columns.get("flag")
         return BatchEncoder(
             texts_of(_bodies(columns)),
@@ -243,10 +240,20 @@ class TaskRows:
             id_suffix=ids.suffix.encode(),
         )  # fmt: skip
 
+    def _layout(self, topic: str, row: int, *, takes_turns: bool) -> list[object]:
+        """Return what decides, beside the rows themselves, which queue each row goes to."""
+        if not self._settings.dedup:
+            return []
+        layout: list[object] = [self._settings.compression, self._settings.compress_over_bytes]
+        layout += [(queue.broker_name, queue.queue_id) for queue in self._queues_of(topic, row)]
+        if takes_turns:
+            layout += [self._settings.batch_bytes, self._settings.max_messages_per_second, self._portion]
+        return layout
+
     def _send_batches(
         self, columns: dict[str, pa.Array], topic: str, queue: MessageQueue | None, rows: NDArray[np.int64]
     ) -> None:
-        encoder = self._encoder(columns, queue, alone=False)
+        encoder = self._encoder(columns, topic, queue, int(rows[0]), alone=False)
         place = 0
         while place < len(rows):
             encoded = encoder.encode(rows[: self._pace.end(place)], place, self._settings.batch_bytes)
@@ -281,7 +288,7 @@ class TaskRows:
     def _send_singles(
         self, columns: dict[str, pa.Array], topic: str, queue: MessageQueue | None, rows: NDArray[np.int64]
     ) -> None:
-        encoder = self._encoder(columns, queue, alone=True)
+        encoder = self._encoder(columns, topic, queue, int(rows[0]), alone=True)
         bodies = _bodies(columns)
         for row in rows.tolist():
             text, fault = encoder.properties(row)

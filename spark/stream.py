@@ -29,7 +29,7 @@ from mqcore.spark.offsets import (
     starting_position,
     to_json,
 )
-from mqcore.spark.ranges import QueueRange, plan_ranges, share_out
+from mqcore.spark.ranges import QueueRange, new_reader_id, plan_ranges, share_out
 from mqcore.spark.reading import NotThereYetError
 from mqcore.spark.record_size import RecordSize
 from mqcore.spark.settings import SourceSettings
@@ -68,6 +68,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, settings: SourceSettings, schema: StructType) -> None:
         self._settings = settings
         self._schema = schema
+        self._id = new_reader_id()
         self._start = starting_position(settings, Where.LATEST)
         self._planned: Offsets | None = None  # where the last planned micro-batch ends, for Sparks that do not say
         self._planned_at_s = time.monotonic()
@@ -248,4 +249,4 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from mqcore.spark.rows import RangeRows
 
         if isinstance(partition, QueueRange):
-            yield from RangeRows(self._settings, self._schema).read(partition)
+            yield from RangeRows(self._settings, self._schema, self._id).read(partition)

@@ -13,8 +13,8 @@ from mqcore.spark.batch import BatchReader
 from mqcore.spark.options import Use
 from mqcore.spark.schema import schema_of
 from mqcore.spark.settings import SourceSettings, sink_settings, source_settings
-from mqcore.spark.sink import random_ids
-from mqcore.spark.sink_rows import TaskRows, UniqueIds
+from mqcore.spark.sink_keys import RandomKeys, TaskKeys
+from mqcore.spark.sink_rows import TaskRows
 from tests.integration.client_helpers import make_topic
 from tests.rigs import MqcoreBroker, wire
 from tests.waiting import wait_until
@@ -38,17 +38,27 @@ def settings_of(broker: MqcoreBroker, use: Use = Use.BATCH, **options: Any) -> S
 
 
 def fill(
-    broker: MqcoreBroker, topic: str, bodies: Sequence[bytes], ids: UniqueIds | None = None, /, **more: Any
+    broker: MqcoreBroker,
+    topic: str,
+    bodies: Sequence[bytes],
+    keys: TaskKeys | None = None,
+    /,
+    *,
+    portion: int = 0,
+    **more: Any,
 ) -> None:
-    """Send *bodies* through the sink's own code; *more* are columns (lists) and options (strings)."""
+    """Send *bodies* through the sink's own code, *portion* rows at a time if that is given; *more* are columns (lists)
+    and options (strings)."""
     columns = {"body": pa.array(bodies, pa.binary())}
     columns |= {name: values for name, values in more.items() if not isinstance(values, str)}
     options = {name: values for name, values in more.items() if isinstance(values, str)}
     if "topic" not in columns:
         options["topic"] = topic
     settings = sink_settings({"nameServer": broker.name_server, **FAST, **options})
-    with TaskRows(settings, 0, ids or random_ids()) as rows:
-        rows.send(pa.RecordBatch.from_pydict(columns))
+    with TaskRows(settings, 0, keys or RandomKeys()) as rows:
+        whole = pa.RecordBatch.from_pydict(columns)
+        for first in range(0, len(bodies), portion or len(bodies)):
+            rows.send(whole.slice(first, portion or None))
         rows.finish()
     await_readable(broker, topic)
 

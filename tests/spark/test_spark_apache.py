@@ -15,7 +15,7 @@ from mqcore.spark.errors import SinkError
 from mqcore.spark.options import Use
 from mqcore.spark.schema import schema_of
 from mqcore.spark.settings import sink_settings
-from mqcore.spark.sink import random_ids
+from mqcore.spark.sink_keys import RandomKeys
 from mqcore.spark.sink_rows import TaskRows
 from mqcore.spark.stream import StreamReader
 from tests.rigs import ApacheServer, apache, maven, wire
@@ -127,7 +127,7 @@ def refuses(name_server: str, broker: str) -> bool:
 
 def write(server: ApacheServer, topic: str, count: int, **keys: str) -> None:
     settings = sink_settings({"nameServer": server.name_server, "topic": topic, **FAST, "numRetries": "1", **keys})
-    with TaskRows(settings, 0, random_ids()) as rows:
+    with TaskRows(settings, 0, RandomKeys()) as rows:
         rows.send(pa.RecordBatch.from_pydict({"body": pa.array(list(map(body, range(count))), pa.binary())}))
         rows.finish()
 

@@ -27,8 +27,7 @@ from mqcore.spark.record_size import record_sizes
 from mqcore.spark.schema import SCHEMA, schema_of
 from mqcore.spark.sending import Sender, Work
 from mqcore.spark.settings import sink_settings
-from mqcore.spark.sink_keys import TAIL, key_prefix
-from mqcore.spark.sink_rows import UniqueIds
+from mqcore.spark.sink_keys import RowKeys
 from mqcore.spark.stream import StreamReader
 from tests.rigs import MqcoreBroker, wire
 from tests.spark.helpers import FAST, bodies_of, fill, make_topic, read, reader, running_broker, settings_of
@@ -260,9 +259,9 @@ def test_records_are_cut_before_an_offset(broker: MqcoreBroker, topic: str) -> N
 
 
 def test_repeated_rows_are_dropped_where_the_reader_is_asked_to(broker: MqcoreBroker, topic: str) -> None:
-    ids = UniqueIds(key_prefix("job", 0, 0), 0, TAIL)
+    keys = RowKeys("job", 0, 0)
     for count in (700, 300, 1000):  # two attempts that broke off, and the one that did not
-        fill(broker, topic, numbered(count), ids, dedup="true", batchBytes="8192")
+        fill(broker, topic, numbered(count), keys, portion=100, dedup="true", batchBytes="4096")
     assert len(read(broker, subscribe=topic)) == 2000
     assert bodies_of(read(broker, subscribe=topic, dedup="true")) == numbered(1000)
     assert "msgId" not in read(broker, subscribe=topic, dedup="true")[0]
@@ -351,10 +350,11 @@ def test_a_broker_killed_in_mid_write_loses_no_row_and_the_guard_drops_repeats(t
         queues = [MessageQueue(topic, "broker-a", number) for number in range(3)]
         with Sender(settings, 0) as sender:
             bodies = numbered(3000)
-            prefix = key_prefix("job", 0, 0).encode()
+            ids = RowKeys("job", 0, 0).ids(0, [])
             encoder = BatchEncoder(
-                texts_of(pa.array(bodies)), [], None, None, id_prefix=prefix, id_base=0, id_suffix=TAIL.encode()
-            )
+                texts_of(pa.array(bodies)), [], None, None,
+                id_prefix=ids.prefix.encode(), id_base=ids.base, id_suffix=ids.suffix.encode(),
+            )  # fmt: skip
             rows = np.arange(3000, dtype=np.int64)
             for number in range(60):
                 batch = encoder.encode(rows[: number * 50 + 50], number * 50, 1 << 20)
