@@ -64,4 +64,5 @@ class BatchReader(DataSourceReader):
         from mqcore.spark.rows import RangeRows
 
         if isinstance(partition, QueueRange):
-            yield from RangeRows(self._settings, self._schema, self._id).read(partition)
+            rows = RangeRows(self._settings, self._schema, self._id, is_stream=False)
+            yield from rows.read(partition)

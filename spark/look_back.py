@@ -5,7 +5,7 @@ first keyed row of a query turns up, and for that query: backwards from the rang
 ids are decoded, until
 
 - the oldest row of the query in what was read is of a batch so low that nothing before it can matter, or
-- an offset is reached for which this process knows the answer from ranges that it has read, or
+- an offset is reached for which the answer is known from ranges that were read before (``snapshots``), or
 - there is nothing before that: the queue's minimum, or the bound that the option ``dedupLookback`` sets.
 
 What is met on the way is kept for all queries, so that no block is read twice for a range.
@@ -13,17 +13,15 @@ What is met on the way is kept for all queries, so that no block is read twice f
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 import pyarrow as pa
 
-from mqcore.protocol.message import MessageQueue
 from mqcore.spark.ranges import QueueRange
 from mqcore.spark.repeats import UNSEEN, Seen, by_query, highest_rows
 from mqcore.spark.sink_keys import parse_keys
+from mqcore.spark.snapshots import MEMORY, Memory, Snapshot
 
 MARGIN_BATCHES: Final = 2
 """A row of a batch so much lower ends the search. One would do if the only rows of a batch that come late were those of
@@ -31,56 +29,6 @@ the batch before; a task that does not know that it was given up may write on fo
 BLOCK_SIZE: Final = 1024
 BLOCK_SIZE_MAX: Final = 1 << 18
 """Offsets of the first block that is read, and of the largest."""
-SNAPSHOTS_PER_QUEUE: Final = 4
-LANES_MAX: Final = 500_000
-"""What a process keeps at most, in all."""
-
-
-@dataclass(frozen=True, slots=True)
-class Snapshot:
-    """What is known of the rows before a queue offset, by query; of other queries nothing, or with *is_whole* that
-    they have no row there."""
-
-    seen: dict[int, Seen] = field(default_factory=dict)
-    is_whole: bool = False
-
-    def find(self, query: int) -> Seen | None:
-        return self.seen.get(query, UNSEEN if self.is_whole else None)
-
-    @property
-    def size(self) -> int:
-        return 1 + sum(1 + len(seen.rows) for seen in self.seen.values())
-
-
-class Memory:
-    """The last snapshots of queues, by reader: a reader made anew, for whatever reason, knows nothing."""
-
-    def __init__(self, lanes_max: int = LANES_MAX) -> None:
-        self._lanes_max = lanes_max
-        self._size = 0
-        self._queues: OrderedDict[tuple[str, MessageQueue], dict[int, Snapshot]] = OrderedDict()
-
-    def of(self, reader_id: str, queue: MessageQueue) -> dict[int, Snapshot]:
-        """Return the snapshots of a queue by offset."""
-        return dict(self._queues.get((reader_id, queue), {}))
-
-    def put(self, reader_id: str, queue: MessageQueue, offset: int, snapshot: Snapshot) -> None:
-        """Keep *snapshot*; the oldest of its queue go, and those of queues that were not read for the longest time."""
-        kept = self._queues.setdefault((reader_id, queue), {})
-        self._queues.move_to_end((reader_id, queue))
-        gone = [kept.pop(offset)] if offset in kept else []
-        kept[offset] = snapshot
-        self._size += snapshot.size
-        if len(kept) > SNAPSHOTS_PER_QUEUE:
-            gone.append(kept.pop(next(iter(kept))))
-        self._size -= sum(one.size for one in gone)
-        while self._size > self._lanes_max:
-            _, dropped = self._queues.popitem(last=False)
-            self._size -= sum(one.size for one in dropped.values())
-
-
-MEMORY: Final = Memory()
-"""Of this process. Spark uses its Python workers again for the next micro-batches of a stream."""
 
 
 class History(Protocol):

@@ -180,7 +180,7 @@ OPTIONS: Final[tuple[Option, ...]] = (
            choices=("none", "zlib", "lz4", "zstd")),
     Option("compressOverBytes", Use.SINK, N, 4096, "smaller bodies are sent as they are", maximum=INT32_MAX),
     Option("queryId", Use.SINK, T, None, "the name in the keys of `dedup`; needed in batch writes, where a repeated "
-           "job gives the same name; a stream has its query id"),
+           "job gives the same name and no other job does; a stream has its query id"),
 )  # fmt: skip
 
 # What Spark puts among the options for its own use.

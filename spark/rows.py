@@ -22,6 +22,7 @@ from mqcore.spark.reading import RangeReading
 from mqcore.spark.repeats import RepeatGuard
 from mqcore.spark.schema import schema_of
 from mqcore.spark.settings import SourceSettings
+from mqcore.spark.snapshots import memory_of_task
 from mqcore.store.message_columns import MICROSECONDS_PER_MS, UNBOUNDED_MAX, UNBOUNDED_MIN, Selection
 
 logger = logging.getLogger(__name__)
@@ -31,12 +32,14 @@ STORE_TIMESTAMP: Final = "storeTimestamp"
 
 
 class RangeRows:
-    """Reads ranges for one query. *reader_id* is what its reader calls itself, in all processes."""
+    """Reads ranges for one query. *reader_id* is what its reader calls itself, in all processes; *is_stream* says
+    whether more ranges of the same queues are to follow."""
 
-    def __init__(self, settings: SourceSettings, schema: StructType, reader_id: str) -> None:
+    def __init__(self, settings: SourceSettings, schema: StructType, reader_id: str, *, is_stream: bool) -> None:
         self._settings = settings
         self._schema = schema
         self._reader_id = reader_id
+        self._is_stream = is_stream
         self._selection = settings.selection
         # The guard looks at ids, and must know a first copy also where the query's times leave it out.
         guarded = [MSG_ID, STORE_TIMESTAMP] if settings.dedup else []
@@ -67,7 +70,8 @@ class RangeRows:
         )
         count = 0
         history = QueueHistory(cluster, self._settings, part)
-        look_back = LookBack(history, part, reader_id=self._reader_id)
+        memory = memory_of_task(is_shared=self._is_stream)
+        look_back = LookBack(history, part, reader_id=self._reader_id, memory=memory)
         guard = RepeatGuard(look_back.seen)
         for batch in batches:
             count += batch.num_rows

@@ -249,4 +249,5 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         from mqcore.spark.rows import RangeRows
 
         if isinstance(partition, QueueRange):
-            yield from RangeRows(self._settings, self._schema, self._id).read(partition)
+            rows = RangeRows(self._settings, self._schema, self._id, is_stream=True)
+            yield from rows.read(partition)

@@ -15,12 +15,12 @@ import pytest
 from pyspark.errors import PySparkException
 
 from mqcore.protocol.message import MessageQueue
-from mqcore.spark import look_back
 from mqcore.spark.cluster import Cluster
 from mqcore.spark.history import QueueHistory
 from mqcore.spark.ranges import QueueRange
 from mqcore.spark.schema import SCHEMA
 from mqcore.spark.sink_keys import RowKeys
+from mqcore.spark.snapshots import ProcessMemory
 from mqcore.spark.stream import HAS_ADMISSION_CONTROL
 from tests.rigs import MqcoreBroker, wire
 from tests.spark.helpers import await_readable, bodies_of, fill, make_topic, read, running_broker, settings_of
@@ -50,7 +50,7 @@ def topic(broker: MqcoreBroker, request: pytest.FixtureRequest) -> str:
 @pytest.fixture(autouse=True)
 def nothing_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each read of this process is one of a process that was just started."""
-    monkeypatch.setattr(look_back.Memory, "of", lambda self, reader_id, queue: {})
+    monkeypatch.setattr(ProcessMemory, "of", lambda self, reader_id, queue: {})
 
 
 def numbered(count: int, first: int = 0) -> list[bytes]:

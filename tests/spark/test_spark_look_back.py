@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -13,10 +14,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqcore.spark import look_back
-from mqcore.spark.look_back import LookBack, Memory
+from mqcore.spark.look_back import LookBack
 from mqcore.spark.ranges import QueueRange
 from mqcore.spark.repeats import RepeatGuard
 from mqcore.spark.sink_keys import RowKeys
+from mqcore.spark.snapshots import Memory, ProcessMemory, SharedMemory
 
 Log = list[str]
 Task = list[str]
@@ -52,7 +54,7 @@ class Worker:
     """A process that reads ranges."""
 
     stored: Stored
-    memory: Memory = field(default_factory=Memory)
+    memory: Memory = field(default_factory=ProcessMemory)
 
     def read(self, start: int, end: int, *, reader_id: str = "reader", portion: int = 5) -> list[int]:
         """Return the offsets of the rows in [start, end) that are given."""
@@ -134,7 +136,7 @@ def test_very_many_disjoint_ranges_give_each_row_once(chance: random.Random) -> 
 def check_ranges(chance: random.Random) -> None:
     log = queue_log(chance)
     wanted = first_copies(log)
-    workers = [Worker(Stored(log), Memory(chance.choice([0, 30, 10_000]))) for _ in range(3)]
+    workers = [Worker(Stored(log), ProcessMemory(chance.choice([0, 30, 10_000]))) for _ in range(3)]
     ranges = cut(chance, len(log)) if log else []
     if chance.random() < 0.5:
         chance.shuffle(ranges)
@@ -221,12 +223,28 @@ def test_queries_that_a_process_has_not_met_before_cost_nothing_once_all_was_rea
 
 def test_memory_is_bounded_and_forgets_the_queues_that_were_read_longest_ago() -> None:
     stored = Stored(stream_log(10))
-    worker = Worker(stored, Memory(lanes_max=3))
+    worker = Worker(stored, ProcessMemory(lanes_max=3))
     worker.read(0, 100, reader_id="first")
     worker.read(0, 100, reader_id="second")
     assert worker.read(100, 200, reader_id="second") == list(range(100, 200))
     assert stored.count == 0
     assert worker.read(100, 200, reader_id="first") == list(range(100, 200))
+    assert stored.count > 0
+
+
+def test_processes_that_share_what_they_know_read_nothing_twice(tmp_path: Path) -> None:
+    stored = Stored([RowKeys("job", 0, 0).ids(0, []).of(row) for row in range(200)] * 2)
+    workers = [Worker(stored, SharedMemory(tmp_path)) for _ in range(3)]
+    given = [at for start in range(0, 400, 10) for at in workers[start // 10 % 3].read(start, start + 10)]
+    assert given == list(range(200))
+    assert stored.count == 0
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_what_cannot_be_shared_is_read_again(tmp_path: Path) -> None:
+    stored = Stored(stream_log(10))
+    worker = Worker(stored, SharedMemory(tmp_path / "missing"))
+    assert [at for start in (0, 100) for at in worker.read(start, start + 100)] == list(range(200))
     assert stored.count > 0
 
 
