@@ -113,7 +113,8 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("subscribe", Use.SOURCE, T, None, "topics to read, separated by commas", ("topics",)),
     Option("subscribePattern", Use.SOURCE, T, None, "a regular expression that whole topic names must match"),
     Option("assign", Use.SOURCE, T, None, 'queues to read, `{"T":{"broker-a":[0,1]}}`'),
-    Option("topic", Use.ALL, T, None, "sink: the topic of rows without a column `topic`; source: alias of `subscribe`"),
+    Option("topic", Use.ALL, T, None, "sink: the topic of all rows, whatever the column `topic` says; source: alias of "
+           "`subscribe`"),
     Option("group", Use.ALL, T, None, "the consumer group of `committed` offsets and of the mirror; the producer group "
            "of the sink", ("kafka.group.id", "consumer.group", "producer.group")),
     Option("accessKey", Use.ALL, T, None, "for brokers that check who asks (ACL), with `secretKey`"),

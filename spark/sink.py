@@ -64,7 +64,7 @@ class Writing:
         if not self._settings.dedup:
             return RandomKeys()
         if not query:
-            raise ConfigError("option dedup needs the option queryId in a batch write: the job's name and day, say")
+            raise ConfigError("option dedup: this Spark does not tell a task its query; give the option queryId")
         return RowKeys(query, batch, partition)
 
 
@@ -75,6 +75,11 @@ def task_partition() -> int:
 
 class BatchWriter(Writing, DataSourceArrowWriter):
     """Appends the rows of a frame to topics."""
+
+    def __init__(self, settings: SinkSettings, schema: StructType) -> None:
+        super().__init__(settings, schema)
+        if settings.dedup and not settings.query_id:
+            raise ConfigError("option dedup needs the option queryId in a batch write: the job's name and day, say")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._send(iterator, self._settings.query_id, 0, task_partition())

@@ -43,10 +43,10 @@ from mqcore.spark.pace import Pace
 from mqcore.spark.schema import ALL_COLUMNS
 from mqcore.spark.sending import Sender, Work
 from mqcore.spark.settings import SinkSettings
-from mqcore.spark.sink_keys import ROWS_MAX, TaskKeys
+from mqcore.spark.sink_keys import ROWS_MAX, TaskKeys, UniqueIds
 
 TIMER_DELIVER_MS: Final = "TIMER_DELIVER_MS"
-"""The property by which RocketMQ 5 and mqcore deliver at a time, ms since 1970. Older brokers deliver at once."""
+"""The property by which RocketMQ 5 delivers at a time, ms since 1970. RocketMQ 4 and mqcore deliver at once."""
 
 NO_QUEUE: Final = -1
 
@@ -102,6 +102,7 @@ class TaskRows:
         self._settings = settings
         self._partition = partition
         self._keys = keys
+        self._ids: dict[tuple[str, int], UniqueIds] = {}  # by topic and way
         self._sender = Sender(settings, partition)
         self._turn: dict[str, int] = {}
         self._queues: dict[str, list[MessageQueue]] = {}
@@ -147,12 +148,11 @@ class TaskRows:
     # What goes where.
 
     def _by_topic(self, columns: dict[str, pa.Array], count: int) -> Iterator[tuple[str, NDArray[np.int64]]]:
-        column = columns.get("topic")
         everything = np.arange(count, dtype=np.int64)
-        if column is None:
-            yield str(self._settings.topic), everything
+        if self._settings.topic is not None:
+            yield self._settings.topic, everything
             return
-        encoded = pc.fill_null(column, self._settings.topic or "").dictionary_encode()
+        encoded = pc.fill_null(columns["topic"], "").dictionary_encode()
         codes = encoded.indices.to_numpy()
         for code, topic in enumerate(encoded.dictionary.to_pylist()):
             rows = everything[codes == code]
@@ -227,7 +227,10 @@ class TaskRows:
     ) -> BatchEncoder:
         # What is sent in different ways does not come to a queue in the order of the rows. Each way has keys of its
         # own, so that the rows of a way ascend in each queue, which the guard against repeats counts on.
-        ids = self._keys.ids(2 * alone + (queue is not None), self._layout(topic, first, takes_turns=queue is None))
+        way = 2 * alone + (queue is not None)
+        if (topic, way) not in self._ids:
+            self._ids[topic, way] = self._keys.ids(way, self._layout(topic, first, takes_turns=queue is None))
+        ids = self._ids[topic, way]
         flags = columns.get("flag")
         return BatchEncoder(
             texts_of(_bodies(columns)),

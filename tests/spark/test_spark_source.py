@@ -14,11 +14,12 @@ from pyspark.sql import Row
 from pyspark.sql.types import StructType
 
 from mqcore.errors import ConfigError
+from mqcore.spark.batch import BatchReader
 from mqcore.spark.errors import DataLossError
 from mqcore.spark.options import Use
 from mqcore.spark.schema import SCHEMA
 from mqcore.spark.settings import sink_settings
-from mqcore.spark.sink import StreamRowWriter
+from mqcore.spark.sink import BatchWriter, StreamRowWriter
 from mqcore.spark.source import RocketMQDataSource
 from mqcore.spark.stream import HAS_ADMISSION_CONTROL, StreamReader
 from tests.rigs import JavaDriver, MqcoreBroker, gather, maven, wire
@@ -220,7 +221,22 @@ def test_topics_cannot_be_overwritten_and_keys_that_repeat_need_a_name(broker: M
     with pytest.raises(ConfigError, match="append"):
         source(broker, topic="T").writer(schema, True)
     with pytest.raises(ConfigError, match="dedup needs the option queryId"):
-        source(broker, topic="T", dedup="true").writer(schema, False).write(iter([]))
+        source(broker, topic="T", dedup="true").writer(schema, False)
+
+
+def test_the_option_topic_counts_more_than_the_column_so_that_a_copy_is_not_sent_back(
+    broker: MqcoreBroker, topic: str
+) -> None:
+    target = make_topic(broker, "other_than_" + topic, 4)
+    fill(broker, topic, numbered(100))
+    reading = BatchReader(settings_of(broker, subscribe=topic), SCHEMA)
+    batches = [batch for part in reading.partitions() for batch in reading.read(part)]
+    writer = source(broker, topic=target).writer(SCHEMA, False)
+    assert isinstance(writer, BatchWriter)
+    writer.write(iter(batches))
+    await_readable(broker, target)
+    assert bodies_of(read(broker, subscribe=target)) == numbered(100)
+    assert bodies_of(read(broker, subscribe=topic)) == numbered(100)
 
 
 def test_sparks_without_arrow_for_streams_write_the_same_rows(broker: MqcoreBroker, topic: str) -> None:
