@@ -86,6 +86,9 @@ class RepeatGuard:
 
 def by_query(keys: KeyColumns) -> Iterator[tuple[int, NDArray[np.int64]]]:
     """Iterate over the queries among *keys* and the indices of their rows there."""
+    if (keys.queries == keys.queries[0]).all():
+        yield int(keys.queries[0]), np.arange(len(keys.queries))
+        return
     for query in np.unique(keys.queries):
         yield int(query), np.flatnonzero(keys.queries == query)
 

@@ -156,7 +156,8 @@ def parse_keys(ids: pa.StringArray) -> KeyColumns | None:
     digits = _DIGITS[text]
     value: NDArray[np.uint8] = digits[:, ::2] << np.uint8(4) | digits[:, 1::2]
     is_ours = (value[:, TAIL_AT:] == np.frombuffer(_TAIL, dtype=np.uint8)).all(axis=1)
-    is_ours &= (digits != _NO_DIGIT).all(axis=1)
+    if digits.max() == _NO_DIGIT:
+        is_ours &= (digits != _NO_DIGIT).all(axis=1)
     if not is_ours.all():
         places, value = places[is_ours], value[is_ours]
     if not len(places):
