@@ -21,7 +21,7 @@ import pyarrow as pa
 from mqcore.spark.ranges import QueueRange
 from mqcore.spark.repeats import UNSEEN, Seen, by_query, highest_rows
 from mqcore.spark.sink_keys import parse_keys
-from mqcore.spark.snapshots import MEMORY, Memory, Snapshot
+from mqcore.spark.snapshots import Memory, Snapshot
 
 MARGIN_BATCHES: Final = 2
 """A row of a batch so much lower ends the search. One would do if the only rows of a batch that come late were those of
@@ -44,7 +44,7 @@ class History(Protocol):
 class LookBack:
     """What was seen of queries before a range. Used for one pass over the range."""
 
-    def __init__(self, history: History, part: QueueRange, *, reader_id: str, memory: Memory = MEMORY) -> None:
+    def __init__(self, history: History, part: QueueRange, *, reader_id: str, memory: Memory) -> None:
         self._history = history
         self._part = part
         self._reader_id = reader_id

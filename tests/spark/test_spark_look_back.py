@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqcore.spark import look_back
+from mqcore.spark import look_back, snapshots
 from mqcore.spark.look_back import LookBack
 from mqcore.spark.ranges import QueueRange
 from mqcore.spark.repeats import RepeatGuard
@@ -241,11 +241,15 @@ def test_processes_that_share_what_they_know_read_nothing_twice(tmp_path: Path) 
     assert len(list(tmp_path.iterdir())) == 1
 
 
-def test_what_cannot_be_shared_is_read_again(tmp_path: Path) -> None:
+@pytest.mark.parametrize("why", ["no directory", "too large"])
+def test_what_cannot_be_shared_is_read_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
+    if why == "too large":
+        monkeypatch.setattr(snapshots, "LANES_PER_FILE_MAX", 1)
     stored = Stored(stream_log(10))
-    worker = Worker(stored, SharedMemory(tmp_path / "missing"))
+    worker = Worker(stored, SharedMemory(tmp_path / "missing" if why == "no directory" else tmp_path))
     assert [at for start in (0, 100) for at in worker.read(start, start + 100)] == list(range(200))
     assert stored.count > 0
+    assert list(tmp_path.iterdir()) == []
 
 
 def rows_by_turns(queues: int, size: int) -> dict[int, list[int]]:
