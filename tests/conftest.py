@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib.util
 import itertools
 import os
+import signal
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -43,6 +44,9 @@ def missing_extensions() -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # A shell makes its background jobs ignore interrupts, and so would the brokers that tests interrupt.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     missing = missing_extensions()
     if missing and not PURE:
         raise pytest.UsageError(
