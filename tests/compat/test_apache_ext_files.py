@@ -17,6 +17,7 @@ from tests.rigs.wire import call
 from tests.waiting import wait_until
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.compat,
     pytest.mark.skipif(bool(maven.missing_tools()), reason=f"Apache's broker cannot run here: {maven.missing_tools()}"),
 ]

@@ -13,6 +13,7 @@ from tests.rigs import ApacheServer, MqcoreBroker, maven, wire
 from tests.waiting import wait_until
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.compat,
     pytest.mark.skipif(bool(maven.missing_tools()), reason=f"Apache's broker cannot run here: {maven.missing_tools()}"),
 ]

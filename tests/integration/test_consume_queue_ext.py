@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from mqcore.store.consume_queue_ext_units import is_ext_address
 from mqcore.store.record import decode
 from tests.compat import apache_requests as requests
+from tests.fault.rig import await_successor, kill_worker
 from tests.rigs import MqcoreBroker, wire
 from tests.waiting import wait_until
 
@@ -46,28 +46,13 @@ class Sender:
             assert [decode(record, 0).body for record in records] == wanted
 
 
-def reput_worker(broker: MqcoreBroker) -> psutil.Process | None:
-    found = [worker for worker in broker.workers() if "reput" in worker.cmdline()]
-    return found[0] if found and found[0].status() != psutil.STATUS_ZOMBIE else None
-
-
-def kill_reput(broker: MqcoreBroker) -> None:
-    worker = reput_worker(broker)
-    assert worker is not None
-    worker.kill()
-    wait_until(
-        lambda: (other := reput_worker(broker)) is not None and other.pid != worker.pid,
-        describe="another reput worker runs",
-    )
-
-
 @pytest.mark.parametrize("enabled", ["true", pytest.param("false", marks=pytest.mark.slow)])
 def test_tags_are_filtered_by_ext_units_through_crashes(tmp_path: Path, enabled: str) -> None:
     with MqcoreBroker(tmp_path / "store", EXT) as broker:
         wire.create_topic(broker.broker_address, TOPIC, queues=1)
         sender = Sender(broker)
         sender.send(150)
-        kill_reput(broker)
+        await_successor(broker, "reput", kill_worker(broker, "reput"))
         sender.send(150)
         sender.assert_filtered()
         units = requests.queue_units(broker.broker_address, TOPIC, 0, 300)
