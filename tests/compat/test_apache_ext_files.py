@@ -90,7 +90,7 @@ def assert_delivered_in_time(broker: str, sent_at: int) -> None:
     assert decode(record, 0).store_timestamp >= sent_at + DELAY_MS - 1
 
 
-@pytest.mark.parametrize("settings", [pytest.param(EXT, id="on"), pytest.param(OFF, id="off")])
+@pytest.mark.parametrize("settings", [pytest.param(EXT, id="on", marks=pytest.mark.slow), pytest.param(OFF, id="off")])
 def test_our_broker_goes_on_with_apaches_ext_files(tmp_path: Path, settings: dict[str, str]) -> None:
     sender = Sender()
     with ApacheServer(RELEASE, tmp_path / "store", EXT | BITMAPS) as apache:
@@ -145,6 +145,7 @@ def test_apaches_broker_goes_on_with_our_ext_files_and_crashes(tmp_path: Path) -
         ours.stop()
 
 
+@pytest.mark.slow
 def test_a_java_consumer_with_a_tag_gets_what_it_asked_for(tmp_path: Path) -> None:
     sender = Sender()
     with ApacheServer(RELEASE, tmp_path / "store", EXT) as apache:

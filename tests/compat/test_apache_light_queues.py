@@ -102,6 +102,7 @@ def test_our_broker_goes_on_with_apaches_light_queues(tmp_path: Path) -> None:
         ours.stop()
 
 
+@pytest.mark.slow
 def test_apaches_broker_recovers_our_light_queues_after_a_crash(tmp_path: Path) -> None:
     sender = Sender()
     with MqcoreBroker(tmp_path / "store", LIGHT) as ours:

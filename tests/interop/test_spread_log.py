@@ -39,7 +39,7 @@ def is_numbered(root: Path, names: str = "abc") -> None:
 
 
 @pytest.mark.parametrize("kinds", [("apache", "mqcore", "apache"), ("mqcore", "apache", "mqcore")], ids="-".join)
-@pytest.mark.parametrize("ending", ["stop", "kill"])
+@pytest.mark.parametrize("ending", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
 def test_each_goes_on_where_the_other_ended(
     tmp_path: Path, java_4_9_8: JavaDriver, kinds: tuple[str, ...], ending: str
 ) -> None:
@@ -64,7 +64,13 @@ def test_each_goes_on_where_the_other_ended(
         assert sum(batch.row_count for batch in reader.batches(["queue_offset"], topics=TOPIC)) == sent
 
 
-@pytest.mark.parametrize("kinds", [("apache", "mqcore"), ("mqcore", "apache")], ids="-".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(("apache", "mqcore"), id="apache-mqcore", marks=pytest.mark.slow),
+        pytest.param(("mqcore", "apache"), id="mqcore-apache"),
+    ],
+)
 def test_what_one_wrote_is_read_only_for_the_other(tmp_path: Path, kinds: tuple[str, str]) -> None:
     with start(kinds[0], tmp_path, log_properties(tmp_path, "ab")) as first:
         wire.create_topic(first.broker_address, TOPIC, queues=1)
@@ -93,6 +99,7 @@ def disks(table: dict[str, str], kind: str) -> dict[str, str]:
     }
 
 
+@pytest.mark.slow
 def test_both_tell_the_same_of_the_disks(tmp_path: Path) -> None:
     told = []
     for kind in ("apache", "mqcore"):

@@ -18,7 +18,7 @@ from .ports import free_broker_ports, free_port
 from .process import Child
 from .wire import GET_BROKER_CLUSTER_INFO, SUCCESS, call, registered_brokers, serves
 
-HEAP = ("-Xms128m", "-Xmx640m", "-XX:+UseSerialGC")
+HEAP = ("-Xms128m", "-Xmx640m", "-XX:+UseSerialGC", "-XX:-UsePerfData")
 # Both releases free mapped files through internals that the module system of newer Javas hides.
 OPEN_MODULES = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",

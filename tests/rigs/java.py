@@ -17,7 +17,7 @@ from .talkers import READY_DEADLINE_S, Produced, Talker, arguments, await_event
 
 # The last one is RocketMQ's: how long its client waits for a connection, 3 s by default.
 JVM_OPTIONS = (
-    *("-Xms64m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    *("-Xms64m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
     "-Dcom.rocketmq.remoting.client.connect.timeout=30000",
 )
 

@@ -13,7 +13,7 @@ from .maven import TARGET, class_path, shared_classes
 from .process import Child
 
 JVM_OPTIONS = (
-    *("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"),
+    *("-Xms32m", "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
 )
 MAIN_CLASS = "org.apache.rocketmq.tools.command.MQAdminStartup"
