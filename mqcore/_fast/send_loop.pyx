@@ -13,8 +13,8 @@ from libc.string cimport memcpy
 import os
 
 from mqcore._fast.append cimport append_rest
-from mqcore._fast.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, now_ms, observe, peek, publish,
-                                   put_relaxed, wake_fd)
+from mqcore._fast.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, monotonic_ns, now_ms, observe, peek,
+                                   publish, put_relaxed, wake_fd)
 from mqcore._fast.big_endian cimport load_i32
 from mqcore._fast.boards cimport SharedSegment
 from mqcore._fast.buffers cimport buffer_free, buffer_put, buffer_room, buffer_size, buffer_take
@@ -31,6 +31,9 @@ from mqcore._fast.send_path cimport SEND_UNUSUAL, answer_plain, handle_send, rel
 from mqcore._fast.send_state cimport (MEMBERS_MAX, READ_SIZE, SCRATCH_SIZE, TICKET_COUNT, Connection, SendState, Ticket)
 
 from mqcore.codes import RequestCode, ResponseCode
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
 
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:
@@ -80,6 +83,8 @@ cdef enum:
     HOUSEKEEPING_MS = 500
     WAITING_TIMEOUT_MS = 20
     DRAIN_MS_MAX = 3000
+    LINGER_NS = 40_000
+    LINGER_MISSES_MAX = 6           # then it lingers once in 64 turns
 
 cdef const char *OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 cdef const char *PULL_TOO_LONG = "the pull's topic, group and subscription are longer than 32768 bytes together"
@@ -367,15 +372,43 @@ cdef bint follow_command(SendState *state) noexcept nogil:
     return False
 
 
+cdef int linger(SendState *state, epoll_event *events) noexcept nogil:
+    # Who waits for each answer sends its next request within microseconds of it. To be asleep by then costs more than to
+    # look out for it: the client must wake us, which takes it several times as long as the sending itself. Where nothing
+    # comes so soon we soon stop looking, and others who want this core go first.
+    cdef int64_t until
+    cdef int count
+    if state.linger_pause > 0:
+        state.linger_pause -= 1
+        return 0
+    until = monotonic_ns() + LINGER_NS
+    while True:
+        count = epoll_wait(state.epoll, events, EVENTS_MAX, 0)
+        if count != 0 or has_news(state):
+            state.linger_misses = 0
+            return count
+        if monotonic_ns() >= until:
+            break
+        sched_yield()
+    state.linger_misses = min(state.linger_misses + 1, <int32_t>LINGER_MISSES_MAX)
+    state.linger_pause = (1 << state.linger_misses) - 1
+    return 0
+
+
 cdef void turn(SendState *state) noexcept nogil:
     cdef epoll_event events[EVENTS_MAX]
-    cdef int count, index
+    cdef int count = 0
+    cdef int index
     cdef int timeout = HOUSEKEEPING_MS
     if state.waiting_head < state.waiting_tail or state.is_draining:
         timeout = WAITING_TIMEOUT_MS
-    exchange_full(&state.row.sleeping, 1)
-    count = epoll_wait(state.epoll, events, EVENTS_MAX, 0 if has_news(state) else timeout)
-    put_relaxed(&state.row.sleeping, 0)
+    if state.was_busy:
+        count = linger(state, events)
+    if count <= 0:
+        exchange_full(&state.row.sleeping, 1)
+        count = epoll_wait(state.epoll, events, EVENTS_MAX, 0 if has_news(state) else timeout)
+        put_relaxed(&state.row.sleeping, 0)
+    state.was_busy = count > 0
     state.turn_ms = coarse_ms()
     state.row.turns += 1
     for index in range(count):

@@ -129,6 +129,9 @@ cdef struct SendState:
     int32_t ticket_free
     int64_t turn_ms             # coarse_ms of this turn
     int64_t housekeeping_at
+    bint was_busy               # the last turn had events
+    int32_t linger_misses       # times in a row that nothing came while it lingered
+    int32_t linger_pause        # turns before it lingers again
     Warning unreadable
     uint32_t random
     uint8_t *read_buffer
