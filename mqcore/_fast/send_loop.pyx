@@ -373,8 +373,8 @@ cdef bint follow_command(SendState *state) noexcept nogil:
 
 
 cdef int linger(SendState *state, epoll_event *events) noexcept nogil:
-    # Who waits for each answer sends its next request within microseconds of it. To be asleep by then costs more than to
-    # look out for it: the client must wake us, which takes it several times as long as the sending itself. Where nothing
+    # Who waits for each answer sends its next request within microseconds of it. To be asleep by then costs more than
+    # to look out for it: the client must wake us, which takes it longer than the sending itself. Where nothing
     # comes so soon we soon stop looking, and others who want this core go first.
     cdef int64_t until
     cdef int count
