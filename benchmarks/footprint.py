@@ -1,9 +1,10 @@
 """What mqcore's broker costs before anybody asks for anything: time to the first message, idle CPU, memory per process.
 
-    python -m benchmarks.footprint [--starts N] [--idle SECONDS]
+    python -m benchmarks.footprint [--starts N] [--idle SECONDS] [--apache RELEASE]
 
 Each start is on an empty store with RocketMQ's default file sizes, its name server embedded. The clock runs from the
-start of the process to the answer that acknowledges a message to a new topic.
+start of the process to the answer that acknowledges a message to a new topic. With ``--apache`` a name server and a
+broker of that release do the same once, their JVMs as Apache's scripts start them but for the size of the heap.
 """
 
 from __future__ import annotations
@@ -17,7 +18,10 @@ from typing import Final
 import click
 import psutil
 
+from benchmarks.harness.brokers import APACHE_JVM
 from tests.compat import apache_requests as requests
+from tests.rigs.apache import ApacheServer
+from tests.rigs.maven import RELEASES
 from tests.rigs.mqcore_broker import MqcoreBroker
 from tests.rigs.wire import SUCCESS
 
@@ -26,7 +30,7 @@ BODY: Final = bytes(1024)
 DEADLINE_S: Final = 30.0
 
 
-def first_message_s(broker: MqcoreBroker, started: float) -> float:
+def first_message_s(broker: MqcoreBroker | ApacheServer, started: float) -> float:
     """Send until a message is acknowledged; seconds since *started*."""
     number = 0
     while time.monotonic() - started < DEADLINE_S:
@@ -43,6 +47,8 @@ def first_message_s(broker: MqcoreBroker, started: float) -> float:
 
 def name_of(process: psutil.Process) -> str:
     words = process.cmdline()
+    if words[0] == "java":
+        return "Apache's name server" if any("Namesrv" in word for word in words) else "Apache's broker"
     return words[words.index("mqcore.workers") + 1] if "mqcore.workers" in words else "broker"
 
 
@@ -53,7 +59,8 @@ def cpu_s(process: psutil.Process) -> float:
 @click.command(help=__doc__)
 @click.option("--starts", default=5, show_default=True, help="Broker starts; the median counts.")
 @click.option("--idle", default=20.0, show_default=True, help="Seconds for which the last of them is left alone.")
-def main(starts: int, idle: float) -> None:
+@click.option("--apache", type=click.Choice(list(RELEASES)), help="Measure this release of Apache's in the same run.")
+def main(starts: int, idle: float, apache: str | None) -> None:
     """Measure and print."""
     times = []
     for number in range(starts):
@@ -67,6 +74,19 @@ def main(starts: int, idle: float) -> None:
                 broker.stop()
     click.echo(f"start to first acknowledged message: median {statistics.median(times):.2f} s, "
                f"{min(times):.2f} to {max(times):.2f} s, {starts} starts")  # fmt: skip
+    if apache is not None:
+        measure_apache(apache, idle)
+
+
+def measure_apache(release: str, idle: float) -> None:
+    """Print the same of Apache's broker and name server."""
+    with tempfile.TemporaryDirectory() as directory:
+        started = time.monotonic()
+        with ApacheServer(release, Path(directory) / "store", DEFAULT_SIZES, jvm_options=APACHE_JVM) as server:
+            took = first_message_s(server, started)
+            show_idle([psutil.Process(one.child.pid) for one in (server.broker, server.namesrv)], idle)
+            server.stop()
+    click.echo(f"start to first acknowledged message of Apache {release}: {took:.2f} s")
 
 
 def show_idle(processes: list[psutil.Process], seconds: float) -> None:
