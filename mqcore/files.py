@@ -60,8 +60,8 @@ def sync_content(descriptor: int) -> None:
 
     A sync alone does not prove it. When ext4 shuts down, or its journal gives up, while fdatasync has its pages under
     way, the blocks stay marked as unwritten, nobody is told, and fdatasync reports success: the message would read as
-    zeros after the next mount (seen in 24 of 150 tries with Linux 6.18). A file system in that state refuses every
-    write from then on, one of no bytes too, which costs nothing and comes after what it vouches for.
+    zeros after the next mount (``tests/fault/test_sync_content.py``, seen with Linux 6.18). A file system in that state
+    refuses every write from then on, one of no bytes too, which costs nothing and comes after what it vouches for.
     """
     os.fdatasync(descriptor)
     os.pwrite(descriptor, b"", 0)

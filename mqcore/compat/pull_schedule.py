@@ -190,7 +190,6 @@ class MQPullConsumerScheduleService:
             callback.do_pull_task(task.queue, context)
         except Exception:
             context.set_pull_next_delay_time_millis(FAILED_DELAY_MS)
-            if not task.is_cancelled:
-                logger.exception("pull task failed queue=%s", task.queue)
+            logger.exception("pull task failed queue=%s", task.queue)
         if not task.is_cancelled:
             self._schedule(task, context.get_pull_next_delay_time_millis())

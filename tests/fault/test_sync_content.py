@@ -23,7 +23,7 @@ pytestmark = [
 ]
 
 ROUNDS = 40
-"""A sync alone loses something in about every sixth."""
+"""Enough that a sync alone loses something in one of them nearly every time."""
 
 DISK_SIZE = 64 << 20
 PAGES = 8192
