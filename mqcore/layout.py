@@ -645,6 +645,8 @@ PULL_RING_BYTES = 1 << 20
 ARRIVAL_RING_BYTES = 1 << 20
 PULL_RANGES_MAX = 1023
 """Messages of one pull reply: one writev takes 1024 parts (IOV_MAX), of which the first is the frame's head."""
+LOG_PLACES_MAX = 32
+"""Directories that one commit log may lie in."""
 
 REGIONS: tuple[Region, ...] = (
     Region("board", STORE_BOARD, 1, STORE_BOARD.size),

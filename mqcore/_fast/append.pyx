@@ -10,7 +10,6 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-
 from mqcore._fast.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TAKEN, LOCK_TIMED_OUT, add_relaxed, coarse_ms,
                                    lock_release, lock_take, now_ms, observe, or_full, peek, publish, put_relaxed)
 from mqcore._fast.big_endian cimport store_i32

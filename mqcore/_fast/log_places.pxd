@@ -4,16 +4,16 @@
 # lock of all processes of the broker while it looks whether another one was faster.
 from libc.stdint cimport int64_t
 
+from mqcore._fast.layout cimport LOG_PLACES_MAX
+
 cdef enum:
-    PLACES_MAX = 32
     PLACE_PATH_SIZE = 4096
-    FULL_PERCENT = 85           # a directory whose disk is fuller gets no file while another one is not
 
 cdef struct LogPlaces:
     int count
     int writable_count          # these come first, sorted
     int guard                   # descriptor that the lock is taken on; -1 = with one directory the link itself decides
-    char paths[32][4096]
+    char paths[LOG_PLACES_MAX][4096]
 
 # Take over a directory (str) or a store.log_places.LogPlaces. *lock_fd* is any descriptor of a file that all makers
 # have open; without one (-1) nobody else may make files. Raises StoreError, OSError.

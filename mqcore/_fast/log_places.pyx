@@ -7,12 +7,15 @@ from libc.string cimport memset
 
 import os
 
+from mqcore._fast.layout cimport LOG_PLACES_MAX
+
 from mqcore.errors import StoreError
+from mqcore.store.log_places import FULL_RATIO
 
 cdef extern from "make_file.h" nogil:
     ctypedef struct mq_nameless:
         pass
-    int mq_reserve_file(const char *directory, int64_t size, mq_nameless *out)
+    int mq_reserve_nameless(const char *directory, int64_t size, mq_nameless *out)
     int mq_name_file(const mq_nameless *file, const char *path)
     void mq_drop_file(const mq_nameless *file)
 
@@ -35,6 +38,8 @@ cdef extern from "<unistd.h>" nogil:
     int access(const char *path, int mode)
     int F_OK
 
+cdef unsigned long FULL_PERCENT = round(FULL_RATIO * 100)
+
 cdef enum:
     NAME_ROOM = 32              # a slash, 20 digits, or the end of the name of a file that is being made
 
@@ -45,8 +50,9 @@ cdef int places_open(LogPlaces *places, object source, int lock_fd) except -1:
     places.guard = -1
     writable, read_only = ([source], []) if isinstance(source, str) else (source.writable, source.read_only)
     encoded = [os.fsencode(path) for path in (*writable, *read_only)]
-    if not writable or len(encoded) > PLACES_MAX:
-        raise StoreError(f"a commit log in {len(encoded)} directories: wanted 1 to {PLACES_MAX}, one to be written in")
+    if not writable or len(encoded) > LOG_PLACES_MAX:
+        raise StoreError(f"a commit log in {len(encoded)} directories: wanted 1 to {LOG_PLACES_MAX}, "
+                         "one to be written in")
     for index, path in enumerate(encoded):
         if len(path) > PLACE_PATH_SIZE - NAME_ROOM:
             raise StoreError(f"mapped files in {os.fsdecode(path)}: the path's length is out of range")
@@ -117,13 +123,13 @@ cdef unsigned int full_places(const LogPlaces *places) noexcept nogil:
             continue
         used = disk.f_blocks - disk.f_bfree
         entire = used + disk.f_bavail
-        if entire > 0 and (used * 100 + entire - 1) // entire > <unsigned long>FULL_PERCENT:
+        if entire > 0 and (used * 100 + entire - 1) // entire > FULL_PERCENT:
             full |= <unsigned int>1 << place
     return full
 
 
 cdef void order_places(int64_t number, int writable_count, unsigned int full, int *out) noexcept nogil:
-    cdef int members[PLACES_MAX]
+    cdef int members[LOG_PLACES_MAX]
     cdef int count, place, step
     cdef int filled = 0
     cdef bint wants_full
@@ -159,7 +165,7 @@ cdef int make_in(const LogPlaces *places, int place, int64_t start, int64_t size
     if failed != 0:
         return failed
     # The blocks before the lock: reserving them takes its time.
-    failed = mq_reserve_file(places.paths[place], size, &file)
+    failed = mq_reserve_nameless(places.paths[place], size, &file)
     if failed != 0:
         return failed
     failed = name_once(places, &file, path, start)
@@ -168,7 +174,7 @@ cdef int make_in(const LogPlaces *places, int place, int64_t start, int64_t size
 
 
 cdef int make_placed(const LogPlaces *places, int64_t start, int64_t size) noexcept nogil:
-    cdef int order[PLACES_MAX]
+    cdef int order[LOG_PLACES_MAX]
     cdef int failed = 0
     cdef int hindrance = 0
     cdef int step
@@ -186,12 +192,12 @@ cdef int make_placed(const LogPlaces *places, int64_t start, int64_t size) noexc
 
 
 def place_order(int64_t number, list full not None):
-    """The twin of store.log_places.place_order, for tests. At most PLACES_MAX places."""
-    cdef int order[PLACES_MAX]
+    """The twin of store.log_places.place_order, for tests. At most LOG_PLACES_MAX places."""
+    cdef int order[LOG_PLACES_MAX]
     cdef unsigned int bits = 0
     cdef int index
-    for index in range(min(len(full), <Py_ssize_t>PLACES_MAX)):
+    for index in range(min(len(full), <Py_ssize_t>LOG_PLACES_MAX)):
         if full[index]:
             bits |= <unsigned int>1 << index
-    order_places(number, <int>min(len(full), <Py_ssize_t>PLACES_MAX), bits, order)
-    return [order[index] for index in range(min(len(full), <Py_ssize_t>PLACES_MAX))]
+    order_places(number, <int>min(len(full), <Py_ssize_t>LOG_PLACES_MAX), bits, order)
+    return [order[index] for index in range(min(len(full), <Py_ssize_t>LOG_PLACES_MAX))]

@@ -17,7 +17,6 @@ from mqcore.files import make_directory
 from mqcore.store.disk import CLEAN_FORCIBLY_RATIO, disk_used_ratio
 
 FILE_NAME_DIGITS = 20
-PLACES_MAX = 32
 FULL_RATIO = CLEAN_FORCIBLY_RATIO
 """Above this use of its disk a directory gets no new file while another one is below."""
 

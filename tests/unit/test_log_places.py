@@ -20,7 +20,8 @@ from mqcore._fast.append import CommitLogWriter
 from mqcore._fast.boards import SharedSegment
 from mqcore._fast.mapped_file import MappedFiles
 from mqcore.errors import CorruptFileError, StoreError
-from mqcore.store import log_places, mapped_file_queue
+from mqcore.layout import LOG_PLACES_MAX
+from mqcore.store import mapped_file_queue
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
 from mqcore.store.log_places import LogPlaces, file_name, place_order
@@ -65,7 +66,7 @@ def found(places: LogPlaces) -> dict[str, list[int]]:
 
 
 @pytest.mark.parametrize("order", ORDERS)
-@given(number=st.integers(0, 1 << 40), full=st.lists(st.booleans(), min_size=1, max_size=log_places.PLACES_MAX))
+@given(number=st.integers(0, 1 << 40), full=st.lists(st.booleans(), min_size=1, max_size=LOG_PLACES_MAX))
 def test_a_file_goes_to_its_number_modulo_the_places_with_room_then_to_each_other_one(order, number, full):
     tried = order(number, full)
     assert sorted(tried) == list(range(len(full)))
@@ -74,7 +75,7 @@ def test_a_file_goes_to_its_number_modulo_the_places_with_room_then_to_each_othe
     assert set(tried[: len(rooms)]) == set(rooms)
 
 
-@given(number=st.integers(0, 1 << 40), full=st.lists(st.booleans(), min_size=1, max_size=log_places.PLACES_MAX))
+@given(number=st.integers(0, 1 << 40), full=st.lists(st.booleans(), min_size=1, max_size=LOG_PLACES_MAX))
 def test_python_and_cython_try_the_places_in_the_same_order(number, full):
     assert fast.place_order(number, full) == place_order(number, full)
 
@@ -85,7 +86,7 @@ def test_places_are_sorted_and_named_once_and_what_is_read_only_is_not_written()
     assert places.directories == (Path("/a"), Path("/c"), Path("/b"), Path("/d"))
 
 
-@pytest.mark.parametrize("count", [0, log_places.PLACES_MAX + 1])
+@pytest.mark.parametrize("count", [0, LOG_PLACES_MAX + 1])
 def test_no_place_and_too_many_places_are_refused(tmp_path, count):
     places = LogPlaces(tuple(tmp_path / str(number) for number in range(count)))
     with pytest.raises(StoreError, match=f"in {count} directories"):

@@ -32,7 +32,7 @@ static inline void mq_drop_file(const mq_nameless *file) {
 /* A file of another length makes Apache's broker refuse the directory, so a half-made one must never be seen: it is
  * made without a name and linked. Where the file system cannot do that, it is made beside the directory and linked.
  * 0, and the file is to be dropped once it is named, or errno. */
-static inline int mq_reserve_file(const char *directory, int64_t size, mq_nameless *out) {
+static inline int mq_reserve_nameless(const char *directory, int64_t size, mq_nameless *out) {
     out->named = 0;
     out->fd = open(directory, O_TMPFILE | O_RDWR | O_CLOEXEC, 0644);
     if (out->fd < 0) {
