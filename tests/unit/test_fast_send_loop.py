@@ -7,7 +7,6 @@ import os
 import select
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -550,7 +549,7 @@ def test_a_drained_loop_takes_no_new_connection_and_says_so(loop: LoopRig) -> No
         assert loop.word("accepted") == accepted
 
 
-def answer_pull(loop: LoopRig, asked: dict[str, int], physical_offset: int, size: int, *, always: bool = True) -> None:
+def answer_pull(loop: LoopRig, asked: dict[str, int], physical_offset: int, size: int) -> None:
     """Be the pull worker: one range of the commit log, and offset 8 to go on with."""
     status = layout.constants("GetStatus")["FOUND"]
     values = dict.fromkeys((field.name for field in layout.PULL_REPLY.fields), 0) | {
@@ -559,8 +558,7 @@ def answer_pull(loop: LoopRig, asked: dict[str, int], physical_offset: int, size
     }  # fmt: skip
     payload = layout.PULL_REPLY.struct.pack(*values.values()) + layout.PULL_RANGE.struct.pack(physical_offset, size)
     RawRing(loop.segment.fd, "pull_reply_rings", 0).push(layout.constants("RingKind")["PULL_REPLY"], payload)
-    if always or loop.word("sleeping"):
-        loop.wake()
+    loop.wake()
 
 
 @pytest.mark.parametrize(
@@ -585,19 +583,3 @@ def test_only_what_is_gone_is_passed_over(
     assert answer.ext_fields is not None
     assert answer.ext_fields["nextBeginOffset"] == next_offset
     assert answer.body == (b"bodybody" if code == ResponseCode.SUCCESS else b"")
-
-
-def test_no_answer_is_overslept_by_a_loop_that_was_not_woken_since_it_was_awake(loop: LoopRig, log: Log) -> None:
-    (log.directory / f"{FILE_SIZE:020d}").write_bytes(b"body" * (FILE_SIZE // 4))
-    began = time.monotonic()
-    with loop.connect() as client:
-        for opaque in range(1, 401):
-            client.sendall(pull_request(opaque).encode())
-            asked, _ = popped(loop)
-            # From while it still looks out for more to when it has long been asleep.
-            time.sleep(opaque % 8 * 20e-6)
-            answer_pull(loop, asked, FILE_SIZE, 4, always=False)
-            (answer,) = replies(client, 1)
-            assert (answer.opaque, answer.body) == (opaque, b"body")
-    # An answer that is overslept comes after half a second, when the loop keeps house.
-    assert time.monotonic() - began < DEADLINE_S
