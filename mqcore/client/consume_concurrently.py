@@ -112,8 +112,12 @@ class ConcurrentService:
     async def consume_directly(self, message: ReceivedMessage) -> Outcome:
         return await run_handler(self._membership, self._handler, [message])
 
-    async def close(self, timeout_s: float) -> None:
+    def halt(self) -> None:
         self._closing = True
+        self._workers.halt()
+
+    async def close(self, timeout_s: float) -> None:
+        self.halt()
         await self._workers.close(timeout_s)
         await self._finisher.stop()
 

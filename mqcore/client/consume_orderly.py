@@ -68,10 +68,14 @@ class OrderlyService:
             return no_handler()
         return await run_handler(self._membership, self._handler, [message])
 
-    async def close(self, timeout_s: float) -> None:
+    def halt(self) -> None:
         self._closing = True
+        self._workers.halt()
         if self._handoff is not None:
             self._handoff.close()
+
+    async def close(self, timeout_s: float) -> None:
+        self.halt()
         await self._workers.close(timeout_s)
         await self._locking.close(0)
 

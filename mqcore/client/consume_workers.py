@@ -86,10 +86,14 @@ class Workers(Generic[T]):
         self._line.extend(items)
         self._start()
 
-    async def close(self, timeout_s: float) -> None:
-        """Take nothing more, wait at most *timeout_s* for the calls under way, then cancel them."""
+    def halt(self) -> None:
+        """Take nothing more; calls under way go on."""
         self._closed = True
         self._line.clear()
+
+    async def close(self, timeout_s: float) -> None:
+        """Halt, wait at most *timeout_s* for the calls under way, then cancel them."""
+        self.halt()
         await self._tasks.close(timeout_s)
 
     def _start(self) -> None:

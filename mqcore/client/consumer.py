@@ -126,7 +126,7 @@ class Consumer:
             raise
 
     async def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
-        """Stop pulling, wait for messages in hand at most *timeout_s* (or not at all), commit offsets, leave the group.
+        """Hand out nothing more, wait at most *timeout_s* for what is in hand (or not at all), commit, leave the group.
 
         It returns after *timeout_s*, GOODBYE_S and the timeout of one call at the latest, even if no broker answers. A
         second caller waits until the first has done it. A handler of this consumer does not wait: it returns first, its
@@ -155,6 +155,7 @@ class Consumer:
     async def _leave(self, timeout_s: float, *, drain: bool) -> None:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + timeout_s
+        self._service.halt()
         await self._assignment.stop(timeout_s)
         await self._rebalance.stop()
         await self._service.close(max(0.0, deadline_s - loop.time()) if drain else 0.0)

@@ -66,8 +66,11 @@ class ConsumeService(Protocol):
     async def consume_directly(self, message: ReceivedMessage) -> Outcome:
         """Let the application consume *message* now, whatever its offset."""
 
+    def halt(self) -> None:
+        """Hand out nothing more from now on, whatever else is submitted; what is in hand goes on."""
+
     async def close(self, timeout_s: float) -> None:
-        """Hand out nothing more and wait at most *timeout_s* for what is in hand."""
+        """Halt, and wait at most *timeout_s* for what is in hand."""
 
 
 @dataclass(frozen=True, slots=True)

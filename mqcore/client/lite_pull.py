@@ -148,8 +148,11 @@ class PollService:
     async def consume_directly(self, message: ReceivedMessage) -> Outcome:
         return Outcome(0, ClientStateError("this consumer polls, it has no handler to call"))
 
-    async def close(self, timeout_s: float) -> None:
+    def halt(self) -> None:
         self.ready.close()
+
+    async def close(self, timeout_s: float) -> None:
+        self.halt()
 
 
 class LitePullLoop:

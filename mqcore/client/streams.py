@@ -45,11 +45,15 @@ class Buffer:
         self.closed = False
 
     def put(self, messages: Sequence[ReceivedMessage]) -> None:
-        self._ready.extend(messages)
-        self._wake(len(messages))
+        """Offer *messages*; without effect when the buffer is closed."""
+        if not self.closed:
+            self._ready.extend(messages)
+            self._wake(len(messages))
 
     def put_back(self, messages: Sequence[ReceivedMessage]) -> None:
         """Return messages that were taken and not handed out, to be taken first."""
+        if self.closed:
+            return
         self._ready.extendleft(reversed(messages))
         self._wake(len(messages))
 
@@ -153,8 +157,11 @@ class StreamService:
     async def consume_directly(self, message: ReceivedMessage) -> Outcome:
         return no_handler()
 
-    async def close(self, timeout_s: float) -> None:
+    def halt(self) -> None:
         self._buffer.close()
+
+    async def close(self, timeout_s: float) -> None:
+        self.halt()
         await self._tasks.close(timeout_s)
         await self._finisher.stop()
 
@@ -222,6 +229,8 @@ class Handoff:
 
     async def handle(self, message: ReceivedMessage) -> None:
         """Be the handler of the orderly service."""
+        if self._buffer.closed:
+            raise Abandoned
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._outcomes[message] = outcome
         message.settled = False

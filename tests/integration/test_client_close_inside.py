@@ -21,6 +21,7 @@ DEADLINE_S = 60.0
 CLOSE_TIMEOUT_S = 40.0
 COUNT = 60
 CLOSE_AT = 7
+CONCURRENCY = 2
 FAST_S = 20.0  # far less than CLOSE_TIMEOUT_S: nobody has waited for himself
 
 What = Literal["consumer", "client"]
@@ -70,20 +71,24 @@ def test_a_plain_handler_closes(broker: RunningBroker, topic: str, group: str, w
     calls = itertools.count()
 
     def handle(message: ReceivedMessage) -> None:
-        if next(calls) == CLOSE_AT:
+        number = next(calls)
+        if number == CLOSE_AT:
             (consumer if what == "consumer" else mq).close()
-            time.sleep(0.1)  # it is still at work when closing has begun
+        if number >= CLOSE_AT:  # what is in hand is still at work when closing has begun
+            wait_until(lambda: consumer.is_closed, DEADLINE_S, "closing begins")
         handled.append(int(message.body))
 
     threads = threading.active_count()
-    consumer = mq.consumer(group, topic, handler=handle, from_where="earliest", orderly=orderly, concurrency=2)
+    consumer = mq.consumer(
+        group, topic, handler=handle, from_where="earliest", orderly=orderly, concurrency=CONCURRENCY
+    )
     consumer.start()
     begin = time.monotonic()
     consumer.wait_closed()
     assert time.monotonic() - begin < FAST_S
     mq.close()
     wait_until(lambda: threading.active_count() <= threads, DEADLINE_S, "the threads of handlers end")
-    assert CLOSE_AT <= len(handled) < COUNT
+    assert CLOSE_AT < len(handled) <= CLOSE_AT + CONCURRENCY
     assert_each_once(handled, rest(broker, topic, group, COUNT - len(handled)))
 
 
@@ -112,12 +117,14 @@ async def test_an_asyncio_handler_closes(
         await asyncio.sleep(0.01)
         handled.append(int(message.body))
 
-    consumer = mq.consumer(group, topic, handler=handle, from_where="earliest", orderly=orderly, concurrency=2)
+    consumer = mq.consumer(
+        group, topic, handler=handle, from_where="earliest", orderly=orderly, concurrency=CONCURRENCY
+    )
     await consumer.start()
     async with asyncio.timeout(FAST_S):
         await consumer.wait_closed()
         await mq.close()
-    assert CLOSE_AT <= len(handled) < COUNT
+    assert CLOSE_AT < len(handled) <= CLOSE_AT + CONCURRENCY
     left = await asyncio.to_thread(rest, broker, topic, group, COUNT - len(handled))
     assert_each_once(handled, left)
 

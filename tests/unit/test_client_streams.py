@@ -43,6 +43,15 @@ async def test_who_waits_gets_the_message_that_comes() -> None:
     assert [(await first)[0].body, (await second)[0].body] == [b"0", b"1"]
 
 
+async def test_a_closed_buffer_hands_out_nothing_more() -> None:
+    buffer = Buffer()
+    buffer.put(messages(2))
+    assert [message.body for message in buffer.close()] == [b"0", b"1"]
+    buffer.put(messages(1))
+    buffer.put_back(messages(1))
+    assert await asyncio.wait_for(buffer.take(1, None), 60) == []
+
+
 async def test_nothing_comes_in_time() -> None:
     assert await Buffer().take(1, 0.01) == []
     assert await Buffer().take(1, 0) == []
