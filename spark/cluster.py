@@ -20,7 +20,7 @@ from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.message_decoder import decode_message
 from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
 from mqcore.spark.connection import Answer, Link, borrow, request
-from mqcore.spark.errors import NoRouteError
+from mqcore.spark.errors import NoQueueError, NoRouteError
 from mqcore.spark.settings import Calling
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def is_transient(error: Exception) -> bool:
     """Whether the same call may succeed a little later."""
     if isinstance(error, BrokerError):
         return error.code in TRANSIENT_CODES
-    return isinstance(error, RemotingError | FrameError | NoRouteError)
+    return isinstance(error, RemotingError | FrameError | NoRouteError | NoQueueError)
 
 
 class Retries:

@@ -28,6 +28,20 @@ class NoRouteError(MQError):
         )
 
 
+class NoQueueError(MQError):
+    """A row names a queue that its topic does not have, or not now."""
+
+    def __init__(self, topic: str, broker_name: str, queue_id: int) -> None:
+        super().__init__(topic, broker_name, queue_id)
+
+    def __str__(self) -> str:
+        _, broker_name, queue_id = self.args
+        return (
+            f"the topic has no queue {queue_id} on a broker {broker_name!r} to be written to; rows that come from "
+            "another cluster want to be written without the columns brokerName and queueId"
+        )
+
+
 class DataLossError(MQError):
     """Messages that a query was to read are gone: deleted by retention, or their topic or queue is.
 

@@ -21,7 +21,7 @@ from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 from mqcore.spark.cluster import Cluster
 from mqcore.spark.connection import Answer, Link, borrow
-from mqcore.spark.errors import NoRouteError, SinkError
+from mqcore.spark.errors import NoQueueError, NoRouteError, SinkError
 from mqcore.spark.settings import SinkSettings
 
 logger = logging.getLogger(__name__)
@@ -91,6 +91,16 @@ class Sender:
                 return [MessageQueue(topic, name, number) for name, count in counts for number in range(count)]
             except (RemotingError, FrameError, BrokerError, NoRouteError) as error:
                 self._pause(error, topic, row)
+
+    def wait_for(self, queue: MessageQueue, row: int) -> None:
+        """Return when *queue* can be written to. Raises SinkError when it cannot, even after the retries."""
+        while True:
+            try:
+                if queue in self.queues_now(queue.topic):
+                    return
+                raise NoQueueError(queue.topic, queue.broker_name, queue.queue_id)
+            except (RemotingError, FrameError, BrokerError, NoRouteError, NoQueueError) as error:
+                self._pause(error, queue.topic, row)
 
     def _write_counts(self, topic: str) -> list[tuple[str, int]]:
         if self._cluster.has_route(topic):

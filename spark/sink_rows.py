@@ -9,6 +9,7 @@ was read can be written; unknown ones are an error.
 from __future__ import annotations
 
 import difflib
+from collections import defaultdict
 from collections.abc import Iterator
 from types import TracebackType
 from typing import Final, Self
@@ -37,6 +38,7 @@ from mqcore.protocol.batch_encoder import Fault
 from mqcore.protocol.compression import CompressionType, compress
 from mqcore.protocol.hashing import java_string_hash
 from mqcore.protocol.message import MessageQueue
+from mqcore.protocol.names import validate_topic
 from mqcore.spark.encoder import BatchEncoder, maps_of, texts_of
 from mqcore.spark.errors import SinkError
 from mqcore.spark.pace import Pace
@@ -90,6 +92,8 @@ def check_schema(schema: StructType, settings: SinkSettings) -> None:
         raise ConfigError("the sink needs a column body (or value)")
     if settings.topic is None and "topic" not in schema.names:
         raise ConfigError("the sink needs a column topic, or the option topic")
+    if settings.topic is not None and (fault := validate_topic(settings.topic)):
+        raise ConfigError(f"option topic: got {settings.topic!r}: {fault}")
     if settings.dedup and {"delayLevel", "deliverTimestamp"} & set(schema.names):
         raise ConfigError("option dedup: delayed messages arrive in another order than they are sent, which the guard "
                           "against repeats would take for repeats")  # fmt: skip
@@ -106,6 +110,7 @@ class TaskRows:
         self._sender = Sender(settings, partition)
         self._turn: dict[str, int] = {}
         self._queues: dict[str, list[MessageQueue]] = {}
+        self._named: defaultdict[str, list[MessageQueue]] = defaultdict(list)  # of brokers that rows waited for
         self._pace = Pace(settings.max_messages_per_second)
         self._row = 0  # of the task, where the record batch in hand begins
         self._portion: int | None = None  # the rows of the first record batch: what Spark hands over at a time
@@ -169,8 +174,8 @@ class TaskRows:
             yield None, rows
             return
         for number in np.unique(chosen):
-            queue = None if number == NO_QUEUE else self._queues_of(topic, int(rows[0]))[number]
-            yield queue, rows[chosen == number]
+            queues = self._queues_of(topic, int(rows[0])) + self._named[topic]
+            yield None if number == NO_QUEUE else queues[number], rows[chosen == number]
 
     def _chosen_queues(
         self, topic: str, columns: dict[str, pa.Array], rows: NDArray[np.int64]
@@ -196,20 +201,37 @@ class TaskRows:
     def _place_of(
         self, topic: str, queue_id: int, brokers: pa.Array | None, rows: NDArray[np.int64]
     ) -> NDArray[np.int64]:
-        """Return the place of the queue *queue_id* on each row's broker; on the first broker if a row names none."""
-        queues = self._queues_of(topic, int(rows[0]))
-        named: list[str] = [""] * len(rows)
-        if brokers is not None:
-            named = pc.fill_null(brokers.take(pa.array(rows)), "").to_pylist()
-        by_name = {queue.broker_name: at for at, queue in reversed(list(enumerate(queues)))
-                   if queue.queue_id == queue_id}  # fmt: skip
-        if not by_name:
-            raise self._error(int(rows[0]), topic, f"the topic has no queue {queue_id} to be written to")
-        first = min(by_name.values())
-        return np.asarray([by_name.get(name, first) for name in named], dtype=np.int64)
+        """Return the place of the queue *queue_id* on each row's broker; on the first broker if a row names none.
+
+        A broker that is not there is waited for, as long as the options allow retries. Raises SinkError.
+        """
+        queues = self._queues_of(topic, int(rows[0])) + self._named[topic]
+        places = {queue.broker_name: at for at, queue in enumerate(queues) if queue.queue_id == queue_id}
+        if brokers is None:
+            named = pa.array([""])
+            codes = np.zeros(len(rows), dtype=np.int64)
+        else:
+            encoded = pc.fill_null(brokers.take(pa.array(rows)), "").dictionary_encode()
+            named, codes = encoded.dictionary, encoded.indices.to_numpy()
+        by_code = np.zeros(len(named), dtype=np.int64)
+        for code, name in enumerate(named.to_pylist()):
+            row = int(rows[codes == code][0])
+            if name and name not in places:
+                found = MessageQueue(topic, name, queue_id)
+                self._sender.wait_for(found, self._row + row)
+                places[name] = len(queues)
+                queues.append(found)
+                self._named[topic].append(found)
+            elif not places:
+                raise self._error(row, topic, f"the topic has no queue {queue_id} to be written to")
+            by_code[code] = places[name] if name else min(places.values())
+        return by_code[codes]
 
     def _queues_of(self, topic: str, row: int) -> list[MessageQueue]:
         if topic not in self._queues:
+            fault = validate_topic(topic)
+            if fault:
+                raise self._error(row, topic, fault)
             self._queues[topic] = list(self._sender.queues(topic, self._row + row))
         return self._queues[topic]
 
