@@ -44,9 +44,12 @@ def missing_extensions() -> list[str]:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    # A shell makes its background jobs ignore interrupts, and so would the brokers that tests interrupt.
+    # A shell makes its background jobs ignore interrupts, nohup makes them ignore that the terminal is gone, and so
+    # would the brokers that tests stop by these signals.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
+        signal.signal(signal.SIGHUP, signal.SIG_DFL)
     missing = missing_extensions()
     if missing and not PURE:
         raise pytest.UsageError(
