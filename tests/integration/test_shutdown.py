@@ -149,10 +149,21 @@ def start_command(tmp_path: Path) -> list[str]:
     return [sys.executable, "-m", "mqcore.broker", "-c", str(configuration)]
 
 
-def interrupt_is_lost(printed: Path) -> bool:
-    """Whether Python itself has swallowed an interrupt, in a callback of its own, before it came to our first line."""
-    first = printed.read_text().partition("\n")[0]
-    return first.startswith("Exception ignored in") and "KeyboardInterrupt" in printed.read_text()
+def end_of(process: subprocess.Popen[bytes], number: signal.Signals, printed: Path) -> int:
+    """Wait for the end of *process*, which was sent *number*; its exit code.
+
+    Before it comes to our first line, Python may swallow an interrupt in a callback of its own. It says so in *printed*,
+    and a person would press the keys once more.
+    """
+
+    def is_swallowed() -> bool:
+        text = printed.read_text()
+        return text.startswith("Exception ignored in") and "KeyboardInterrupt" in text
+
+    wait_until(lambda: process.poll() is not None or is_swallowed(), DEADLINE_S, "the start ends")
+    if process.poll() is None:
+        process.send_signal(number)
+    return process.wait(DEADLINE_S)
 
 
 def interrupt_starts(tmp_path: Path, mark: str, number: signal.Signals, rng: random.Random, tries: int) -> None:
@@ -165,12 +176,7 @@ def interrupt_starts(tmp_path: Path, mark: str, number: signal.Signals, rng: ran
             process = subprocess.Popen(command, stdout=sink, stderr=sink, env={**os.environ, MARK: mark})
             time.sleep(rng.uniform(0, boot_s))
             process.send_signal(number)
-            wait_until(
-                lambda: process.poll() is not None or interrupt_is_lost(tmp_path / "out"), DEADLINE_S, "the start ends"
-            )
-            if process.poll() is None:
-                process.send_signal(number)
-            code = process.wait(DEADLINE_S)
+            code = end_of(process, number, tmp_path / "out")
         boot_s = max(boot_s, time.monotonic() - began)
         wait_until(lambda: marked_processes(mark) == [], DEADLINE_S, "nothing of it is left")
         printed = (tmp_path / "out").read_text()
