@@ -152,8 +152,8 @@ def start_command(tmp_path: Path) -> list[str]:
 def end_of(process: subprocess.Popen[bytes], number: signal.Signals, printed: Path) -> int:
     """Wait for the end of *process*, which was sent *number*; its exit code.
 
-    Before it comes to our first line, Python may swallow an interrupt in a callback of its own. It says so in *printed*,
-    and a person would press the keys once more.
+    Before it comes to our first line, Python may swallow an interrupt in a callback of its own. It says so in
+    *printed*, and a person would press the keys once more.
     """
 
     def is_swallowed() -> bool:
