@@ -27,7 +27,6 @@ cdef extern from "Python.h":
 
 cdef enum:
     SYS_COMPRESSED = 1
-    IPV4_SIZE = 4
 
 cdef tuple NO_ARGUMENTS = ()
 
@@ -39,25 +38,6 @@ cdef bytes RETRY_TOPIC = names.PROPERTY_RETRY_TOPIC.encode()
 
 cdef class RecordFields:
     """The fields of a received message; see the twin. ``ext`` is made from the record when somebody asks for it."""
-
-    cdef object _ext
-    cdef public object queue
-    cdef public object topic
-    cdef public object held
-    cdef public object settler
-    cdef public bint settled
-    cdef public double consume_started_s
-    cdef public int64_t queue_offset
-    cdef public int64_t body_size
-    # What the record says, as long as there is no ext.
-    cdef bytes raw_body
-    cdef bytes raw_properties
-    cdef str record_topic
-    cdef int64_t min_offset, max_offset
-    cdef int64_t physical_offset, raw_born_timestamp, raw_store_timestamp, prepared_transaction_offset
-    cdef int32_t queue_id, raw_flag, sys_flag, body_crc, raw_reconsume_times, store_size, born_port, store_port
-    cdef uint8_t born_ip[IPV4_SIZE]
-    cdef uint8_t store_ip[IPV4_SIZE]
 
     def __init__(self, ext, queue, *, topic=None, held=None, settler=None):
         self._ext = ext

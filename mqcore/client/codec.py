@@ -9,14 +9,18 @@ from mqcore.protocol.codec import PURE
 if TYPE_CHECKING or PURE:
     from mqcore.client.batch_body import BatchBody, FutureFields, Joiner, Maker, Receipts, Room, UniqueIdGenerator
     from mqcore.client.exchange import Exchange
+    from mqcore.client.polled_batch import Batch, Iteration
 else:
     from mqcore._fast.client_batch import BatchBody, FutureFields, Joiner, Maker, Receipts, Room, UniqueIdGenerator
     from mqcore._fast.client_exchange import Exchange
+    from mqcore._fast.client_polled import Batch, Iteration
 
 __all__ = [
+    "Batch",
     "BatchBody",
     "Exchange",
     "FutureFields",
+    "Iteration",
     "Joiner",
     "Maker",
     "Receipts",

@@ -17,12 +17,13 @@ from collections.abc import Sequence
 from mqcore.cause_log import CauseLog
 from mqcore.client import forks
 from mqcore.client.broker_api import PullRequest, PullResponse, PullTaker
+from mqcore.client.codec import Batch
 from mqcore.client.consume_hooks import ConsumeContext, FilterContext
 from mqcore.client.consuming import Outcome
 from mqcore.client.errors import ClientStateError
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import ReceivedMessage, Settler
-from mqcore.client.polled_queue import AssignedQueue, Batch
+from mqcore.client.polled_queue import AssignedQueue
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
 from mqcore.client.pulling import BROKER_FLOW_CONTROL_DELAY_S, FAILED_DELAY_S, MIB, check_sql_version, received
 from mqcore.codes import ResponseCode

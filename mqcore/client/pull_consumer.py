@@ -17,6 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
 from mqcore.cause_log import CauseLog
+from mqcore.client.codec import Batch
 from mqcore.client.consume_hooks import ConsumerHook
 from mqcore.client.consume_trace import trace_consumer
 from mqcore.client.errors import ClientClosedError, ClientStateError
@@ -26,7 +27,7 @@ from mqcore.client.lite_pull_assignment import LiteAssignment, QueuesCallback
 from mqcore.client.membership import Membership
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.offsets import FileOffsets, MemoryOffsets, OffsetStore
-from mqcore.client.polled_queue import AssignedQueue, Batch
+from mqcore.client.polled_queue import AssignedQueue
 from mqcore.client.pull_consumer_control import PullRemoteControl
 from mqcore.client.pull_consumer_offsets import CommitOffsets, timestamp_ms
 from mqcore.client.pull_consumer_settings import PullConsumerSettings

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Self
 
+from mqcore.client.codec import Batch, Iteration
 from mqcore.client.consume_hooks import ConsumerHook
 from mqcore.client.errors import ClientClosedError
 from mqcore.client.handler_threads import HandlerThreads
@@ -15,7 +16,6 @@ from mqcore.client.lite_pull_assignment import QueuesCallback
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.plain_calls import PlainFace, plain
-from mqcore.client.polled_queue import Batch
 from mqcore.client.postbox import Postbox
 from mqcore.client.pull_consumer import PullConsumer as AsyncPullConsumer
 from mqcore.client.pull_consumer import check_poll
@@ -60,7 +60,7 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
     def __init__(self, thread: LoopThread, inner: AsyncPullConsumer, callbacks: Callbacks) -> None:
         super().__init__(thread, inner)
         self._callbacks = callbacks
-        self._claimed: Batch | None = None
+        self._iteration = Iteration(self._claim, self._note)
         self._touched: Postbox[Batch] = Postbox(thread, inner.note)
         self._claiming = threading.Lock()
         self.group = inner.group
@@ -110,44 +110,37 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
         if self._claiming.acquire(blocking=False):
             try:
                 batch = self._claim_now()
-                if batch is not None:
-                    messages = batch.take(max_messages)
+                if batch is not None and (messages := batch.take(max_messages)):
                     self._note(batch)
                     return messages
             finally:
                 self._claiming.release()
         return self._thread.call(self._inner.poll(timeout_s, max_messages))
 
-    def __iter__(self) -> Self:
-        return self
+    def __iter__(self) -> Iterator[ReceivedMessage]:
+        """Iterate, in any number of threads. Messages are fetched a batch at a time, and count as got one by one."""
+        return self._iteration
 
     def __next__(self) -> ReceivedMessage:
-        """Return the next message. Messages are fetched a batch at a time, and count as got one by one."""
+        """Return the next message, waiting for it."""
+        return next(self._iteration)
+
+    def _claim(self) -> bool:
+        """Claim a batch if there is nothing left to iterate over, waiting for it; False when closed."""
         with self._claiming:
-            while True:
-                batch = self._claimed
-                if batch is not None and (message := batch.take_one()) is not None:
-                    if not batch.is_noted:
-                        self._note(batch)
-                    return message
-                if not self._claim_next():
-                    raise StopIteration
+            if self._claim_now() is None:
+                try:
+                    self._iteration.claimed = self._thread.call(self._inner.claim(None))
+                except ClientClosedError:
+                    self._iteration.claimed = None
+            return self._iteration.claimed is not None
 
     def _claim_now(self) -> Batch | None:
         """Return the claimed batch if there is something left in it, else one that is ready; None if there is none."""
-        batch = self._claimed
+        batch = self._iteration.claimed
         if not (batch and batch.is_current):
-            batch = self._claimed = self._inner.claim_now()
+            batch = self._iteration.claimed = self._inner.claim_now()
         return batch
-
-    def _claim_next(self) -> bool:
-        """Claim a batch, waiting for one; False when the consumer has been closed."""
-        if self._claim_now() is None:
-            try:
-                self._claimed = self._thread.call(self._inner.claim(None))
-            except ClientClosedError:
-                self._claimed = None
-        return self._claimed is not None
 
     def _note(self, batch: Batch) -> None:
         """Let the event loop know, soon, what has been taken from *batch*."""
