@@ -15,7 +15,7 @@ from mqcore._fast.index_file cimport index_key_hash
 from mqcore._fast.index_writer cimport index_append, index_close, index_end, index_open, index_sync
 from mqcore._fast.layout cimport CQ_UNIT_SIZE
 from mqcore._fast.queue_writer cimport (QueueWriter, append_ext, append_unit, find_writer, forget_topic, is_topic,
-                                        make_room, queues_close, queues_open, sync_queue)
+                                        make_room, queue_end, queues_close, queues_open, sync_queue)
 from mqcore._fast.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS_TRANSACTION_COMMIT,
                                   SYS_TRANSACTION_MASK, SYS_TRANSACTION_ROLLBACK, IndexedProperties, RecordView,
                                   decode_record, find_indexed_properties, find_property, java_hash)
@@ -205,7 +205,7 @@ cdef class Dispatcher:
         if self.record_end > queue.max_physical:
             if not make_room(&self.queues, queue, target, self.fill_gaps, &self.failure):
                 return False
-            current = queue.file_start + queue.wrote
+            current = queue_end(queue)
             if target >= current or target == 0:
                 if with_ext:
                     code = self.unit_code(queue, record, tags_code)
@@ -318,7 +318,7 @@ cdef class Dispatcher:
         queue = find_writer(&self.queues, topic, len(topic), queue_id, &self.failure)
         if queue == NULL:
             raise self.make_error()
-        return max(0, queue.file_start + queue.wrote) // CQ_UNIT_SIZE, queue.max_physical
+        return max(0, queue_end(queue)) // CQ_UNIT_SIZE, queue.max_physical
 
     def flush(self):
         """Make every unit and index entry durable; returns how many consume queue files were synced.

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore._fast.ext_writer cimport ExtWriter
+from mqcore._fast.queue_file cimport QueueFile
 from mqcore._fast.store_file cimport DIRECTORY_SIZE_MAX, FileFailure
 
 
@@ -16,11 +17,7 @@ cdef struct QueueWriter:            # the newest file of one consume queue
     uint64_t hash
     bint loaded                     # what follows has been read from disk
     bint bare                       # the only file, and no unit of a message in it
-    uint8_t *map                    # NULL = not mapped
-    int64_t file_start              # bytes in the queue's stream; -1 = the queue has no file
-    int64_t wrote                   # position in the file
-    int64_t reserved                # disk blocks exist up to this position
-    int64_t flushed                 # synced up to here, bytes in the queue's stream
+    QueueFile file
     int64_t max_physical            # end of the newest record that has a unit; -1 = none
     int64_t known_code              # of the newest unit when the queue was loaded
     ExtWriter ext
@@ -55,6 +52,11 @@ cdef QueueWriter *find_writer(
 cdef bint make_room(
     QueueTable *queues, QueueWriter *queue, int64_t target, bint fill, FileFailure *failure
 ) noexcept nogil
+
+# Bytes in the queue's stream, up to the last unit; -1 = the queue has no file.
+cdef inline int64_t queue_end(const QueueWriter *queue) noexcept nogil:
+    return queue.file.file_start + queue.file.wrote
+
 
 # Append after make_room.
 cdef bint append_unit(

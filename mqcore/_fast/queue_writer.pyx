@@ -1,22 +1,22 @@
 """Consume queue files that are being written. The rules are those of mqcore/store/dispatcher.py."""
 
-from libc.errno cimport EEXIST, ENOENT, ENOMEM
+from libc.errno cimport ENOENT, ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from mqcore._fast.consume_queue cimport CqUnit, count_valid_units, read_unit, write_unit
-from mqcore._fast.ext_writer cimport ExtPlace, ext_append, ext_sync, ext_unmap
+from mqcore._fast.ext_writer cimport ext_append
 from mqcore._fast.layout cimport CQ_UNIT_SIZE, PRE_FILL_SIZE
+from mqcore._fast.queue_file cimport (QueuePlace, fail, file_path, find_file, make_file, map_file, reserve_file,
+                                      resume_file, sync_files, unmap_file)
 from mqcore._fast.record cimport TOPIC_SIZE_MAX
-from mqcore._fast.store_file cimport (PATH_SIZE_MAX, mq_make_directory, mq_make_file, mq_map_file, mq_newest_file,
-                                      mq_read_end, mq_reserve_file, mq_sync_file, mq_unmap_file)
+from mqcore._fast.store_file cimport PATH_SIZE_MAX, mq_read_end
 
 
 cdef enum:
     TABLE_CAPACITY_FIRST = 256
-    RESERVE_SIZE = 128 * 1024           # blocks reserved ahead: one system call per 6,553 units
 
 
 cdef inline bint is_topic_byte(uint8_t c) noexcept nogil:
@@ -33,12 +33,6 @@ cdef bint is_topic(const uint8_t *topic, Py_ssize_t size) noexcept nogil:
     return True
 
 
-cdef bint fail(FileFailure *failure, int error_number, const char *path) noexcept nogil:
-    failure.error_number = error_number
-    snprintf(failure.path, PATH_SIZE_MAX, "%s", path)
-    return False
-
-
 cdef uint64_t hash_queue(const uint8_t *topic, int32_t topic_size, int32_t queue_id) noexcept nogil:
     cdef uint64_t value = <uint64_t>0xcbf29ce484222325
     cdef int32_t at
@@ -48,14 +42,21 @@ cdef uint64_t hash_queue(const uint8_t *topic, int32_t topic_size, int32_t queue
     return value ^ (value >> 32)
 
 
-cdef void directory_path(char *out, const QueueTable *queues, const QueueWriter *queue) noexcept nogil:
-    snprintf(out, PATH_SIZE_MAX, "%s/%.*s/%d", queues.path, <int>queue.topic_size, <const char *>queue.topic,
-             <int>queue.queue_id)
+cdef QueuePlace place_of(QueueTable *queues, QueueWriter *queue) noexcept nogil:
+    cdef QueuePlace place
+    place.root = queues.path
+    place.topic = queue.topic
+    place.topic_size = queue.topic_size
+    place.queue_id = queue.queue_id
+    place.file_size = queues.file_size
+    return place
 
 
-cdef void file_path(char *out, const QueueTable *queues, const QueueWriter *queue, int64_t file_start) noexcept nogil:
-    snprintf(out, PATH_SIZE_MAX, "%s/%.*s/%d/%020lld", queues.path, <int>queue.topic_size, <const char *>queue.topic,
-             <int>queue.queue_id, <long long>file_start)
+cdef QueuePlace ext_place(QueueTable *queues, QueueWriter *queue) noexcept nogil:
+    cdef QueuePlace place = place_of(queues, queue)
+    place.root = queues.ext_path
+    place.file_size = queues.ext_file_size
+    return place
 
 
 # ------------------------------------------------------------------------------------------------------- the table
@@ -156,41 +157,34 @@ cdef QueueWriter *find_writer(
 
 
 cdef bint load_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
-    cdef char path[PATH_SIZE_MAX]
-    cdef int failed
+    cdef QueuePlace place = place_of(queues, queue)
     unmap_queue(queues, queue)
     memset(&queue.ext, 0, sizeof(queue.ext))
-    queue.file_start = queue.max_physical = -1
-    queue.wrote = queue.reserved = queue.flushed = 0
-    directory_path(path, queues, queue)
-    failed = mq_newest_file(path, &queue.file_start)
-    if failed == ENOENT:
+    queue.max_physical = -1
+    if not find_file(&queue.file, &place, failure):
+        return False
+    if queue.file.file_start < 0:
         queue.loaded = True
         return True
-    if failed:
-        return fail(failure, failed, path)
     if not map_queue(queues, queue, failure):
         return False
-    queue.wrote = CQ_UNIT_SIZE * count_valid_units(queue.map, queues.file_size // CQ_UNIT_SIZE)
-    # Who made the file, and whether the one before it was synced, is not known: both are done anew, which costs little.
-    queue.reserved = queue.wrote
-    queue.flushed = max(<int64_t>0, queue.file_start - queues.file_size)
-    queue.loaded = load_end(queues, queue, failure)
+    resume_file(&queue.file, &place, CQ_UNIT_SIZE * count_valid_units(queue.file.map, queues.file_size // CQ_UNIT_SIZE))
+    queue.loaded = load_end(queue, &place, failure)
     return queue.loaded
 
 
 # The end of the newest record that has a unit: from the last unit, which may be the last one of the file before.
-cdef bint load_end(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
+cdef bint load_end(QueueWriter *queue, const QueuePlace *place, FileFailure *failure) noexcept nogil:
     cdef char path[PATH_SIZE_MAX]
     cdef uint8_t raw[CQ_UNIT_SIZE]
     cdef CqUnit unit
     cdef int failed = 0
     memset(raw, 0, CQ_UNIT_SIZE)
-    if queue.wrote > 0:
-        memcpy(raw, queue.map + queue.wrote - CQ_UNIT_SIZE, CQ_UNIT_SIZE)
-    elif queue.file_start >= queues.file_size:
-        file_path(path, queues, queue, queue.file_start - queues.file_size)
-        failed = mq_read_end(path, queues.file_size, raw, CQ_UNIT_SIZE)
+    if queue.file.wrote > 0:
+        memcpy(raw, queue.file.map + queue.file.wrote - CQ_UNIT_SIZE, CQ_UNIT_SIZE)
+    elif queue.file.file_start >= place.file_size:
+        file_path(path, place, queue.file.file_start - place.file_size)
+        failed = mq_read_end(path, place.file_size, raw, CQ_UNIT_SIZE)
         if failed and failed != ENOENT:
             return fail(failure, failed, path)
     read_unit(raw, &unit)
@@ -202,10 +196,9 @@ cdef bint load_end(QueueTable *queues, QueueWriter *queue, FileFailure *failure)
 
 
 cdef void unmap_queue(QueueTable *queues, QueueWriter *queue) noexcept nogil:
-    ext_unmap(&queue.ext, queues.ext_file_size)
-    if queue.map != NULL:
-        mq_unmap_file(queue.map, queues.file_size)
-        queue.map = NULL
+    unmap_file(&queue.ext.file, queues.ext_file_size)
+    if queue.file.map != NULL:
+        unmap_file(&queue.file, queues.file_size)
         queues.mapped_count -= 1
 
 
@@ -214,61 +207,44 @@ cdef void evict_queue(QueueTable *queues) noexcept nogil:
     cdef size_t _tried
     for _tried in range(queues.capacity):
         queues.clock_hand = (queues.clock_hand + 1) & (queues.capacity - 1)
-        if queues.slots[queues.clock_hand] != NULL and queues.slots[queues.clock_hand].map != NULL:
+        if queues.slots[queues.clock_hand] != NULL and queues.slots[queues.clock_hand].file.map != NULL:
             unmap_queue(queues, queues.slots[queues.clock_hand])
             return
 
 
 cdef bint map_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
-    cdef char path[PATH_SIZE_MAX]
-    cdef int failed
+    cdef QueuePlace place = place_of(queues, queue)
     if queues.mapped_count >= queues.mapped_count_max:
         evict_queue(queues)
-    file_path(path, queues, queue, queue.file_start)
-    failed = mq_map_file(path, queues.file_size, &queue.map)
-    if failed:
-        return fail(failure, failed, path)
+    if not map_file(&queue.file, &place, failure):
+        return False
     queues.mapped_count += 1
     return True
 
 
-cdef bint make_file(QueueTable *queues, QueueWriter *queue, int64_t file_start, FileFailure *failure) noexcept nogil:
-    cdef char topic_path[PATH_SIZE_MAX]
-    cdef char path[PATH_SIZE_MAX]
-    cdef char name[PATH_SIZE_MAX]
-    cdef int64_t reserve = min(<int64_t>RESERVE_SIZE, queues.file_size)
-    cdef int failed
-    snprintf(topic_path, PATH_SIZE_MAX, "%s/%.*s", queues.path, <int>queue.topic_size, <const char *>queue.topic)
-    directory_path(path, queues, queue)
-    file_path(name, queues, queue, file_start)
-    failed = mq_make_directory(topic_path, queues.path)
-    if not failed:
-        failed = mq_make_directory(path, topic_path)
-    if not failed:
-        failed = mq_make_file(name, path, queues.file_size, reserve, NULL, 0)
-    if failed and failed != EEXIST:
-        return fail(failure, failed, name)
+# Make the queue's first file, or the next one, and map it.
+cdef bint begin_file(QueueTable *queues, QueueWriter *queue, int64_t file_start, FileFailure *failure) noexcept nogil:
+    cdef QueuePlace place = place_of(queues, queue)
+    cdef bint is_first = queue.file.file_start < 0
     unmap_queue(queues, queue)
-    queue.file_start = file_start
-    queue.wrote = 0
-    queue.reserved = 0 if failed else reserve
+    if not make_file(&queue.file, &place, file_start, failure):
+        return False
+    queue.bare = is_first
     return map_queue(queues, queue, failure)
 
 
 cdef bint make_room(
     QueueTable *queues, QueueWriter *queue, int64_t target, bint fill, FileFailure *failure
 ) noexcept nogil:
-    if queue.file_start < 0:
-        if not make_file(queues, queue, target - target % queues.file_size, failure):
+    if queue.file.file_start < 0:
+        if not begin_file(queues, queue, target - target % queues.file_size, failure):
             return False
-        queue.bare = True
-        queue.flushed = queue.file_start
     elif not open_end(queues, queue, failure):
         return False
     # Also when a writer died while it pre-filled: the file is bare until it holds a message.
-    if (queue.bare and target < queue.file_start + queues.file_size) or (
-            fill and target - queue.file_start - queue.wrote <= <int64_t>FILL_UNITS_MAX * CQ_UNIT_SIZE):
-        while queue.file_start + queue.wrote < target:
+    if (queue.bare and target < queue.file.file_start + queues.file_size) or (
+            fill and target - queue_end(queue) <= <int64_t>FILL_UNITS_MAX * CQ_UNIT_SIZE):
+        while queue_end(queue) < target:
             if not append_unit(queues, queue, 0, PRE_FILL_SIZE, 0, failure) or not open_end(queues, queue, failure):
                 return False
     return True
@@ -276,68 +252,41 @@ cdef bint make_room(
 
 # See that the newest file is mapped and not full.
 cdef bint open_end(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
-    if queue.wrote >= queues.file_size:
-        queue.bare = False
-        return make_file(queues, queue, queue.file_start + queues.file_size, failure)
-    return queue.map != NULL or map_queue(queues, queue, failure)
+    if queue.file.wrote >= queues.file_size:
+        return begin_file(queues, queue, queue.file.file_start + queues.file_size, failure)
+    return queue.file.map != NULL or map_queue(queues, queue, failure)
 
 
 cdef bint append_unit(
     QueueTable *queues, QueueWriter *queue, int64_t physical_offset, int32_t record_size, int64_t tags_code,
     FileFailure *failure
 ) noexcept nogil:
-    cdef char path[PATH_SIZE_MAX]
-    cdef int64_t end
-    cdef int failed
-    if queue.wrote + CQ_UNIT_SIZE > queue.reserved:
-        end = min(queue.wrote + RESERVE_SIZE, queues.file_size)
-        file_path(path, queues, queue, queue.file_start)
-        failed = mq_reserve_file(path, queue.wrote, end - queue.wrote)
-        if failed:
-            return fail(failure, failed, path)
-        queue.reserved = end
-    write_unit(queue.map + queue.wrote, physical_offset, record_size, tags_code)
-    queue.wrote += CQ_UNIT_SIZE
+    cdef QueuePlace place
+    if queue.file.wrote + CQ_UNIT_SIZE > queue.file.reserved:
+        place = place_of(queues, queue)
+        if not reserve_file(&queue.file, &place, failure):
+            return False
+    write_unit(queue.file.map + queue.file.wrote, physical_offset, record_size, tags_code)
+    queue.file.wrote += CQ_UNIT_SIZE
     return True
-
-
-cdef ExtPlace ext_place(const QueueTable *queues, const QueueWriter *queue) noexcept nogil:
-    cdef ExtPlace place
-    place.root = queues.ext_path
-    place.topic = queue.topic
-    place.topic_size = queue.topic_size
-    place.queue_id = queue.queue_id
-    place.file_size = queues.ext_file_size
-    return place
 
 
 cdef bint append_ext(
     QueueTable *queues, QueueWriter *queue, int64_t tags_code, int64_t store_timestamp, int64_t *address,
     FileFailure *failure
 ) noexcept nogil:
-    cdef ExtPlace place = ext_place(queues, queue)
+    cdef QueuePlace place = ext_place(queues, queue)
     return ext_append(&queue.ext, &place, queue.known_code, tags_code, store_timestamp, address, failure)
 
 
 cdef int64_t sync_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
-    cdef char path[PATH_SIZE_MAX]
-    cdef int64_t end = queue.file_start + queue.wrote
-    cdef int64_t start = queue.flushed - queue.flushed % queues.file_size
-    cdef ExtPlace place
+    cdef QueuePlace place
+    cdef int64_t ext_synced = 0
     cdef int64_t synced = 0
-    cdef int failed
     if queue.ext.loaded:
         place = ext_place(queues, queue)
-        synced = ext_sync(&queue.ext, &place, failure)
-        if synced < 0:
-            return -1
-    while queue.loaded and queue.file_start >= 0 and queue.flushed < end:
-        file_path(path, queues, queue, start)
-        failed = mq_sync_file(path)
-        if failed and not (failed == ENOENT and start < queue.file_start):      # an older file may have expired
-            fail(failure, failed, path)
-            return -1
-        synced += 0 if failed else 1
-        start += queues.file_size
-        queue.flushed = min(start, end)
-    return synced
+        ext_synced = sync_files(&queue.ext.file, &place, failure)
+    if ext_synced >= 0 and queue.loaded:
+        place = place_of(queues, queue)
+        synced = sync_files(&queue.file, &place, failure)
+    return -1 if ext_synced < 0 or synced < 0 else ext_synced + synced

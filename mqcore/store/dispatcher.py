@@ -93,7 +93,7 @@ class Dispatcher:
     @property
     def mapped_count(self) -> int:
         """How many consume queue files are mapped."""
-        return sum(queue.map is not None for queue in self._queues.values())
+        return sum(queue.is_mapped for queue in self._queues.values())
 
     def dispatch(self, buffer: Buffer, physical_offset: int) -> DispatchOutcome:
         """Dispatch the records of *buffer*, the commit log from *physical_offset* on.
@@ -207,8 +207,8 @@ class Dispatcher:
                 self._paths.queue_ext(name, queue_id),
                 self._geometry.ext_file_size,
             )
-        if queue.map is None and self.mapped_count >= self._mapped_count_max:
-            next(other for other in self._queues.values() if other.map is not None).unmap()
+        if not queue.is_mapped and self.mapped_count >= self._mapped_count_max:
+            next(other for other in self._queues.values() if other.is_mapped).unmap()
         return queue
 
     def _tags_code(self, record: Record) -> int:

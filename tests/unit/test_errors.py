@@ -40,6 +40,7 @@ ARGUMENTS: dict[type[MQError], tuple[object, ...]] = {
         "no answer",
     ),
     client_errors.RequestTimeoutError: ("Orders", 3000),
+    spark_errors.NoQueueError: ("Orders", "broker-b", 3),
     spark_errors.SinkError: (3, 17, "Orders", 14, "disk full"),
     NotThereYetError: ("Orders/broker-a/0", 40),
 }

@@ -5,18 +5,20 @@ from __future__ import annotations
 import multiprocessing
 import os
 import random
+import resource
 import signal
 import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 from store_builder import GEOMETRY, StoreBuilder, memory_directory
 
 from mqcore._fast.dispatch import Dispatcher as FastDispatcher
 from mqcore.errors import StoreError
-from mqcore.layout import CONSUME_QUEUE_UNIT
+from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
 from mqcore.store import dispatcher as plain
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.index_file import key_hash, query
@@ -128,6 +130,43 @@ def dispatch_until_full(paths: StorePaths, store: StoreBuilder, make: type) -> i
 
 def exit_after(work, *arguments) -> None:
     os._exit(0 if work(*arguments) > 0 else 1)
+
+
+def dispatch_with_room_for_no_mapping(paths: StorePaths, store: StoreBuilder, make: type) -> int:
+    """Dispatch while no file can be mapped, which is an error, and again when they can; return the count of units."""
+    dispatcher = make(paths, store.geometry)
+    offset, data = next(iter(store.runs()))
+    mapped = psutil.Process().memory_info().vms
+    resource.setrlimit(
+        resource.RLIMIT_AS, (mapped + store.geometry.consume_queue_file_size // 2, resource.RLIM_INFINITY)
+    )
+    try:
+        with pytest.raises(StoreError, match="Cannot allocate memory"):
+            dispatcher.dispatch(data, offset)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    dispatch_each(dispatcher, store)
+    dispatcher.close()
+    return int(dispatcher.unit_count)
+
+
+@dispatchers
+def test_a_first_file_that_could_not_be_mapped_is_gone_on_with_at_its_offset(tmp_path, make):
+    store = StoreBuilder(
+        tmp_path / "store", StoreGeometry(consume_queue_file_size=20 * 10_000_000, index_enabled=False)
+    )
+    for number in range(3):
+        store.append(queue_offset=7 + number)
+    child = multiprocessing.get_context("fork").Process(
+        target=exit_after, args=(dispatch_with_room_for_no_mapping, store.paths, store, make)
+    )
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    with (store.paths.queue("TopicA", 0) / "0".zfill(20)).open("rb") as file:
+        units = list(CONSUME_QUEUE_UNIT.struct.iter_unpack(file.read(20 * 10)))
+    assert {unit[1] for unit in units[:7]} == {PRE_FILL_SIZE}
+    assert [unit[:2] for unit in units[7:]] == [(one.physical_offset, one.total_size) for one in store.records]
 
 
 @pytest.mark.root
