@@ -5,7 +5,8 @@
 Both brokers run on this machine for the whole run; repetitions alternate, AB then BA, and medians are reported. The
 bars: a plain sync send costs at most 30 us of client CPU; pipelined sends reach at least confluent-kafka's rate; and
 receiving is faster than confluent-kafka's. ``receive`` is what gives messages in lists, ``poll`` here and ``consume``
-there; ``receive_each`` is what gives them one by one, iteration here and ``poll`` there.
+there; ``receive_each`` is what gives them one by one, iteration here and ``poll`` there; ``receive_handler`` is a
+handler of a push consumer here, and ``poll`` again there, which has no such thing.
 
 In sync sends both processes sleep in turn, and with them the cores. What waking them costs is the machine's, so a bare
 socket stands beside the clients: it writes the same request to mqcore's broker and reads the answer, nothing else. And
@@ -43,8 +44,9 @@ COUNTS: Final = {
     "send_pipelined": 300_000,
     "receive": 600_000,
     "receive_each": 300_000,
+    "receive_handler": 200_000,
 }
-RECEIVES: Final = ("receive", "receive_each")
+RECEIVES: Final = ("receive", "receive_each", "receive_handler")
 
 MQCORE_PROPERTIES: Final = {
     "mappedFileSizeCommitLog": str(1 << 30),

@@ -13,6 +13,7 @@ import json
 import os
 import resource
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from mqcore.client import PullConsumer
-    from mqcore.client.options import PullConsumerOptions
+    from mqcore.client.options import ConsumerOptions, PullConsumerOptions
 
 BODY_SIZE: Final = 1024
 WARM_UP_SHARE: Final = 10
@@ -146,6 +147,44 @@ def mqcore_receive_each(address: str, topic: str, count: int) -> None:
                 size += len(message.body)
 
         measure(work, count)
+
+
+def mqcore_receive_handler(address: str, topic: str, count: int) -> None:
+    """Consume a topic with a handler, message by message, as a push consumer does."""
+    from mqcore.client import Client, ReceivedMessage
+
+    settings: ConsumerOptions = {
+        "from_where": "earliest",
+        "pull_batch_size": RECEIVE_MAX,
+        "pull_threshold_for_queue": 4 * RECEIVE_MAX,
+        "max_span": 8 * RECEIVE_MAX,
+        "concurrency": 1,
+    }
+    size = seen = wanted = 0
+    may_go_on, reached = threading.Event(), threading.Event()
+
+    def handle(message: ReceivedMessage) -> None:
+        nonlocal size, seen
+        if seen == wanted:
+            may_go_on.wait()
+            may_go_on.clear()
+        size += len(message.body)
+        seen += 1
+        if seen == wanted:
+            reached.set()
+
+    def work(count: int) -> None:
+        nonlocal wanted
+        wanted += count
+        may_go_on.set()
+        reached.wait()
+        reached.clear()
+
+    with Client(address) as mq:
+        consumer = mq.consumer(f"benchmark_{os.getpid()}", topic, handler=handle, **settings)
+        consumer.start()
+        measure(work, count)
+        consumer.close(drain=False)
 
 
 # A bare socket.
@@ -285,10 +324,12 @@ LOADS: Final = {
     ("mqcore", "send_pipelined"): mqcore_send_pipelined,
     ("mqcore", "receive"): mqcore_receive,
     ("mqcore", "receive_each"): mqcore_receive_each,
+    ("mqcore", "receive_handler"): mqcore_receive_handler,
     ("confluent", "send_sync"): confluent_send_sync,
     ("confluent", "send_pipelined"): confluent_send_pipelined,
     ("confluent", "receive"): confluent_receive,
     ("confluent", "receive_each"): confluent_receive_each,
+    ("confluent", "receive_handler"): confluent_receive_each,
 }
 
 

@@ -132,11 +132,14 @@ class ConcurrentService:
                 return  # another member consumes them again, whatever became of them here
             if outcome.done:
                 self._finisher.done(held, messages[: outcome.done])
-            if outcome.done == len(messages):
-                return
-            kept = await self._finisher.failed(held, messages[outcome.done :], outcome.delay_level)
+            if outcome.done < len(messages):
+                await self._fail(held, messages[outcome.done :], outcome.delay_level)
         finally:
             held.hand_back(len(messages))
+
+    async def _fail(self, held: HeldQueue, messages: Sequence[ReceivedMessage], delay_level: int) -> None:
+        """Send *messages* back; those for which that fails are consumed again in a while."""
+        kept = await self._finisher.failed(held, messages, delay_level)
         if kept:
             asyncio.get_running_loop().call_later(RESUBMIT_DELAY_S, self._resubmit, held, kept)
 

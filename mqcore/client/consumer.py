@@ -19,6 +19,7 @@ from mqcore.client.assignment import Assignment
 from mqcore.client.batches import BatchStream
 from mqcore.client.consume_concurrently import ConcurrentService
 from mqcore.client.consume_hooks import ConsumerHook
+from mqcore.client.consume_in_threads import ThreadedService, ThreadHandler
 from mqcore.client.consume_orderly import OrderlyService
 from mqcore.client.consume_trace import trace_consumer
 from mqcore.client.consuming import BatchHandler, ConsumeService, EachMessage
@@ -331,6 +332,9 @@ class Consumer:
         if handler is not None:
             if orderly:
                 return OrderlyService(self._membership, handler, self._locks)
+            own = handler.handler if isinstance(handler, EachMessage) else handler
+            if isinstance(own, ThreadHandler):
+                return ThreadedService(self._membership, handler, own)
             return ConcurrentService(self._membership, handler)
         if orderly:
             handoff = self._source = Handoff()

@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from mqcore.cause_log import CauseLog
 from mqcore.client.consume_hooks import ConsumeContext
@@ -89,15 +89,19 @@ class Outcome:
     rollback: bool = False
 
 
+ALL_DONE = tuple(Outcome(count) for count in range(2))
+"""The outcomes that nearly every message has."""
+
+
 class EachMessage:
     """A batch handler that calls a handler for one message; it is never given more than one at a time."""
 
     def __init__(self, handler: Handler) -> None:
-        self._handler = handler
+        self.handler = handler
 
     async def __call__(self, messages: Sequence[ReceivedMessage]) -> object:
         (message,) = messages
-        return await self._handler(message)
+        return await self.handler(message)
 
 
 def batch_size_of(handler: BatchHandler, settings: ConsumerSettings) -> int:
@@ -154,14 +158,6 @@ async def _call(membership: Membership, handler: BatchHandler, messages: Sequenc
         result = await handler(messages)
     except Abandoned:
         raise
-    except Reject as error:
-        return Outcome(0, error, DEAD_LETTER)
-    except Retry as error:
-        return Outcome(0, error, error.delay_level, error.pause_s)
-    except Rollback as error:
-        if membership.settings.orderly:
-            return Outcome(0, error, pause_s=error.pause_s, rollback=True)
-        return _failed(membership, messages, error)
     except asyncio.CancelledError as error:
         task = asyncio.current_task()
         if task is None or task.cancelling():
@@ -169,16 +165,59 @@ async def _call(membership: Membership, handler: BatchHandler, messages: Sequenc
         # Something that the handler waited for was cancelled: that is the handler's failure, and not the end of us.
         return _failed(membership, messages, error)
     except Exception as error:
-        return _failed(membership, messages, error)
+        return _raised(membership, messages, error)
     finally:
         call.is_over = True
         CALL.reset(before)
+    return _returned(membership, messages, result)
+
+
+def run_plain_handler(
+    membership: Membership,
+    function: Callable[[Any], object],
+    messages: Sequence[ReceivedMessage],
+    *,
+    is_each: bool,
+) -> tuple[Outcome, float]:
+    """Call a plain *function*, without hooks, in the thread that is there; return its outcome and its time, ms.
+
+    With *is_each* it takes the one message there is.
+    """
+    started_s = time.time()
+    for message in messages:
+        message.consume_started_s = started_s
+    call = HandlerCall(membership)
+    before = CALL.set(call)
+    begin = time.perf_counter()
+    try:
+        result = function(messages[0] if is_each else messages)
+    except BaseException as error:  # SystemExit too: a handler does not end the program's other threads
+        outcome = _raised(membership, messages, error)
+    else:
+        outcome = _returned(membership, messages, result)
+    finally:
+        call.is_over = True
+        CALL.reset(before)
+    return outcome, (time.perf_counter() - begin) * 1000
+
+
+def _raised(membership: Membership, messages: Sequence[ReceivedMessage], error: BaseException) -> Outcome:
+    if isinstance(error, Reject):
+        return Outcome(0, error, DEAD_LETTER)
+    if isinstance(error, Retry):
+        return Outcome(0, error, error.delay_level, error.pause_s)
+    if isinstance(error, Rollback) and membership.settings.orderly:
+        return Outcome(0, error, pause_s=error.pause_s, rollback=True)
+    return _failed(membership, messages, error)
+
+
+def _returned(membership: Membership, messages: Sequence[ReceivedMessage], result: object) -> Outcome:
     if isinstance(result, Done):
         if not result.commit and not membership.settings.orderly:
             return _failed(membership, messages, ClientStateError("Done(commit=False) is for orderly consumers"))
         count = len(messages) if result.count is None else min(result.count, len(messages))
         return Outcome(count, None, result.delay_level, commit=result.commit)
-    return Outcome(len(messages))
+    return ALL_DONE[len(messages)] if len(messages) < len(ALL_DONE) else Outcome(len(messages))
 
 
 def _failed(membership: Membership, messages: Sequence[ReceivedMessage], error: BaseException) -> Outcome:

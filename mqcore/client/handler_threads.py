@@ -31,7 +31,7 @@ class HandlerThreads(Executor):
         self._is_shut_down = False
 
     def submit(self, function: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
-        """Run *function* in a thread. Raises RuntimeError after ``shutdown``."""
+        """Run *function* in a thread. Raises RuntimeError after ``shutdown``, or when no thread can be started."""
         future: Future[T] = Future()
 
         def work() -> None:
@@ -50,7 +50,12 @@ class HandlerThreads(Executor):
                 self._idle -= 1
             elif self._count < self._count_max:
                 self._count += 1
-                threading.Thread(target=self._run, name=f"{self._name}_{self._count}", daemon=True).start()
+                try:
+                    threading.Thread(target=self._run, name=f"{self._name}_{self._count}", daemon=True).start()
+                except RuntimeError:
+                    self._count -= 1
+                    future.cancel()  # whichever thread finds it passes over it
+                    raise
         return future
 
     def shutdown(self, wait: bool = False, *, cancel_futures: bool = False) -> None:

@@ -16,6 +16,7 @@ from typing import Self, Unpack
 from mqcore.client import asynchronous
 from mqcore.client.admin.plain import Admin
 from mqcore.client.batching import SendFuture
+from mqcore.client.consume_in_threads import ThreadHandler
 from mqcore.client.fault_strategy import BrokerFault
 from mqcore.client.handler_threads import HandlerThreads
 from mqcore.client.handlers import Declared, H, start_declared_plain, wait_declared_plain
@@ -30,7 +31,6 @@ from mqcore.client.plain_consumer import (
     Consumer,
     PlainBatchHandler,
     PlainHandler,
-    run_in_pool,
 )
 from mqcore.client.producer import Producer as AsyncProducer
 from mqcore.client.pull_consumer_plain import Callbacks, PlainQueuesCallback, PullConsumer
@@ -140,8 +140,8 @@ class Client(PlainFace[asynchronous.Client]):
         inner = self._inner.consumer(
             group,
             topics,
-            handler=None if handler is None else run_in_pool(pool, handler),
-            batch_handler=None if batch_handler is None else run_in_pool(pool, batch_handler),
+            handler=None if handler is None else ThreadHandler(handler, pool, self._thread),
+            batch_handler=None if batch_handler is None else ThreadHandler(batch_handler, pool, self._thread),
             settings=wanted,
         )
         return Consumer(self._thread, inner, pool)

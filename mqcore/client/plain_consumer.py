@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import asyncio
 import math
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Self, TypeVar
 
 from mqcore.client.batches import PlainBatch
 from mqcore.client.consume_hooks import ConsumerHook
 from mqcore.client.consumer import BATCH_FILL_S, RECEIVE_MAX
 from mqcore.client.consumer import Consumer as AsyncConsumer
 from mqcore.client.errors import ClientStateError
-from mqcore.client.inside import CALL, HandlerCall
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage, Settler
 from mqcore.client.postbox import Postbox
@@ -299,21 +297,3 @@ class ThreadSettler:
 
     def nack(self, message: ReceivedMessage, delay_level: int) -> None:
         self._thread.post(self._settler.nack, message, delay_level)
-
-
-def run_in_pool(pool: Executor, handler: Callable[[M], object]) -> Callable[[M], Coroutine[Any, Any, object]]:
-    """Make an async handler of *handler*, which runs in *pool*."""
-
-    def guarded(messages: M, call: HandlerCall | None) -> object:
-        before = CALL.set(call)  # what is called from here goes into the loop with it
-        try:
-            return handler(messages)
-        except StopIteration as error:  # a future refuses to hold one, and its waiter would never wake
-            raise RuntimeError("the handler raised StopIteration") from error
-        finally:
-            CALL.reset(before)
-
-    async def handle(messages: M) -> object:
-        return await asyncio.get_running_loop().run_in_executor(pool, guarded, messages, CALL.get())
-
-    return handle
