@@ -163,25 +163,36 @@ class Assignment:
         """Let another member have a queue; it stays for the next round when order matters and a handler is still busy.
 
         The offset is stored first: the next owner starts there. Under an orderly group's lock the handler must have
-        ended, and then the lock is freed at once. (Java keeps it 20 s longer when messages are cached, to no use: they
-        are not consumed any more.)
+        ended, and what it has done counts, which in Java comes again; then the lock is freed at once. (Java keeps it
+        20 s longer when messages are cached, to no use: they are not consumed any more.)
         """
         membership = self._membership
         held.dropped = True
+        rests = not membership.needs_broker_locks or await self._await_rest(held)
         await membership.offsets.persist([held.queue])
         membership.offsets.forget(held.queue)
+        if not rests:
+            held.try_unlock_times += 1
+            log.warning("queue is still in work", group=membership.group, queue=held.queue)
+            return
         if membership.needs_broker_locks:
-            try:
-                async with asyncio.timeout(CONSUME_LOCK_WAIT_S):
-                    await held.consume_lock.acquire()
-            except TimeoutError:
-                held.try_unlock_times += 1
-                log.warning("queue is still in work", group=membership.group, queue=held.queue)
-                return
-            held.consume_lock.release()
             await self._locks.unlock([held.queue])
         self._drop(held)
         logger.info("queue given up group=%s queue=%s", membership.group, held.queue)
+
+    @staticmethod
+    async def _await_rest(held: HeldQueue) -> bool:
+        """Wait until no handler works on an orderly queue, not for long; return whether that is so."""
+        held.leaving = True
+        try:
+            async with asyncio.timeout(CONSUME_LOCK_WAIT_S):
+                await held.consume_lock.acquire()
+        except TimeoutError:
+            return False
+        finally:
+            held.leaving = False
+        held.consume_lock.release()
+        return True
 
     def _start_pulling(self, held: HeldQueue, start: int) -> None:
         loop = PullLoop(self._membership, self._service, held, start, reset=self.forget)

@@ -121,18 +121,27 @@ class OrderlyService:
         async with held.consume_lock:  # who gives the queue up waits for this
             if held.dropped:
                 return None
-            messages = held.take(batch_size_of(self._handler, self._membership.settings))
+            messages = held.take(self._count_max())
             if not messages:
                 self._warn_of_full_queue(held)
                 return None
             held.hand_out(len(messages))
             try:
-                outcome = await run_handler(self._membership, self._handler, messages)
+                done, outcome, count = await self._run(held, messages)
             except (asyncio.CancelledError, Abandoned):
                 held.put_back(messages)
                 raise
             finally:
                 held.hand_back(len(messages))
+            if count < len(messages):
+                held.put_back(messages[done:])
+                if done:
+                    self._membership.commit(held, held.commit())
+                messages = messages[done : done + count]
+                if messages:
+                    held.take(count)
+        if outcome is None:
+            return 0.0
         if outcome.rollback:
             held.put_back_all()
             return self._pause_s(outcome, messages[0])
@@ -143,6 +152,18 @@ class OrderlyService:
             offset = held.commit()
             self._membership.commit(held, held.first_offset if again else offset)
         return self._pause_s(outcome, again[0]) if again else 0.0
+
+    def _count_max(self) -> int:
+        """Return how many messages are taken at once."""
+        return batch_size_of(self._handler, self._membership.settings)
+
+    async def _run(self, held: HeldQueue, messages: Sequence[ReceivedMessage]) -> tuple[int, Outcome | None, int]:
+        """Let the application consume *messages*, with one call or one after the other.
+
+        Return how many were plainly done first, the outcome of the call after those, and how many messages it was for;
+        None and 0 if there was none.
+        """
+        return 0, await run_handler(self._membership, self._handler, messages), len(messages)
 
     def _warn_of_full_queue(self, held: HeldQueue) -> None:
         """Say so when everything has been consumed, nothing committed, and too much is kept to pull more."""

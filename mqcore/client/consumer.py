@@ -21,6 +21,7 @@ from mqcore.client.consume_concurrently import ConcurrentService
 from mqcore.client.consume_hooks import ConsumerHook
 from mqcore.client.consume_in_threads import ThreadedService, ThreadHandler
 from mqcore.client.consume_orderly import OrderlyService
+from mqcore.client.consume_orderly_in_threads import ThreadedOrderlyService
 from mqcore.client.consume_trace import trace_consumer
 from mqcore.client.consuming import BatchHandler, ConsumeService, EachMessage
 from mqcore.client.errors import ClientClosedError, ClientStateError
@@ -330,11 +331,13 @@ class Consumer:
     def _make_service(self, handler: BatchHandler | None) -> ConsumeService:
         orderly = self._membership.settings.orderly
         if handler is not None:
-            if orderly:
-                return OrderlyService(self._membership, handler, self._locks)
             own = handler.handler if isinstance(handler, EachMessage) else handler
             if isinstance(own, ThreadHandler):
+                if orderly:
+                    return ThreadedOrderlyService(self._membership, handler, self._locks, own)
                 return ThreadedService(self._membership, handler, own)
+            if orderly:
+                return OrderlyService(self._membership, handler, self._locks)
             return ConcurrentService(self._membership, handler)
         if orderly:
             handoff = self._source = Handoff()

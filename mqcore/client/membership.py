@@ -73,5 +73,5 @@ class Membership:
 
     def commit(self, held: HeldQueue, offset: int) -> None:
         """Note that everything before *offset* is done, unless the queue has been given up or nothing is to commit."""
-        if offset >= 0 and not held.dropped:
+        if offset >= 0 and (not held.dropped or held.leaving):
             self.offsets.update(held.queue, offset, increase_only=True)

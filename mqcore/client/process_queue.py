@@ -43,6 +43,7 @@ class ProcessQueue(Generic[M]):
     def __init__(self, queue: MessageQueue) -> None:
         self.queue = queue
         self.dropped = False
+        self.leaving = False  # dropped, but what its handler has in hand still counts
         self.locked = False
         self.consuming = False
         self.try_unlock_times = 0

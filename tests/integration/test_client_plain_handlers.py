@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator, Sequence
 
 import pytest
 
-from mqcore.client import Client, ConsumeContext, ConsumerHook, Done, Message, ReceivedMessage, Reject, Retry
+from mqcore.client import Client, ConsumeContext, ConsumerHook, Done, Message, ReceivedMessage, Reject, Retry, Rollback
+from mqcore.client.options import ConsumerOptions
 from tests.integration.client_helpers import make_topic
 from tests.rigs import MqcoreBroker
 from tests.waiting import wait_until
@@ -198,3 +199,137 @@ def test_concurrency_can_be_raised_while_handlers_wait(mq: Client, topic: str, g
         wait_until(lambda: len(begun) == COUNT, DEADLINE_S, "all came")
     assert sorted(begun) == list(range(COUNT))
     assert committed(mq, group, topic) == COUNT
+
+
+# In order.
+
+ORDERLY: ConsumerOptions = {"orderly": True, "from_where": "earliest", "suspend_queue_s": 0.01}
+
+
+class InOrder:
+    """A handler that notes each call by queue, and fails where *fails* says so: by the number of the call so far."""
+
+    def __init__(self, outcome: Callable[[ReceivedMessage, int], object]) -> None:
+        self.outcome = outcome
+        self.calls: defaultdict[int, list[int]] = defaultdict(list)  # offsets by queue
+        self.at_work: Counter[int] = Counter()
+
+    def __call__(self, message: ReceivedMessage) -> object:
+        queue_id = message.queue.queue_id
+        self.at_work[queue_id] += 1
+        try:
+            assert self.at_work[queue_id] == 1, "two messages of a queue at once"
+            times = self.calls[queue_id].count(message.queue_offset)
+            self.calls[queue_id].append(message.queue_offset)
+            return self.outcome(message, times)
+        finally:
+            self.at_work[queue_id] -= 1
+
+    def have_all(self, each: int) -> bool:
+        return all(each - 1 in self.calls[queue_id] for queue_id in range(QUEUES))
+
+
+EACH = COUNT // QUEUES
+
+
+@pytest.mark.parametrize("concurrency", [1, 4])
+def test_a_message_that_fails_holds_up_its_queue_and_comes_again_until_it_is_done(
+    mq: Client, topic: str, group: str, concurrency: int
+) -> None:
+    def outcome(message: ReceivedMessage, times: int) -> None:
+        assert message.reconsume_times == times
+        if message.queue_offset % 20 == 7 and times < 2:
+            raise ValueError("not yet")
+
+    handler = InOrder(outcome)
+    with mq.consumer(group, topic, handler=handler, concurrency=concurrency, **ORDERLY):
+        wait_until(lambda: handler.have_all(EACH), DEADLINE_S, "the last of each queue")
+    wanted = [offset for offset in range(EACH) for _ in range(3 if offset % 20 == 7 else 1)]
+    assert handler.calls == dict.fromkeys(range(QUEUES), wanted)
+    assert committed(mq, group, topic) == COUNT
+
+
+def test_in_order_a_rejected_message_and_one_that_failed_too_often_let_the_others_go_on(
+    mq: Client, topic: str, group: str
+) -> None:
+    def outcome(message: ReceivedMessage, _times: int) -> None:
+        if message.queue_offset == 30:
+            raise Reject
+        if message.queue_offset == 31:
+            raise ValueError("never")
+
+    handler = InOrder(outcome)
+    with mq.consumer(group, topic, handler=handler, max_reconsume_times=2, **ORDERLY):
+        wait_until(lambda: handler.have_all(EACH), DEADLINE_S, "the last of each queue")
+    wanted = [*range(31), 31, 31, 31, *range(32, EACH)]
+    assert handler.calls == dict.fromkeys(range(QUEUES), wanted)
+    assert committed(mq, group, topic) == COUNT
+
+
+def test_in_order_what_is_not_committed_is_taken_back_by_a_rollback(mq: Client, topic: str, group: str) -> None:
+    def outcome(message: ReceivedMessage, times: int) -> Done | None:
+        offset = message.queue_offset
+        if offset == 12 and times == 0:
+            raise Rollback  # nothing was kept: it comes again alone
+        if 20 <= offset < 25:
+            return Done(commit=False)
+        if offset == 25 and times == 0:
+            raise Rollback
+        return None
+
+    handler = InOrder(outcome)
+    with mq.consumer(group, topic, handler=handler, **ORDERLY):
+        wait_until(lambda: handler.have_all(EACH), DEADLINE_S, "the last of each queue")
+    wanted = [*range(13), *range(12, 26), *range(20, EACH)]
+    assert handler.calls == dict.fromkeys(range(QUEUES), wanted)
+    assert committed(mq, group, topic) == COUNT
+
+
+def test_in_order_a_consumer_that_is_closed_hands_on_just_behind_what_it_has_done(
+    mq: Client, topic: str, group: str
+) -> None:
+    first = InOrder(lambda message, _times: closing.set() if message.queue_offset == 41 else None)
+    closing = threading.Event()
+    with mq.consumer(group, topic, handler=first, concurrency=2, **ORDERLY):
+        assert closing.wait(DEADLINE_S)
+    second = InOrder(lambda _message, _times: None)
+    with mq.consumer(group, topic, handler=second, **ORDERLY):
+        wait_until(
+            lambda: sum(map(len, [*first.calls.values(), *second.calls.values()])) >= COUNT, DEADLINE_S, "all came"
+        )
+    for queue_id in range(QUEUES):
+        assert first.calls[queue_id] + second.calls[queue_id] == list(range(EACH))
+
+
+def test_in_order_slow_handlers_give_way_after_each_message(
+    broker: MqcoreBroker, mq: Client, topic: str, group: str
+) -> None:
+    """A member that joins gets its queues although the first is in the middle of much work."""
+    turns = threading.Semaphore(0)
+
+    def wait_for_turn(_message: ReceivedMessage, _times: int) -> None:
+        turns.acquire(timeout=DEADLINE_S)
+
+    first, second = InOrder(wait_for_turn), InOrder(lambda _message, _times: None)
+    settings: ConsumerOptions = {**ORDERLY, "rebalance_interval_s": 0.1}
+    with mq.consumer(group, topic, handler=first, concurrency=3, **settings) as one:
+        wait_until(lambda: len(first.calls) == QUEUES, DEADLINE_S, "every queue is begun")
+        with Client(broker.name_server) as other, other.consumer(group, topic, handler=second, **settings) as two:
+
+            def is_shared() -> bool:
+                turns.release()  # a message at a time
+                held = [[queue for queue in member.queues if queue.topic == topic] for member in (one, two)]
+                return bool(held[1]) and sum(map(len, held)) == QUEUES
+
+            wait_until(is_shared, DEADLINE_S, "the queues are shared")
+            for _ in range(COUNT):
+                turns.release()
+            wait_until(
+                lambda: all(
+                    {*first.calls[queue_id], *second.calls[queue_id]} == {*range(EACH)} for queue_id in range(QUEUES)
+                ),
+                DEADLINE_S,
+                "all came",
+            )
+    for queue_id in range(QUEUES):
+        assert first.calls[queue_id] + second.calls[queue_id] == list(range(EACH))

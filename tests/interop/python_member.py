@@ -12,11 +12,15 @@ import asyncio
 import hashlib
 import json
 import sys
+import threading
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TextIO
 
-from mqcore import aio
+from mqcore import aio, client
+from mqcore.client.options import ConsumerOptions
+from mqcore.protocol.message import MessageQueue
 
 
 def say(event: str, **facts: object) -> None:
@@ -40,43 +44,72 @@ def line_of(message: aio.ReceivedMessage) -> str:
     return "\t".join(map(str, fields)) + "\n"
 
 
-async def obey(consumer: aio.Consumer, topic: str, handled: list[int]) -> None:
-    """Answer orders until there are no more."""
-    loop = asyncio.get_running_loop()
-    while order := (await loop.run_in_executor(None, sys.stdin.readline)).strip():
-        if order == "queues":
-            held = [queue for queue in consumer.queues if queue.topic == topic]
-            say("queues", queues=[{"broker": queue.broker_name, "queueId": queue.queue_id} for queue in held])
-        elif order == "count":
-            say("count", deliveries=handled[0])
-        else:
-            say("failed", reason=f"unknown order {order}")
+def answer(order: str, held: Sequence[MessageQueue], topic: str, handled: int) -> None:
+    """Answer one order."""
+    if order == "queues":
+        mine = [queue for queue in held if queue.topic == topic]
+        say("queues", queues=[{"broker": queue.broker_name, "queueId": queue.queue_id} for queue in mine])
+    elif order == "count":
+        say("count", deliveries=handled)
+    else:
+        say("failed", reason=f"unknown order {order}")
+
+
+class Reported:
+    """The report; a handler of either face, in any thread."""
+
+    def __init__(self, report: TextIO) -> None:
+        self._report = report
+        self._lock = threading.Lock()
+        self.count = 0
+
+    def add(self, message: aio.ReceivedMessage) -> None:
+        with self._lock:
+            self._report.write(line_of(message))
+            self._report.flush()
+            self.count += 1
+
+    async def handle(self, message: aio.ReceivedMessage) -> None:
+        self.add(message)
+
+
+def topics_of(options: argparse.Namespace) -> dict[str, str]:
+    return {options.topic: options.tags}
+
+
+def settings_of(options: argparse.Namespace) -> ConsumerOptions:
+    return {
+        "from_where": "earliest",
+        "orderly": options.listener == "orderly",
+        "concurrency": options.threads,
+        "strategy": options.strategy,
+        "rebalance_interval_s": options.poll_ms / 1000,
+    }
 
 
 async def consume(options: argparse.Namespace, report: TextIO) -> None:
-    handled = [0]
+    reported = Reported(report)
+    loop = asyncio.get_running_loop()
+    async with (
+        aio.Client(options.name_server, route_refresh_interval_s=options.poll_ms / 1000) as mq,
+        mq.consumer(options.group, topics_of(options), handler=reported.handle, **settings_of(options)) as consumer,
+    ):
+        say("ready", client=mq.client_id)
+        while order := (await loop.run_in_executor(None, sys.stdin.readline)).strip():
+            answer(order, consumer.queues, options.topic, reported.count)
+    say("stopped", deliveries=reported.count)
 
-    async def handle(message: aio.ReceivedMessage) -> None:
-        report.write(line_of(message))
-        report.flush()
-        handled[0] += 1
 
-    interval_s = options.poll_ms / 1000
-    async with aio.Client(options.name_server, route_refresh_interval_s=interval_s) as mq:
-        consumer = mq.consumer(
-            options.group,
-            {options.topic: options.tags},
-            handler=handle,
-            from_where="earliest",
-            orderly=options.listener == "orderly",
-            concurrency=options.threads,
-            strategy=options.strategy,
-            rebalance_interval_s=interval_s,
-        )
-        async with consumer:
-            say("ready", client=mq.client_id)
-            await obey(consumer, options.topic, handled)
-    say("stopped", deliveries=handled[0])
+def consume_plainly(options: argparse.Namespace, report: TextIO) -> None:
+    reported = Reported(report)
+    with (
+        client.Client(options.name_server, route_refresh_interval_s=options.poll_ms / 1000) as mq,
+        mq.consumer(options.group, topics_of(options), handler=reported.add, **settings_of(options)) as consumer,
+    ):
+        say("ready", client=mq.client_id)
+        while order := sys.stdin.readline().strip():
+            answer(order, consumer.queues, options.topic, reported.count)
+    say("stopped", deliveries=reported.count)
 
 
 def main() -> None:
@@ -88,10 +121,14 @@ def main() -> None:
     parser.add_argument("--listener", default="concurrent")
     parser.add_argument("--strategy", default="AVG")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--face", choices=["aio", "plain"], default="aio")
     parser.add_argument("--poll-ms", type=int, default=20_000)
     options = parser.parse_args()
     with options.report.open("w", encoding="utf-8") as report:
-        asyncio.run(consume(options, report))
+        if options.face == "plain":
+            consume_plainly(options, report)
+        else:
+            asyncio.run(consume(options, report))
 
 
 if __name__ == "__main__":

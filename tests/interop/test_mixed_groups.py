@@ -247,13 +247,14 @@ class Starter:
         )
         return Member(name, process, process.report)
 
-    def python(self, name: str) -> Member:
+    def python(self, name: str, face: str = "aio") -> Member:
         report = self._directory / f"{name}.tsv"
         options = {
             "name_server": self._broker.name_server,
             "topic": self._topic,
             "group": f"G_{self._topic}",
             "report": report,
+            "face": face,
             **self._options,
         }
         child = Child(
@@ -270,7 +271,7 @@ def roll(group: Group, start: Starter, java_4_9_8: JavaDriver, java_5_3_3: JavaD
     group.join(start.python("python-1"))
     group.await_one_owner_each("the first two joined")
     group.join(start.java("five", java_5_3_3))
-    group.join(start.python("python-2"))
+    group.join(start.python("python-2", "plain"))
     group.await_one_owner_each("two more joined")
     group.leave("four")
     group.await_one_owner_each("Java 4.9.8 left")
@@ -279,7 +280,7 @@ def roll(group: Group, start: Starter, java_4_9_8: JavaDriver, java_5_3_3: JavaD
     group.join(start.java("four-again", java_4_9_8))
     group.leave("python-2")
     group.await_one_owner_each("one joined while another left")
-    group.join(start.python("python-3"))
+    group.join(start.python("python-3", "plain"))
     group.kill("five")
     group.await_one_owner_each("one joined while Java 5.3.3 was killed")
     keys = group.sender.stop()
