@@ -65,13 +65,20 @@ class ThreadHandler:
 class ThreadWorkers(Generic[T, R]):
     """Calls *work* for each item put in, in order, in threads of *pool*, with at most *limit* calls under way at once.
 
-    *report* is called in the same thread with each item and what *work* returned. Any thread may call the methods.
+    *begin* is called with each item when a thread takes it, by one thread at a time; *report* in the thread that
+    worked, with the item and what *work* returned. Any thread may call the methods.
     """
 
     def __init__(
-        self, pool: Executor, work: Callable[[T], R], report: Callable[[tuple[T, R]], object], limit: int
+        self,
+        pool: Executor,
+        begin: Callable[[T], object],
+        work: Callable[[T], R],
+        report: Callable[[tuple[T, R]], object],
+        limit: int,
     ) -> None:
         self._pool = pool
+        self._begin = begin
         self._work = work
         self._report = report
         self._limit = limit
@@ -142,12 +149,19 @@ class ThreadWorkers(Generic[T, R]):
                 self._alive -= 1
                 return None
             item = self._line.popleft()
+            self._begin(item)
             self._start()
             return (item,)
 
 
 Report = tuple[Batch, tuple[Outcome, float] | None]
 """Messages and what became of them, with the time that it took, ms; None if no handler was called."""
+
+
+def hand_out(batch: Batch) -> None:
+    """Note that a thread works on *batch*. It does so before it looks whether the queue has been given up."""
+    held, messages = batch
+    held.hand_out(len(messages))
 
 
 class ThreadedService(ConcurrentService):
@@ -162,7 +176,7 @@ class ThreadedService(ConcurrentService):
         self._is_each = isinstance(handler, EachMessage)
         self._reports: Postbox[Report] = Postbox(plain.thread, self._finish)
         self._threads: ThreadWorkers[Batch, tuple[Outcome, float] | None] = ThreadWorkers(
-            plain.pool, self._handle, self._reports.put, membership.settings.concurrency
+            plain.pool, hand_out, self._handle, self._reports.put, membership.settings.concurrency
         )
         self._sending_back = TaskGroup()
         self._under_way = 0  # batches in line or in a thread
@@ -177,8 +191,6 @@ class ThreadedService(ConcurrentService):
             return
         size = batch_size_of(self._handler, self._membership.settings)
         batches = [(held, messages[at : at + size]) for at in range(0, len(messages), size)]
-        # All of them are in hand from now on: a thread passes over those of a queue that is given up, and says so.
-        held.hand_out(len(messages))
         self._under_way += len(batches)
         self._put(batches)
 
@@ -195,10 +207,7 @@ class ThreadedService(ConcurrentService):
 
     def halt(self) -> None:
         super().halt()
-        left = self._threads.halt()
-        self._under_way -= len(left)
-        for held, messages in left:
-            held.hand_back(len(messages))
+        self._under_way -= len(self._threads.halt())
 
     async def close(self, timeout_s: float) -> None:
         self.halt()

@@ -1,7 +1,7 @@
 """What one consumer holds of one queue: messages pulled and not yet finished, in offset order.
 
 The offset to commit is always that of the first unfinished message, so nothing is skipped when the process dies:
-delivery is at least once. Used from one event loop; no method waits unless it is ``async``.
+delivery is at least once. Used from one event loop, if nothing else is said; no method waits unless it is ``async``.
 Source: RocketMQ client/impl/consumer/ProcessQueue.java.
 """
 
@@ -47,12 +47,12 @@ class ProcessQueue(Generic[M]):
         self.locked = False
         self.consuming = False
         self.try_unlock_times = 0
-        self.in_hand = 0
         self.pulled_to = -1  # everything before this offset was pulled; what is not here was filtered out or is done
         self.last_lock_s = self.last_pull_s = self.last_consume_s = time.time()
         self.consume_lock = asyncio.Lock()
         self._messages: dict[int, M] = {}
         self._order: deque[int] = deque()  # offsets in order; finished ones go when they reach an end
+        self._handed_out = self._handed_back = 0  # the second is the event loop's alone
         self._taken: dict[int, M] = {}  # orderly: handed out and not yet committed
         self._size = 0
         self._offset_max = -1
@@ -213,12 +213,18 @@ class ProcessQueue(Generic[M]):
         while self.in_hand and (left_s := deadline - time.monotonic()) > 0:
             await self.wait_change(left_s)
 
+    @property
+    def in_hand(self) -> int:
+        """How many messages of this queue handlers work on."""
+        return self._handed_out - self._handed_back
+
     def hand_out(self, count: int) -> None:
-        """Note that a handler works on *count* messages of this queue."""
-        self.in_hand += count
+        """Note that a handler works on *count* messages of this queue. Called by one thread at a time, whichever."""
+        self._handed_out += count
 
     def hand_back(self, count: int) -> None:
-        self.in_hand -= count
+        """Note, in the event loop, that handlers are done with *count* messages."""
+        self._handed_back += count
         if not self.in_hand:
             self._notify()
 

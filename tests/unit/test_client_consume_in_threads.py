@@ -29,7 +29,10 @@ class Rig:
         self.begun: deque[int] = deque()
         self.reports: deque[tuple[int, str]] = deque()
         self.most = 0
-        self.workers: ThreadWorkers[int, str] = ThreadWorkers(self.pool, self._work, self.reports.append, limit)
+        self.taken: deque[int] = deque()
+        self.workers: ThreadWorkers[int, str] = ThreadWorkers(
+            self.pool, self.taken.append, self._work, self.reports.append, limit
+        )
 
     def _work(self, item: int) -> str:
         self.begun.append(item)
@@ -66,6 +69,7 @@ def test_all_items_are_worked_on_once_and_reported(new_rig: Callable[..., Rig], 
     for first in range(0, COUNT, 50):
         rig.workers.put(range(first, first + 50))
     rig.await_reports(COUNT)
+    assert list(rig.taken) == list(range(COUNT))
     assert sorted(rig.begun) == list(range(COUNT))
     assert sorted(rig.reports) == sorted((item, f"done {item}") for item in range(COUNT))
     if limit == 1:
@@ -172,7 +176,7 @@ def test_threads_end_when_nobody_takes_their_reports() -> None:
     def report(_report: tuple[int, None]) -> None:
         raise ClientClosedError("the client is closed")
 
-    workers: ThreadWorkers[int, None] = ThreadWorkers(pool, begun.append, report, 1)
+    workers: ThreadWorkers[int, None] = ThreadWorkers(pool, lambda _: None, begun.append, report, 1)
     workers.put(range(5))
     wait_until(lambda: bool(begun) and not workers._alive, DEADLINE_S, "the thread has ended")
     assert begun == [0]
