@@ -11,7 +11,7 @@ from collections.abc import Sequence
 
 from mqcore.client.consume_in_threads import ThreadHandler
 from mqcore.client.consume_orderly import OrderlyService
-from mqcore.client.consuming import ALL_DONE, BatchHandler, EachMessage, Outcome, run_plain_handler
+from mqcore.client.consuming import ALL_DONE, BatchHandler, EachMessage, Outcome, batch_size_of, run_plain_handler
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.queue_locks import QueueLocks
@@ -39,8 +39,9 @@ class ThreadedOrderlyService(OrderlyService):
 
     @property
     def _is_run(self) -> bool:
-        """Whether a thread may take several messages: hooks around handlers are the event loop's."""
-        return self._is_each and not self._membership.hooks.any_around
+        """Whether a thread may take several messages, for a call each: hooks around calls are the event loop's."""
+        is_one = batch_size_of(self._handler, self._membership.settings) == 1
+        return is_one and not self._membership.hooks.any_around
 
     async def _run(self, held: HeldQueue, messages: Sequence[ReceivedMessage]) -> tuple[int, Outcome | None, int]:
         if not self._is_run:
@@ -63,7 +64,9 @@ class ThreadedOrderlyService(OrderlyService):
             is_late = done > 0 and time.monotonic() > ends_s
             if is_late or self._closing or held.dropped or not self._may_consume(held):
                 return done, None, costs_ms
-            outcome, cost_ms = run_plain_handler(self._membership, self._plain.function, [message], is_each=True)
+            outcome, cost_ms = run_plain_handler(
+                self._membership, self._plain.function, [message], is_each=self._is_each
+            )
             costs_ms.append(cost_ms)
             if outcome is not DONE_ONE:
                 return done, outcome, costs_ms

@@ -216,7 +216,8 @@ def _returned(membership: Membership, messages: Sequence[ReceivedMessage], resul
         if not result.commit and not membership.settings.orderly:
             return _failed(membership, messages, ClientStateError("Done(commit=False) is for orderly consumers"))
         count = len(messages) if result.count is None else min(result.count, len(messages))
-        return Outcome(count, None, result.delay_level, commit=result.commit)
+        if count < len(messages) or not result.commit:
+            return Outcome(count, None, result.delay_level, commit=result.commit)
     return ALL_DONE[len(messages)] if len(messages) < len(ALL_DONE) else Outcome(len(messages))
 
 
