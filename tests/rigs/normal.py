@@ -25,10 +25,12 @@ _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:E-?\d+)?")
 
 # Entries of brokerStatus whose text is a rate or a histogram and grows with the broker's age: not comparable.
 _UNCOMPARABLE_STATUS = re.compile(r"^(get\w*Tps|putTps|putMessageDistributeTime)$")
-# Entries whose numbers are times, latencies, memory, disk or a moment's queue: their form can be compared.
+# Entries whose numbers are times, latencies, memory, disk, a moment's queue, or totals of the last midnight, which may
+# lie between the looks at two brokers: their form can be compared.
 _MEASURED_STATUS = re.compile(
     r"^(bootTimestamp|runtime|commitLogDirCapacity|commitLogDiskRatio.*|consumeQueueDiskRatio|\w*EntireTimeMax"
-    r"|pageCacheLockTimeMills|\w*HeadWaitTimeMills|\w*QueueSize|putLatency\d+|remainHowManyDataToFlush)$"
+    r"|pageCacheLockTimeMills|\w*HeadWaitTimeMills|\w*QueueSize|putLatency\d+|remainHowManyDataToFlush"
+    r"|msg(?:Put|Get)Total\w+Morning)$"
 )
 _DATA_SIZE = re.compile(r"<n> [KMG]i?B|<n> B")
 
