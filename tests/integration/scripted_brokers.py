@@ -5,6 +5,7 @@ A real broker cannot be made to refuse, to fall silent or to hang up on demand.
 
 from __future__ import annotations
 
+import asyncio
 from types import TracebackType
 from typing import Self
 
@@ -24,12 +25,12 @@ SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 class ScriptedBroker:
     """Answers sends with *answer*: a response code, HANG_UP (close the connection) or SILENCE."""
 
-    def __init__(self, name: str, idle_timeout_s: float) -> None:
+    def __init__(self, name: str) -> None:
         self.name = name
         self.answer: ResponseCode | str = ResponseCode.SUCCESS
         self.sends: list[RemotingCommand] = []
         self.connections: set[Connection] = set()
-        self.server = RemotingServer("127.0.0.1", 0, self._handle, idle_timeout_s=idle_timeout_s)
+        self.server = RemotingServer("127.0.0.1", 0, self._handle)
 
     async def _handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         if command.code not in SENDS:
@@ -54,13 +55,13 @@ class ScriptedBroker:
 class ScriptedBrokers:
     """As many brokers as names, each with one queue of every topic. Used as a context manager."""
 
-    def __init__(self, *names: str, idle_timeout_s: float = 120.0) -> None:
+    def __init__(self, *names: str) -> None:
         self._thread = LoopThread()
-        self.brokers = [self._thread.call(self._make(name, idle_timeout_s)) for name in names]
+        self.brokers = [self._thread.call(self._make(name)) for name in names]
         self._name_server = self._thread.call(self._serve())
 
-    async def _make(self, name: str, idle_timeout_s: float) -> ScriptedBroker:
-        broker = ScriptedBroker(name, idle_timeout_s)
+    async def _make(self, name: str) -> ScriptedBroker:
+        broker = ScriptedBroker(name)
         await broker.server.start()
         return broker
 
@@ -83,6 +84,17 @@ class ScriptedBrokers:
     def stop(self, broker: ScriptedBroker) -> None:
         """Let a broker go, as if it had died; its name stays in the route."""
         self._thread.call(broker.server.stop())
+
+    def hang_up(self, broker: ScriptedBroker) -> None:
+        """Close the connections on which *broker* got sends; they are closed when this returns."""
+        self._thread.call(self._hang_up(broker))
+
+    async def _hang_up(self, broker: ScriptedBroker) -> None:
+        closing = set(broker.connections)
+        for connection in closing:
+            connection.close()
+        while closing & broker.server.connections:
+            await asyncio.sleep(0.001)  # a socket is closed just behind the call that takes it from the set
 
     def __enter__(self) -> Self:
         return self
