@@ -1,7 +1,7 @@
 """The messages of one pull, while an application takes them; the readable twin is mqcore.client.polled_batch.
 
-A message is handed out in 0.06 us, by the twin in 0.6 us. Nothing here runs Python code between a look and what depends
-on it, so threads see each step whole.
+Nothing here runs Python code between a look and what depends on it, so threads see each step whole. The load
+``receive_each`` of benchmarks.client measures it.
 """
 
 from libc.stdint cimport int64_t
