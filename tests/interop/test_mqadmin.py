@@ -171,7 +171,7 @@ def test_mqadmin_4_9_8_prints_what_it_prints_for_apaches_broker(scenes: tuple[Sc
     assert ours.printed["4.9.8", name] == referee.printed["4.9.8", name]
 
 
-# No consume queue extension is built, so its bitmap has no length; there are no plug-ins and no home directory.
+# No filter bitmaps are written, so they have no length; there are no plug-ins and no home directory.
 ONLY_APACHES = ("bitMapLengthConsumeQueueExt", "messageStorePlugIn", "rocketmqHome")
 
 
