@@ -160,10 +160,13 @@ def end_of(process: subprocess.Popen[bytes], number: signal.Signals, printed: Pa
         text = printed.read_text()
         return text.startswith("Exception ignored in") and "KeyboardInterrupt" in text
 
-    wait_until(lambda: process.poll() is not None or is_swallowed(), DEADLINE_S, "the start ends")
-    if process.poll() is None:
-        process.send_signal(number)
-    return process.wait(DEADLINE_S)
+    try:
+        wait_until(lambda: process.poll() is not None or is_swallowed(), DEADLINE_S, "the start ends")
+        if process.poll() is None:
+            process.send_signal(number)
+        return process.wait(DEADLINE_S)
+    finally:
+        process.kill()  # without effect on one that has ended; its workers go with it
 
 
 def interrupt_starts(tmp_path: Path, mark: str, number: signal.Signals, rng: random.Random, tries: int) -> None:
