@@ -12,6 +12,7 @@ from tests.rigs import (
     AliOns,
     ApacheServer,
     Corpus,
+    GoClient,
     JavaDriver,
     Mqadmin,
     RunningBroker,
@@ -20,9 +21,8 @@ from tests.rigs import (
     maven,
     start_broker_under_test,
 )
-from tests.rigs import (
-    ali_ons as ali_ons_rig,
-)
+from tests.rigs import ali_ons as ali_ons_rig
+from tests.rigs import go_client as go_client_rig
 from tests.rigs.patience import patient_clients
 from tests.rigs.under_test import broker_is_apache
 
@@ -75,6 +75,12 @@ def mqadmin_5_3_3(tmp_path_factory: pytest.TempPathFactory) -> Mqadmin:
 def ali_ons(tmp_path_factory: pytest.TempPathFactory) -> AliOns:
     _need(ali_ons_rig.missing_tools())
     return AliOns(tmp_path_factory.mktemp("ali-ons"))
+
+
+@pytest.fixture(scope="session")
+def go_client(tmp_path_factory: pytest.TempPathFactory) -> GoClient:
+    _need(go_client_rig.missing_tools())
+    return GoClient(tmp_path_factory.mktemp("go"))
 
 
 @pytest.fixture(scope="module")

@@ -1,8 +1,9 @@
-"""Rigs for tests against others: Apache's Java clients, brokers and mqadmin, the npm client ali-ons, a real corpus."""
+"""Rigs for tests against others: Apache's Java and Go clients, brokers and mqadmin, npm's ali-ons, a real corpus."""
 
 from .ali_ons import AliOns
 from .apache import ApacheBroker, ApacheNamesrv, ApacheServer
 from .corpus import Corpus, gather
+from .go_client import GoClient
 from .java import JavaConsumer, JavaDriver, JavaProducer, allocated
 from .mqadmin import Mqadmin, Printed
 from .mqcore_broker import MqcoreBroker
@@ -21,6 +22,7 @@ __all__ = [
     "Child",
     "ChildError",
     "Corpus",
+    "GoClient",
     "JavaConsumer",
     "JavaDriver",
     "JavaProducer",

@@ -1,0 +1,304 @@
+// rocketmq-client-go as a command: `driver produce|consume|pull --name value ...`, JSON lines on standard output, and
+// reports in the form that src/interop/Report.java of the Java driver describes. A consumer obeys the lines count and
+// stop on standard input.
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/sha1"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	rocketmq "github.com/apache/rocketmq-client-go/v2"
+	"github.com/apache/rocketmq-client-go/v2/consumer"
+	"github.com/apache/rocketmq-client-go/v2/primitive"
+	"github.com/apache/rocketmq-client-go/v2/producer"
+)
+
+const pullMax = 32
+
+type event map[string]any
+
+func show(what event) {
+	text, err := json.Marshal(what)
+	if err != nil {
+		panic(err)
+	}
+	fmt.Println(string(text))
+}
+
+type options map[string]string
+
+func given(arguments []string) options {
+	values := options{}
+	for at := 0; at+1 < len(arguments); at += 2 {
+		values[strings.TrimPrefix(arguments[at], "--")] = arguments[at+1]
+	}
+	return values
+}
+
+func (o options) text(name, otherwise string) string {
+	if value, found := o[name]; found {
+		return value
+	}
+	return otherwise
+}
+
+func (o options) number(name string, otherwise int) int {
+	value, err := strconv.Atoi(o.text(name, strconv.Itoa(otherwise)))
+	if err != nil {
+		panic(fmt.Sprintf("--%s: got %q, wanted a whole number", name, o[name]))
+	}
+	return value
+}
+
+type report struct {
+	mutex sync.Mutex
+	file  *os.File
+}
+
+func newReport(o options) *report {
+	file, err := os.Create(o["report"])
+	if err != nil {
+		panic(err)
+	}
+	return &report{file: file}
+}
+
+func (r *report) line(fields ...any) {
+	texts := make([]string, len(fields))
+	for at, field := range fields {
+		texts[at] = strings.Join(strings.Fields(fmt.Sprint(field)), " ")
+	}
+	r.mutex.Lock()
+	defer r.mutex.Unlock()
+	if _, err := r.file.WriteString(strings.Join(texts, "\t") + "\n"); err != nil {
+		panic(err)
+	}
+}
+
+func (r *report) received(message *primitive.MessageExt, outcome string) {
+	digest := sha1.Sum(message.Body)
+	r.line(message.GetKeys(), message.Topic, message.Queue.QueueId, message.QueueOffset, hex.EncodeToString(digest[:]),
+		len(message.Body), message.ReconsumeTimes, message.Queue.BrokerName, message.GetTags(), outcome, message.MsgId)
+}
+
+// The non-empty lines of the corpus as messages: line n has the key Gn, and the tags take turns.
+func messages(o options) []*primitive.Message {
+	text, err := os.ReadFile(o["corpus"])
+	if err != nil {
+		panic(err)
+	}
+	lines := bytes.Split(bytes.TrimSuffix(text, []byte("\n")), []byte("\n"))
+	tags := strings.Split(o.text("tags", "*"), ",")
+	var found []*primitive.Message
+	for number, line := range lines[:min(len(lines), o.number("count", len(lines)))] {
+		message := primitive.NewMessage(o["topic"], line)
+		message.WithTag(tags[number%len(tags)]).WithKeys([]string{"G" + strconv.Itoa(number)})
+		found = append(found, message)
+	}
+	return found
+}
+
+type outcomes struct {
+	report   *report
+	accepted atomic.Int64
+}
+
+func (out *outcomes) add(message *primitive.Message, result *primitive.SendResult, err error) {
+	if err != nil {
+		out.report.line(message.GetKeys(), err, "", "", "", -1, -1)
+		return
+	}
+	status := "SEND_OK"
+	if result.Status != primitive.SendOK {
+		status = fmt.Sprintf("status %d", result.Status)
+	} else {
+		out.accepted.Add(1)
+	}
+	out.report.line(message.GetKeys(), status, result.MsgID, result.OffsetMsgID, result.MessageQueue.BrokerName,
+		result.MessageQueue.QueueId, result.QueueOffset)
+}
+
+func produce(o options) error {
+	sender, err := rocketmq.NewProducer(
+		producer.WithNameServer([]string{o["name-server"]}),
+		producer.WithGroupName(o.text("group", "INTEROP_GO_PRODUCER")),
+		producer.WithSendMsgTimeout(time.Minute),
+	)
+	if err != nil {
+		return err
+	}
+	if err = sender.Start(); err != nil {
+		return err
+	}
+	all := messages(o)
+	out := &outcomes{report: newReport(o)}
+	begin := time.Now()
+	switch mode := o.text("mode", "sync"); mode {
+	case "sync":
+		for _, message := range all {
+			result, err := sender.SendSync(context.Background(), message)
+			out.add(message, result, err)
+		}
+	case "async":
+		sendAsync(sender, all, o.number("in-flight", 64), out)
+	case "batch":
+		sendBatches(sender, all, o.number("batch-size", 32), out)
+	default:
+		return fmt.Errorf("unknown mode %s", mode)
+	}
+	seconds := time.Since(begin).Seconds()
+	accepted := out.accepted.Load()
+	show(event{"event": "produced", "messages": len(all), "accepted": accepted, "failures": int64(len(all)) - accepted,
+		"seconds": seconds})
+	return sender.Shutdown()
+}
+
+func sendAsync(sender rocketmq.Producer, all []*primitive.Message, inFlight int, out *outcomes) {
+	room := make(chan struct{}, inFlight)
+	for _, message := range all {
+		room <- struct{}{}
+		err := sender.SendAsync(context.Background(), func(_ context.Context, result *primitive.SendResult, err error) {
+			out.add(message, result, err)
+			<-room
+		}, message)
+		if err != nil {
+			out.add(message, nil, err)
+			<-room
+		}
+	}
+	for range inFlight {
+		room <- struct{}{}
+	}
+}
+
+// A batch has one answer: its offset is the first message's, and the client leaves the ids empty.
+func sendBatches(sender rocketmq.Producer, all []*primitive.Message, size int, out *outcomes) {
+	for from := 0; from < len(all); from += size {
+		batch := all[from:min(from+size, len(all))]
+		result, err := sender.SendSync(context.Background(), batch...)
+		for at, message := range batch {
+			if err == nil && at > 0 {
+				result.QueueOffset++
+			}
+			out.add(message, result, err)
+		}
+	}
+}
+
+func consume(o options) error {
+	orderly := o["orderly"] == "true"
+	chosen := []consumer.Option{
+		consumer.WithNameServer([]string{o["name-server"]}),
+		consumer.WithGroupName(o["group"]),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+		consumer.WithConsumerOrder(orderly),
+	}
+	if o["broadcasting"] == "true" {
+		chosen = append(chosen, consumer.WithConsumerModel(consumer.BroadCasting))
+	}
+	receiver, err := rocketmq.NewPushConsumer(chosen...)
+	if err != nil {
+		return err
+	}
+	out := newReport(o)
+	refuse := strings.Split(o["refuse"], ",")
+	var refused sync.Map
+	var deliveries atomic.Int64
+	handle := func(_ context.Context, batch ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		for _, message := range batch {
+			outcome := consumer.ConsumeSuccess
+			for _, key := range refuse {
+				if _, before := refused.Load(key); key != "" && key == message.GetKeys() && !before {
+					refused.Store(key, true)
+					outcome = consumer.ConsumeRetryLater
+					if orderly {
+						outcome = consumer.SuspendCurrentQueueAMoment
+					}
+				}
+			}
+			out.received(message, map[consumer.ConsumeResult]string{
+				consumer.ConsumeSuccess: "SUCCESS", consumer.ConsumeRetryLater: "LATER",
+				consumer.SuspendCurrentQueueAMoment: "SUSPEND",
+			}[outcome])
+			deliveries.Add(1)
+			if outcome != consumer.ConsumeSuccess {
+				return outcome, nil
+			}
+		}
+		return consumer.ConsumeSuccess, nil
+	}
+	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: o.text("tags", "*")}
+	if err = receiver.Subscribe(o["topic"], selector, handle); err != nil {
+		return err
+	}
+	if err = receiver.Start(); err != nil {
+		return err
+	}
+	show(event{"event": "ready"})
+	orders := bufio.NewScanner(os.Stdin)
+	for orders.Scan() && orders.Text() != "stop" {
+		if orders.Text() != "count" {
+			return fmt.Errorf("unknown order %s", orders.Text())
+		}
+		show(event{"event": "count", "deliveries": deliveries.Load()})
+	}
+	if err = receiver.Shutdown(); err != nil {
+		return err
+	}
+	show(event{"event": "stopped", "deliveries": deliveries.Load()})
+	return nil
+}
+
+// Pulls the queues of the topic one after the other, each from 0 to its end.
+func pull(o options) error {
+	receiver, err := rocketmq.NewPullConsumer(
+		consumer.WithNameServer([]string{o["name-server"]}), consumer.WithGroupName(o["group"]),
+	)
+	if err != nil {
+		return err
+	}
+	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: o.text("tags", "*")}
+	if err = receiver.Subscribe(o["topic"], selector); err != nil {
+		return err
+	}
+	if err = receiver.Start(); err != nil {
+		return err
+	}
+	out := newReport(o)
+	for id := range o.number("queues", 4) {
+		queue := &primitive.MessageQueue{Topic: o["topic"], BrokerName: o["broker"], QueueId: id}
+		for offset := int64(0); ; {
+			result, err := receiver.PullFrom(context.Background(), queue, offset, pullMax)
+			if err != nil {
+				return err
+			}
+			for _, message := range result.GetMessageExts() {
+				out.received(message, "PULLED")
+			}
+			if offset = result.NextBeginOffset; offset >= result.MaxOffset {
+				break
+			}
+		}
+	}
+	show(event{"event": "pulled"})
+	return receiver.Shutdown()
+}
+
+func main() {
+	commands := map[string]func(options) error{"produce": produce, "consume": consume, "pull": pull}
+	if err := commands[os.Args[1]](given(os.Args[2:])); err != nil {
+		show(event{"event": "failed", "reason": err.Error()})
+		os.Exit(1)
+	}
+}

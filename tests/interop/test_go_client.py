@@ -1,0 +1,127 @@
+"""Apache's Go client sends through the broker and receives from it, also together with the Java client."""
+
+from __future__ import annotations
+
+import pytest
+
+from mqcore.client import Client
+from mqcore.protocol.command import LanguageCode
+from tests.rigs import Corpus, GoClient, JavaDriver, RunningBroker, wire
+from tests.rigs.deliveries import check_each_exactly_once, check_intact, check_queue_order, sent_by_key
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.compat
+
+QUEUES = 4
+COUNT = 2_000
+TAGS = ("TagA", "TagB")
+ARRIVAL_DEADLINE_S = 120.0
+
+
+@pytest.fixture
+def topic(mq_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
+    """A new topic named after the test."""
+    name = "".join(c if c.isalnum() else "_" for c in request.node.name)
+    wire.create_topic(mq_broker.broker_address, name, queues=QUEUES)
+    wait_until(lambda: wire.has_route(mq_broker.name_server, name), describe=f"route to {name}")
+    return name
+
+
+def queues_of_go(mq: Client, group: str, topic: str) -> set[int]:
+    """The queues of *topic* that the group's Go member says it has."""
+    held: set[int] = set()
+    for member in mq.admin.group_members(group):
+        if member.language == LanguageCode.GO:
+            told = mq.admin.consumer_running_info(group, member.client_id).mq_table
+            held |= {queue.queue_id for queue, state in told.items() if queue.topic == topic and not state.dropped}
+    return held
+
+
+@pytest.mark.parametrize("mode", ["sync", "async", "batch"])
+def test_what_it_sends_it_receives_and_pulls(
+    mq_broker: RunningBroker, topic: str, corpus: Corpus, go_client: GoClient, mode: str
+) -> None:
+    server = mq_broker.name_server
+    sent = sent_by_key(go_client.produce(server, topic, corpus.path, count=COUNT, tags=",".join(TAGS), mode=mode))
+    with go_client.consumer(server, topic, f"G_{topic}") as consumer:
+        wait_until(lambda: consumer.count() >= COUNT, ARRIVAL_DEADLINE_S, "all messages came")
+        received = consumer.stop()
+    pulled = go_client.pull(server, topic, f"P_{topic}", broker="broker-a", queues=QUEUES)
+    # The answer to a batch names no message, and its client makes nothing up.
+    has_ids = mode != "batch"
+    for found in (received, pulled):
+        check_each_exactly_once(sent, found)
+        check_intact(corpus.lines(), sent, found, prefix="G", ids=has_ids)
+        assert all(message.tags == TAGS[int(message.key[1:]) % 2] for message in found)
+    assert check_queue_order(pulled) == {message.queue_id for message in sent.values()}
+
+
+def test_an_orderly_consumer_gets_each_queue_in_order_and_a_refused_message_before_what_follows(
+    mq_broker: RunningBroker, topic: str, corpus: Corpus, go_client: GoClient
+) -> None:
+    server = mq_broker.name_server
+    sent = sent_by_key(go_client.produce(server, topic, corpus.path, count=COUNT))
+    with go_client.consumer(server, topic, f"G_{topic}", orderly="true", refuse="G40") as consumer:
+        wait_until(lambda: consumer.count() >= COUNT + 1, ARRIVAL_DEADLINE_S, "all messages came")
+        received = consumer.stop()
+    refused = [message for message in received if message.outcome == "SUSPEND"]
+    assert [message.key for message in refused] == ["G40"]
+    settled = [message for message in received if message.outcome == "SUCCESS"]
+    check_each_exactly_once(sent, settled)
+    check_intact(corpus.lines(), sent, settled, prefix="G")
+    assert check_queue_order(settled) == set(range(QUEUES))
+
+
+def test_it_shares_a_group_with_a_java_consumer(
+    mq_broker: RunningBroker, topic: str, corpus: Corpus, go_client: GoClient, java_4_9_8: JavaDriver
+) -> None:
+    server, group = mq_broker.name_server, f"G_{topic}"
+    everything = set(range(QUEUES))
+    with (
+        Client(server) as mq,
+        go_client.consumer(server, topic, group) as other,
+        java_4_9_8.consumer(server, topic, group, poll_ms=1000) as java,
+    ):
+
+        def shares() -> tuple[set[int], set[int]]:
+            return queues_of_go(mq, group, topic), {queue.queue_id for queue in java.queues()}
+
+        def are_shared(go: set[int], java: set[int]) -> bool:
+            return len(go) == len(java) == QUEUES // 2 and go | java == everything
+
+        wait_until(lambda: are_shared(*shares()), ARRIVAL_DEADLINE_S, "each has half of the queues")
+        sent = sent_by_key(java_4_9_8.produce(server, topic, corpus.path, count=COUNT, tags=",".join(TAGS)))
+        wait_until(lambda: other.count() + java.count() >= COUNT, ARRIVAL_DEADLINE_S, "all messages came")
+        go_queues, java_queues = shares()
+        of_java, of_go = java.stop(), other.stop()
+    check_each_exactly_once(sent, [*of_java, *of_go])
+    check_intact(corpus.lines(), sent, [*of_java, *of_go])
+    assert {message.queue_id for message in of_go} == go_queues
+    assert {message.queue_id for message in of_java} == java_queues
+
+
+def test_it_receives_the_tags_it_asks_for(
+    mq_broker: RunningBroker, topic: str, corpus: Corpus, go_client: GoClient
+) -> None:
+    server = mq_broker.name_server
+    sent = sent_by_key(go_client.produce(server, topic, corpus.path, count=COUNT, tags=",".join(TAGS)))
+    wanted = {key: message for key, message in sent.items() if int(key[1:]) % 2 == 1}
+    with go_client.consumer(server, topic, f"G_{topic}", tags="TagB") as consumer:
+        wait_until(lambda: consumer.count() >= len(wanted), ARRIVAL_DEADLINE_S, "the tagged messages came")
+        received = consumer.stop()
+    check_each_exactly_once(wanted, received)
+
+
+def test_each_of_two_broadcast_consumers_gets_everything(
+    mq_broker: RunningBroker, topic: str, corpus: Corpus, go_client: GoClient
+) -> None:
+    server = mq_broker.name_server
+    sent = sent_by_key(go_client.produce(server, topic, corpus.path, count=COUNT))
+    with (
+        go_client.consumer(server, topic, f"G_{topic}", broadcasting="true") as one,
+        go_client.consumer(server, topic, f"G_{topic}", broadcasting="true") as another,
+    ):
+        wait_until(lambda: min(one.count(), another.count()) >= COUNT, ARRIVAL_DEADLINE_S, "all messages came")
+        received = [one.stop(), another.stop()]
+    for found in received:
+        check_each_exactly_once(sent, found)

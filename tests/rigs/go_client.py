@@ -1,0 +1,55 @@
+"""Apache's Go client, by the driver in tests/interop/go, which is built once for each state of its source."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+from .drivers import Driver
+from .maven import build_lock, content_hash, run_build
+from .reports import ReceivedMessage, read_received
+from .talkers import await_event
+
+PROJECT = Path(__file__).resolve().parent.parent / "interop" / "go"
+OLDEST_GO = (1, 22)
+PULL_DEADLINE_S = 120.0
+
+
+def missing_tools() -> str:
+    """The reason why nothing of Go can run here, empty if it can."""
+    if shutil.which("go") is None:
+        return "not installed: go"
+    shown = subprocess.run(["go", "version"], capture_output=True, text=True, check=True, cwd=PROJECT.parent).stdout
+    found = re.search(r"go(\d+)\.(\d+)", shown)
+    if found is None or (int(found[1]), int(found[2])) < OLDEST_GO:
+        return f"too old: {shown.strip()}, wanted Go {'.'.join(map(str, OLDEST_GO))} or newer"
+    return ""
+
+
+def build() -> Path:
+    """Return the driver, built if its source or the versions that it stands on have changed."""
+    sources = [PROJECT / "driver.go", PROJECT / "go.mod", PROJECT / "go.sum"]
+    built = PROJECT / "target" / f"driver-{content_hash(*sources)}"
+    with build_lock(built.parent):
+        if not built.is_file():
+            fresh = built.with_name(built.name + ".new")
+            run_build(["go", "build", "-o", fresh, "."], cwd=PROJECT)
+            fresh.rename(built)
+    return built
+
+
+class GoClient(Driver):
+    """rocketmq-client-go. *directory* takes logs and reports; its keys begin with G."""
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__([build()], directory)
+
+    def pull(self, name_server: str, topic: str, group: str, **options: object) -> list[ReceivedMessage]:
+        """What its pull consumer finds in each queue from 0 to the end. Options: broker, queues, tags."""
+        child, report = self._start("pull", {"name_server": name_server, "topic": topic, "group": group, **options})
+        with child:
+            await_event(child, "pulled", PULL_DEADLINE_S)
+            child.wait()
+        return read_received(report)
