@@ -146,6 +146,7 @@ class Consumer:
             if self._is_closing:
                 await self._ended.wait()
             return
+        self._service.halt()  # before anybody, in whatever thread, can see that it is closed
         self._is_closing = True
         self._is_open = False
         try:
@@ -278,7 +279,7 @@ class Consumer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has been closed, or is being closed just now."""
+        """Whether it has been closed, or is being closed just now: nothing more is handed out then."""
         return self._is_closing
 
     @property

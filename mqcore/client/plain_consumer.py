@@ -136,7 +136,7 @@ class Consumer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has been closed, or is being closed just now."""
+        """Whether it has been closed, or is being closed just now: nothing more is handed out then."""
         return self._inner.is_closed
 
     @property

@@ -13,7 +13,7 @@ import pytest
 
 from mqcore import aio, compat
 from mqcore.client import Client, Message, ReceivedMessage
-from tests.integration.client_helpers import make_topic, running_broker
+from tests.integration.client_helpers import eventually, make_topic, running_broker
 from tests.rigs import RunningBroker
 from tests.waiting import wait_until
 
@@ -108,13 +108,15 @@ async def test_an_asyncio_handler_closes(
     calls = itertools.count()
 
     async def handle(message: aio.ReceivedMessage) -> None:
-        if next(calls) == CLOSE_AT:
+        number = next(calls)
+        if number == CLOSE_AT:
             if how == "itself":
                 await close()
             else:
                 async with asyncio.timeout(FAST_S), asyncio.TaskGroup() as tasks:
                     tasks.create_task(close())
-        await asyncio.sleep(0.01)
+        if number >= CLOSE_AT:  # what is in hand is still at work when closing has begun
+            await eventually(lambda: consumer.is_closed, "closing begins")
         handled.append(int(message.body))
 
     consumer = mq.consumer(
@@ -127,6 +129,27 @@ async def test_an_asyncio_handler_closes(
     assert CLOSE_AT < len(handled) <= CLOSE_AT + CONCURRENCY
     left = await asyncio.to_thread(rest, broker, topic, group, COUNT - len(handled))
     assert_each_once(handled, left)
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+async def test_nothing_is_handed_out_any_more_when_a_consumer_says_that_it_is_closed(
+    broker: RunningBroker, topic: str, group: str, orderly: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def handle(_message: aio.ReceivedMessage) -> None:
+        pass
+
+    said: list[bool] = []
+    async with aio.Client(broker.name_server) as mq, mq.consumer(group, topic, handler=handle, orderly=orderly) as one:
+        halt = one._service.halt
+
+        def halt_and_look() -> None:
+            said.append(one.is_closed)  # what a thread may see before it
+            halt()
+
+        monkeypatch.setattr(one._service, "halt", halt_and_look)
+        await one.close()
+        assert one.is_closed
+    assert not said[0]
 
 
 async def test_a_task_that_outlives_its_handler_waits_for_the_end(
@@ -160,12 +183,13 @@ def test_a_batch_handler_closes(broker: RunningBroker, topic: str, group: str) -
 
         def handle(messages: list[ReceivedMessage]) -> None:
             consumer.close()
+            wait_until(lambda: consumer.is_closed, DEADLINE_S, "closing begins")
             handled.extend(int(message.body) for message in messages)
 
         consumer = mq.consumer(group, topic, batch_handler=handle, batch_size=4, from_where="earliest", concurrency=1)
         consumer.start()
         consumer.wait_closed()
-    assert 0 < len(handled) < COUNT
+    assert 0 < len(handled) <= 4
     assert_each_once(handled, rest(broker, topic, group, COUNT - len(handled)))
 
 
@@ -177,11 +201,15 @@ def test_a_java_listener_shuts_its_consumer_down(broker: RunningBroker, topic: s
     consumer.set_consume_from_where(compat.ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET)
     consumer.subscribe(topic)
 
+    def is_closing() -> bool:
+        return consumer._consumer is not None and consumer._consumer.is_closed
+
     def consume(
         messages: list[compat.MessageExt], _context: compat.ConsumeConcurrentlyContext
     ) -> compat.ConsumeConcurrentlyStatus:
         if len(handled) == CLOSE_AT:  # one thread: each is handled before the next
             consumer.shutdown()
+            wait_until(is_closing, DEADLINE_S, "closing begins")
         handled.extend(int(message.get_body()) for message in messages)
         return compat.ConsumeConcurrentlyStatus.CONSUME_SUCCESS
 
@@ -191,7 +219,7 @@ def test_a_java_listener_shuts_its_consumer_down(broker: RunningBroker, topic: s
     begin = time.monotonic()
     consumer.join()
     assert time.monotonic() - begin < FAST_S
-    assert CLOSE_AT < len(handled) < COUNT
+    assert len(handled) == CLOSE_AT + 1
     assert_each_once(handled, rest(broker, topic, group, COUNT - len(handled)))
 
 
