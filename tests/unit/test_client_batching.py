@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -187,16 +188,28 @@ async def test_a_full_batch_leaves_and_the_next_begins(make_rig: Callable[..., R
 
 async def test_lingering_messages_leave_when_their_time_is_over(make_rig: Callable[..., Rig]) -> None:
     rig = make_rig(linger_s=0.05)
+    begin = time.monotonic()
+    rig.submit(b"1")
+    assert rig.join(b"2") is not None
+    async with asyncio.timeout(DEADLINE_S):
+        while not rig.core.requests:
+            await asyncio.sleep(0.01)
+    assert time.monotonic() - begin >= 0.05
+    assert rig.core.all_bodies == [[b"1", b"2"]]
+
+
+async def test_a_lingering_batch_takes_what_comes_later(make_rig: Callable[..., Rig]) -> None:
+    rig = make_rig(linger_s=60)
     first = rig.submit(b"1")
     await rig.settle()
     assert not rig.core.requests
     second = rig.join(b"2")
     assert second is not None
-    async with asyncio.timeout(DEADLINE_S):
-        while not rig.core.requests:
-            await asyncio.sleep(0.01)
+    flushed = asyncio.create_task(rig.batcher.flush())
+    await rig.requests(1)
     assert rig.core.all_bodies == [[b"1", b"2"]]
     rig.core.answer(0, 3)
+    await flushed
     assert ((await first).offset, (await second).offset) == (3, 4)
 
 
