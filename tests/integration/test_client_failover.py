@@ -26,6 +26,9 @@ from mqcore.remoting.server import RemotingServer
 from tests.integration.client_helpers import committed, eventually, make_topic, send_numbers
 from tests.rigs import start_broker_under_test
 
+REACHED_S = 2.5
+"""A willing broker answers within this time, also if a process has to wait for a processor on the way."""
+
 
 class Broker:
     """Answers sends with *code*; None is silence."""
@@ -119,11 +122,16 @@ async def test_busy_is_tried_elsewhere_when_the_user_says_so(mq: aio.Client, clu
 async def test_a_silent_broker_uses_up_the_time_of_all_attempts(mq: aio.Client, cluster: Cluster) -> None:
     cluster.first.code = cluster.second.code = None
     async with mq.producer("P") as producer:
-        with pytest.raises(RemotingTimeoutError, match="send timed out: 1 attempts in"):
-            await producer.send(message(), timeout_s=0.1)
         queue = (await producer.queues("T"))[0]
-        with pytest.raises(TimeoutError, match="no response from"):
-            await producer.send(message(), queue=queue, timeout_s=0.1)
+        to_any, to_one = await asyncio.gather(
+            producer.send(message(), timeout_s=REACHED_S),
+            producer.send(message(), queue=queue, timeout_s=REACHED_S),
+            return_exceptions=True,
+        )
+    with pytest.raises(RemotingTimeoutError, match="send timed out: 1 attempts in"):
+        raise to_any if isinstance(to_any, BaseException) else AssertionError(to_any)
+    with pytest.raises(TimeoutError, match="no response from"):
+        raise to_one if isinstance(to_one, BaseException) else AssertionError(to_one)
 
 
 async def test_when_every_attempt_fails_the_error_says_what_was_tried(mq: aio.Client, cluster: Cluster) -> None:
@@ -173,10 +181,10 @@ async def test_half_stored_messages_are_receipts_unless_the_user_wants_another_a
 async def test_a_send_that_waits_for_room_times_out_only_after_it_has_begun(mq: aio.Client, cluster: Cluster) -> None:
     cluster.first.code = cluster.second.code = None
     async with mq.producer("P", max_inflight_messages=1, retries=0) as producer:
-        blocked = asyncio.create_task(producer.send(message(), timeout_s=0.2))
+        blocked = asyncio.create_task(producer.send(message(), timeout_s=REACHED_S + 0.5))
         await eventually(lambda: cluster.first.sends + cluster.second.sends == 1, "the first send is under way")
         cluster.first.code = cluster.second.code = ResponseCode.SUCCESS
-        assert (await producer.send(message(), timeout_s=0.2)).status is aio.SendStatus.SEND_OK
+        assert (await producer.send(message(), timeout_s=REACHED_S)).status is aio.SendStatus.SEND_OK
         with pytest.raises((RemotingTimeoutError, SendFailedError)):
             await blocked
 
