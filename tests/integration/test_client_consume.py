@@ -16,7 +16,7 @@ from mqcore.client.errors import ClientStateError
 from mqcore.codes import RequestCode
 from mqcore.errors import BrokerError, ClientError
 from mqcore.protocol.bodies import ConsumerRunningInfo
-from tests.integration.client_helpers import committed, eventually, make_topic, running_broker, send_numbers
+from tests.integration.client_helpers import committed, eventually, make_topic, read_queue, running_broker, send_numbers
 from tests.rigs import RunningBroker
 
 FIRST_DELAY = 1
@@ -168,8 +168,10 @@ async def test_a_nacked_message_comes_again_and_a_rejected_one_is_a_dead_letter(
                 break
         (again,) = await take(consumer, 1)
         assert (again.body, again.topic, again.reconsume_times) == (b"0", topic, 1)
-    (dead_letter_queue,) = await mq.queues("%DLQ%" + group)
-    (dead,) = (await mq.pull(dead_letter_queue, 0, wait_s=5)).messages
+    async with asyncio.timeout(60):
+        while not (queues := await mq.queues("%DLQ%" + group)):  # name servers hear of the topic a moment later
+            await asyncio.sleep(0.05)
+    (dead,) = await read_queue(mq, *queues, 1)
     assert dead.body == b"1"
 
 
@@ -212,6 +214,8 @@ async def test_a_batch_handler_gets_messages_of_one_queue_together(mq: aio.Clien
         batches.append(list(messages))
 
     await send_numbers(mq, topic, range(20), each_queue=True)
+    for queue in await mq.queues(topic):
+        await read_queue(mq, queue, 20)  # so that one pull finds them all
     async with mq.consumer(group, topic, batch_handler=handle, from_where="earliest", batch_size=10):
         await eventually(lambda: sum(map(len, batches)) >= 80, "80 messages")
     assert max(map(len, batches)) == 10
@@ -371,7 +375,7 @@ async def test_no_more_is_pulled_than_may_be_cached(mq: aio.Client, topic: str, 
     limits = {"pull_batch_size": 8, "pull_threshold_for_queue": 10, "concurrency": 4}
     async with mq.consumer(group, topic, handler=handle, from_where="earliest", **limits) as consumer:
         async with asyncio.timeout(60):
-            while min(cached := await cached_counts(mq, consumer, topic)) <= 10:
+            while min(cached := await cached_counts(mq, consumer, topic)) <= 10 or started < 4:
                 await asyncio.sleep(0.01)
         assert started == 4
         assert max(cached) <= 10 + 8
@@ -464,7 +468,8 @@ async def test_the_locks_of_an_orderly_member_are_free_when_it_has_left(
     async with mq.consumer(group, topic, orderly=True, from_where="earliest") as consumer:
         await take(consumer, 2)
     async with second.consumer(group, topic, orderly=True, handler=seen.handle, from_where="earliest"):
-        await eventually(lambda: len(seen.messages) >= 2, "the other messages", deadline_s=15)
+        # Long before a lock that nobody frees would end by itself, which takes a minute.
+        await eventually(lambda: len(seen.messages) >= 2, "the other messages", deadline_s=40)
     assert len(seen.messages) == 2
 
 
