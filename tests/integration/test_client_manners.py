@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.testing import RunningBroker, running_broker
+from tests.rigs.patience import PATIENCE_S, SETTINGS
 
 DEADLINE_S = 120.0
 
@@ -19,6 +20,8 @@ from mqcore import aio
 from mqcore.client import Client, Message
 
 name_server, dead = sys.argv[1:]
+# In development mode event loops warn of each callback that had to wait for a processor, which is nobody's bad manner.
+logging.getLogger("asyncio").addFilter(lambda record: not str(record.msg).startswith("Executing %s took"))
 with Client(name_server) as mq:
     with mq.producer("p") as producer:
         producer.send(Message("Quiet", b"1"))
@@ -57,9 +60,10 @@ def test_a_client_writes_no_file_prints_nothing_and_leaves_no_thread(broker: Run
     home, work = tmp_path / "home", tmp_path / "work"
     home.mkdir()
     work.mkdir()
+    environment = {"HOME": str(home), "PATH": "", **dict.fromkeys(SETTINGS, PATIENCE_S)}
     done = subprocess.run(
         [sys.executable, "-B", "-W", "error", "-X", "dev", "-c", PROGRAM, broker.name_server, "127.0.0.1:9"],
-        capture_output=True, text=True, timeout=DEADLINE_S, cwd=work, env={"HOME": str(home), "PATH": ""},
+        capture_output=True, text=True, timeout=DEADLINE_S, cwd=work, env=environment,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert (done.stdout, done.stderr) == ("", "")
