@@ -13,18 +13,19 @@ from mqcore.client.handler_threads import HandlerThreads
 from tests.waiting import wait_until
 
 DEADLINE_S = 60.0
+NAME = "mqcore test of handler threads"  # no other test's threads, which may just be ending, begin like this
 
 
 @pytest.fixture
 def threads() -> Iterator[HandlerThreads]:
-    made = HandlerThreads(3, "mqcore test")
+    made = HandlerThreads(3, NAME)
     yield made
     made.shutdown(cancel_futures=True)
     wait_until(lambda: not living(), DEADLINE_S, "all threads end")
 
 
 def living() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if thread.name.startswith("mqcore test")]
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith(NAME)]
 
 
 def test_results_and_exceptions_come_back(threads: HandlerThreads) -> None:
@@ -37,7 +38,7 @@ def test_one_thread_does_work_that_comes_one_after_the_other(threads: HandlerThr
     for _ in range(20):
         assert threads.submit(threading.get_ident).result(DEADLINE_S)
         wait_until(lambda: threads._idle == 1, DEADLINE_S, "the thread is idle again")
-    assert living() == ["mqcore test_1"]
+    assert living() == [f"{NAME}_1"]
 
 
 def test_no_more_threads_than_asked_for_and_the_rest_waits_its_turn(threads: HandlerThreads) -> None:
@@ -61,7 +62,7 @@ def test_no_more_threads_than_asked_for_and_the_rest_waits_its_turn(threads: Han
 
 
 def test_after_a_shutdown_nothing_new_is_taken_and_what_waits_is_cancelled() -> None:
-    threads = HandlerThreads(1, "mqcore test")
+    threads = HandlerThreads(1, NAME)
     gate, begun = threading.Event(), threading.Event()
 
     def work() -> str:
@@ -73,7 +74,7 @@ def test_after_a_shutdown_nothing_new_is_taken_and_what_waits_is_cancelled() -> 
     assert begun.wait(DEADLINE_S)
     threads.shutdown(wait=True, cancel_futures=True)  # and yet it does not wait
     assert second.cancelled()
-    with pytest.raises(RuntimeError, match="mqcore test have been shut down"):
+    with pytest.raises(RuntimeError, match=f"{NAME} have been shut down"):
         threads.submit(work)
     gate.set()
     assert first.result(DEADLINE_S) == "done"
