@@ -28,16 +28,20 @@ class Rig:
         self.gate = threading.Event()
         self.begun: deque[int] = deque()
         self.reports: deque[tuple[int, str]] = deque()
-        self.most = 0
+        self.ended = self.most = 0
+        self.lock = threading.Lock()
         self.taken: deque[int] = deque()
         self.workers: ThreadWorkers[int, str] = ThreadWorkers(
             self.pool, self.taken.append, self._work, self.reports.append, limit
         )
 
     def _work(self, item: int) -> str:
-        self.begun.append(item)
-        self.most = max(self.most, len(self.begun) - len(self.reports))
+        with self.lock:
+            self.begun.append(item)
+            self.most = max(self.most, len(self.begun) - self.ended)
         self.gate.wait(DEADLINE_S)
+        with self.lock:
+            self.ended += 1
         return f"done {item}"
 
     def await_begun(self, count: int) -> None:
