@@ -63,9 +63,9 @@ def test_what_nobody_has_needed_for_long_is_closed_by_a_later_send(
     address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines = Lines()
-    now_s = time.monotonic()
     idle, used = taken(lines, address), taken(lines, address)
     lines.put_back(address, idle)
+    now_s = time.monotonic()
     monkeypatch.setattr("mqcore.client.blocking.time.monotonic", lambda: now_s + KEPT_IDLE_S + 2 * TIDY_EVERY_S)
     lines.put_back(address, used)
     assert (lines.count, is_closed(idle), is_closed(used)) == (1, True, False)
@@ -85,11 +85,12 @@ def test_what_is_in_use_at_the_close_is_closed_when_it_comes_back(address: str) 
 
 def test_a_connection_that_fails_leaves_its_place(address: str) -> None:
     lines = Lines()
-    with socket.create_server(("127.0.0.1", 0)) as gone:
-        nobody = f"127.0.0.1:{gone.getsockname()[1]}"
-    for _ in range(SOCKETS_MAX + 1):
-        with pytest.raises(OSError, match="refused"):
-            lines.take(nobody, time.monotonic() + DEADLINE_S)
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))  # and does not listen: nobody else can on this port
+        nobody = f"127.0.0.1:{silent.getsockname()[1]}"
+        for _ in range(SOCKETS_MAX + 1):
+            with pytest.raises(OSError, match="refused"):
+                lines.take(nobody, time.monotonic() + DEADLINE_S)
     assert lines.count == 0
 
 
