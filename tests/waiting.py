@@ -11,7 +11,10 @@ POLL_S = 0.01
 def wait_until(condition: Callable[[], object], deadline_s: float = 30.0, describe: str = "the condition") -> None:
     """Return once *condition()* is true; raise AssertionError that says *describe* after *deadline_s*."""
     deadline = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() >= deadline:
+    while True:
+        is_late = time.monotonic() >= deadline  # before the look: there is always one after the deadline
+        if condition():
+            return
+        if is_late:
             raise AssertionError(f"waited {deadline_s:g} s in vain: {describe}")
         time.sleep(POLL_S)

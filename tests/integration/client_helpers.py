@@ -33,8 +33,11 @@ def make_topic(broker: RunningBroker, test_name: str, queues: int = 4) -> str:
 async def eventually(condition: Callable[[], object], describe: str, deadline_s: float = DEADLINE_S) -> None:
     """Return once *condition()* is true, letting the event loop run; raise AssertionError after *deadline_s*."""
     deadline = time.monotonic() + deadline_s
-    while not condition():
-        if time.monotonic() >= deadline:
+    while True:
+        is_late = time.monotonic() >= deadline  # before the look: there is always one after the deadline
+        if condition():
+            return
+        if is_late:
             raise AssertionError(f"waited {deadline_s:g} s in vain: {describe}")
         await asyncio.sleep(POLL_S)
 
