@@ -2,21 +2,30 @@
 
 A broker's ports hang together: it listens on the configured port, on that port minus two (the fast channel) and on
 that port plus one (replication). Numbers come from below the kernel's range for outgoing connections, so that no
-client takes them between check and use. Within a process each is given away once: who was given a port has not bound
-it yet when the next one asks, and binds it again when a server restarts.
+client takes them between check and use. Each is given away once, as long as the process lives that it was given to:
+who was given a port has not bound it yet when the next one asks, and binds it again when a server restarts. Test runs
+at the same time know of each other by a lock on one byte of a common file for each port.
 """
 
 from __future__ import annotations
 
+import fcntl
+import os
 import random
 import socket
+from pathlib import Path
 from typing import NamedTuple
 
 LOWEST_PORT = 12_000
 HIGHEST_PORT = 32_000
 TRIES_MAX = 1_000
 
+# Not where temporary files are, which each run may have for itself: ports are the machine's.
+LOCKS = Path(f"/dev/shm/mqcore-test-ports.{os.getuid()}")
+
 _given: set[int] = set()
+_locks: dict[int, int] = {}
+"""Process to descriptor of LOCKS: the locks are one process's, and its first close of the file would end them all."""
 
 
 class BrokerPorts(NamedTuple):
@@ -27,8 +36,20 @@ class BrokerPorts(NamedTuple):
     ha: int
 
 
+def _is_ours(port: int) -> bool:
+    """Take *port* for this process, until its end; False if another process has it."""
+    pid = os.getpid()
+    if pid not in _locks:
+        _locks[pid] = os.open(LOCKS, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.lockf(_locks[pid], fcntl.LOCK_EX | fcntl.LOCK_NB, 1, port)
+    except (BlockingIOError, PermissionError):
+        return False
+    return True
+
+
 def _is_free(port: int) -> bool:
-    if port in _given:
+    if port in _given or not _is_ours(port):
         return False
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -40,7 +61,7 @@ def _is_free(port: int) -> bool:
 
 
 def free_broker_ports() -> BrokerPorts:
-    """Three ports that nobody is bound to now or was given before, at random so that parallel runs rarely meet."""
+    """Three ports that nobody is bound to now or was given before, at random."""
     for _ in range(TRIES_MAX):
         listen = random.randint(LOWEST_PORT, HIGHEST_PORT)
         ports = BrokerPorts(listen, listen - 2, listen + 1)
