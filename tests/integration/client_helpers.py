@@ -13,6 +13,7 @@ from tests.rigs import RunningBroker, start_broker_under_test, wire
 from tests.waiting import wait_until
 
 POLL_S = 0.01
+PULL_MAX = 32
 DEADLINE_S = 60.0
 
 
@@ -61,10 +62,10 @@ async def committed(mq: aio.Client, group: str, topic: str) -> int:
 
 
 async def read_queue(mq: aio.Client, queue: aio.MessageQueue, count: int, first: int = 0) -> list[aio.ReceivedMessage]:
-    """Read *count* messages of a queue; each pull waits at the broker for those that are still on their way."""
+    """Read *count* messages of a queue and no more; pulls wait at the broker for those that are still on their way."""
     messages: list[aio.ReceivedMessage] = []
     while len(messages) < count:
-        result = await mq.pull(queue, first + len(messages), wait_s=15)
+        result = await mq.pull(queue, first + len(messages), min(PULL_MAX, count - len(messages)), wait_s=15)
         assert result.messages, f"only {len(messages)} of {count} arrived in {queue}"
         messages += result.messages
     return messages
