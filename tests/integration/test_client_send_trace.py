@@ -69,10 +69,11 @@ async def test_each_send_leaves_a_record(mq: aio.Client, broker: ToldBroker) -> 
     assert first[11:] == ["3", receipt.offset_msg_id, "true"]
     assert int(first[10]) >= 0
     assert second[5:8] == [",".join(each.msg_id for each in batch), "null", "null"]
-    (header,) = [values for values in broker.values(RequestCode.SEND_MESSAGE_V2) if values["topic"] == TRACE_TOPIC]
-    assert header["producer_group"].startswith("_INNER_TRACE_PRODUCER-P-PRODUCE-")
-    keys = decode_properties(header["properties"])["KEYS"].split()
-    assert set(keys) == {receipt.msg_id, "k1", "k2", second[5]}
+    # One message, or two if the half second was over between the sends.
+    headers = [values for values in broker.values(RequestCode.SEND_MESSAGE_V2) if values["topic"] == TRACE_TOPIC]
+    assert all(header["producer_group"].startswith("_INNER_TRACE_PRODUCER-P-PRODUCE-") for header in headers)
+    keys = [key for header in headers for key in decode_properties(header["properties"])["KEYS"].split()]
+    assert sorted(keys) == sorted([receipt.msg_id, "k1", "k2", second[5]])
 
 
 async def test_a_transaction_leaves_a_record_of_its_half_and_one_of_its_end(mq: aio.Client, broker: ToldBroker) -> None:
@@ -121,7 +122,7 @@ async def test_traces_go_to_a_topic_of_one_s_own(mq: aio.Client, broker: ToldBro
         await producer.send(aio.Message("Mine", b"traces are not traced\x02"))
         records = await await_traces(broker, 2, "Mine")
         await producer.close()
-    assert [record[0] for record in records] == ["traces are not traced", "Pub"]
+    assert {record[0] for record in records} == {"traces are not traced", "Pub"}
     assert len(broker.sends) == 3
 
 
