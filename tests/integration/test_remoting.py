@@ -26,6 +26,7 @@ from mqcore.remoting.address import format_address, parse_address, parse_address
 from mqcore.remoting.client import RemotingClient
 from mqcore.remoting.connection import Connection, Handler
 from mqcore.remoting.server import RemotingServer
+from tests.rigs import free_port
 
 ECHO, FAIL, REFUSE, HOLD, BIG, CALL_BACK, SILENT = range(1, 8)
 BIG_SIZE = 1024 * 1024
@@ -355,6 +356,7 @@ async def test_a_timeout_closes_the_connection(server: RemotingServer, client: R
 
 
 async def test_a_timeout_may_keep_the_connection(server: RemotingServer, client: RemotingClient, peer: Peer) -> None:
+    await client.connect(server.address)  # which the time-out is not about
     with pytest.raises(RemotingTimeoutError):
         await client.invoke(server.address, RemotingCommand(HOLD), 0.05, close_on_timeout=False)
     peer.release.set()  # its late answer is dropped
@@ -383,9 +385,10 @@ async def test_callers_fail_at_once_when_the_peer_closes(
 
 
 async def test_a_client_connects_again_to_a_server_that_came_back(start: Start, client: RemotingClient) -> None:
-    first = await start()
+    first = await start(port=free_port())  # one that nobody else takes meanwhile
     await client.invoke(first.address, RemotingCommand(ECHO), 5)
     await first.stop()
+    await until(lambda: client.connection_of(first.address) is None)
     with pytest.raises(RemotingConnectError, match=f"connect to {first.address} failed"):
         await client.invoke(first.address, RemotingCommand(ECHO), 5)
     second = await start(port=first.port)
