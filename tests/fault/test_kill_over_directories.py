@@ -30,6 +30,8 @@ pytestmark = pytest.mark.fault
 FLUSH_MODES = [pytest.param(SYNC_FLUSH, id="sync"), pytest.param(ASYNC_FLUSH, id="async")]
 MAKERS = ("send", "flush")  # who makes commit log files
 ROUNDS = 2
+ACKS = 800
+"""In each round: together they fill more files than there are directories, whatever sizes the bodies have."""
 
 
 @pytest.mark.parametrize("properties", FLUSH_MODES)
@@ -47,7 +49,7 @@ def test_no_file_is_made_twice_and_nothing_acknowledged_is_lost(tmp_path: Path, 
                     witness = Witness()
                     kill_worker(broker, kind)
                     await_resumption(history, time.monotonic(), witness)
-                wait_for_acks(history, 200, DEADLINE_S)
+                wait_for_acks(history, ACKS, DEADLINE_S)
                 broker.kill()
             broker.start_again()
             check_history(history, broker)
