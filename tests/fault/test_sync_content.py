@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import mmap
 import os
 import random
@@ -32,22 +33,20 @@ WORD = b"written!"
 EIO = 5
 
 
-def sync_until_it_fails(path: Path) -> tuple[int, int]:
-    """Write and sync a page after another; return how many were durable, and the errno of the end."""
-    descriptor = os.open(path, os.O_RDWR)
-    durable = 0
-    try:
-        with mmap.mmap(descriptor, PAGES * PAGE_SIZE) as mapping:
-            for page in range(PAGES):
-                mapping[page * PAGE_SIZE : page * PAGE_SIZE + len(WORD)] = WORD
-                try:
-                    sync_content(descriptor)
-                except OSError as error:
-                    return durable, error.errno or 0
-                durable += 1
-    finally:
-        os.close(descriptor)
-    return durable, 0
+def sync_until_it_fails(descriptor: int) -> tuple[int, int]:
+    """Write and sync a page of a file of PAGES after another, behind the last the first again.
+
+    Return how many syncs were good, and the errno of the one that was not.
+    """
+    with mmap.mmap(descriptor, PAGES * PAGE_SIZE) as mapping:
+        for done in itertools.count():
+            place = done % PAGES * PAGE_SIZE
+            mapping[place : place + len(WORD)] = WORD
+            try:
+                sync_content(descriptor)
+            except OSError as error:
+                return done, error.errno or 0
+    raise AssertionError("unreachable")
 
 
 def cut_while_syncing(directory: Path, rng: random.Random) -> None:
@@ -56,15 +55,16 @@ def cut_while_syncing(directory: Path, rng: random.Random) -> None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT)
         os.posix_fallocate(descriptor, 0, PAGES * PAGE_SIZE)
         os.fsync(descriptor)
-        os.close(descriptor)
         results: list[tuple[int, int]] = []
-        thread = threading.Thread(target=lambda: results.append(sync_until_it_fails(path)))
+        thread = threading.Thread(target=lambda: results.append(sync_until_it_fails(descriptor)))
         thread.start()
         time.sleep(rng.uniform(0.005, 0.05))
         disk.cut()
         thread.join(DEADLINE_S)
-        ((durable, error),) = results
-        assert error == EIO, f"after {durable} pages"
+        os.close(descriptor)
+        ((syncs, error),) = results
+        assert error == EIO, f"after {syncs} syncs"
+        durable = min(syncs, PAGES)
         disk.remount()
         data = path.read_bytes()
     lost = [page for page in range(durable) if data[page * PAGE_SIZE : page * PAGE_SIZE + len(WORD)] != WORD]
