@@ -81,7 +81,7 @@ def fail_disk(tmp_path: Path, properties: dict[str, str], seed: int) -> None:
         failure = attach_segment(broker).failure()
         assert failure is not None
         assert failure[0] == EIO
-        assert "the store is read-only" in broker.child.log.read_text()
+        wait_until(lambda: "the store is read-only" in broker.child.log.read_text(), DEADLINE_S, "the log says so")
         workers = broker.workers()
         broker.child.stop(DEADLINE_S)
         _, alive = psutil.wait_procs(workers, timeout=DEADLINE_S)
