@@ -155,15 +155,18 @@ def end_of(process: subprocess.Popen[bytes], number: signal.Signals, printed: Pa
     Before it comes to our first line, Python may swallow an interrupt in a callback of its own. It says so in
     *printed*, and a person would press the keys once more.
     """
+    sent = 1
 
-    def is_swallowed() -> bool:
+    def swallowed() -> int:
         text = printed.read_text()
-        return text.startswith("Exception ignored in") and "KeyboardInterrupt" in text
+        return text.count("\nKeyboardInterrupt") if text.startswith("Exception ignored in") else 0
 
     try:
-        wait_until(lambda: process.poll() is not None or is_swallowed(), DEADLINE_S, "the start ends")
-        if process.poll() is None:
-            process.send_signal(number)
+        while process.poll() is None:
+            wait_until(lambda: process.poll() is not None or swallowed() == sent, DEADLINE_S, "the start ends")  # noqa: B023
+            if process.poll() is None:
+                process.send_signal(number)
+                sent += 1
         return process.wait(DEADLINE_S)
     finally:
         process.kill()  # without effect on one that has ended; its workers go with it
