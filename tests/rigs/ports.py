@@ -49,7 +49,7 @@ def _is_ours(port: int) -> bool:
 
 
 def _is_free(port: int) -> bool:
-    if port in _given or not _is_ours(port):
+    if port in _given:
         return False
     with socket.socket(socket.AF_INET, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -60,13 +60,20 @@ def _is_free(port: int) -> bool:
         return True
 
 
+def _take(*ports: int) -> bool:
+    """Take *ports* for good if all are free."""
+    if not (all(map(_is_free, ports)) and all(map(_is_ours, ports))):
+        return False
+    _given.update(ports)
+    return True
+
+
 def free_broker_ports() -> BrokerPorts:
     """Three ports that nobody is bound to now or was given before, at random."""
     for _ in range(TRIES_MAX):
         listen = random.randint(LOWEST_PORT, HIGHEST_PORT)
         ports = BrokerPorts(listen, listen - 2, listen + 1)
-        if all(_is_free(port) for port in ports):
-            _given.update(ports)
+        if _take(*ports):
             return ports
     raise RuntimeError(
         f"no three free ports in a broker's pattern between {LOWEST_PORT} and {HIGHEST_PORT} in {TRIES_MAX} tries"
@@ -74,5 +81,9 @@ def free_broker_ports() -> BrokerPorts:
 
 
 def free_port() -> int:
-    """One port that nobody is bound to now or was given before."""
-    return free_broker_ports().listen
+    """One port that nobody is bound to now or was given before, at random."""
+    for _ in range(TRIES_MAX):
+        port = random.randint(LOWEST_PORT, HIGHEST_PORT)
+        if _take(port):
+            return port
+    raise RuntimeError(f"no free port between {LOWEST_PORT} and {HIGHEST_PORT} in {TRIES_MAX} tries")
