@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from fast_rig import shared_segment
@@ -19,12 +20,11 @@ from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.paths import file_name
-from mqcore.workers import store_keeper
+from mqcore.workers import file_keeper, store_keeper
 from mqcore.workers.commit_log_flusher import CommitLogFlusher
 from mqcore.workers.file_keeper import FileKeeper
 from mqcore.workers.handover import Handover, Peer
 from mqcore.workers.store_keeper import StoreKeeper
-from tests.waiting import wait_until
 
 STORE_FLAG = layout.constants("StoreFlag")
 KIND = layout.constants("WorkerKind")
@@ -173,15 +173,21 @@ def test_the_next_file_is_there_and_warm_before_it_is_needed(rig: Rig) -> None:
     assert rig.store.log_bytes(0, FILE_SIZE) == before
 
 
-def test_a_file_that_cannot_be_made_is_tried_again_later(rig: Rig) -> None:
+def test_a_file_that_cannot_be_made_is_tried_again_later(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s = [1000.0]
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], time_ns=time.time_ns)
+    monkeypatch.setattr(file_keeper, "time", clock)
     keeper = FileKeeper(rig.settings(), rig.segment)
     rig.store.paths.commit_log.rmdir()
     keeper.keep_ahead()
     assert rig.segment.get("prepared_end") == 0
     rig.store.paths.commit_log.mkdir()
+    now_s[0] += file_keeper.RETRY_S - 0.1
     keeper.keep_ahead()
     assert rig.segment.get("prepared_end") == 0, "not within the second after a failure"
-    wait_until(lambda: keeper.keep_ahead() or rig.segment.get("prepared_end") == 2 * FILE_SIZE, 5, "both files")
+    now_s[0] += 0.1
+    keeper.keep_ahead()
+    assert rig.segment.get("prepared_end") == 2 * FILE_SIZE
 
 
 # Housekeeping ----------------------------------------------------------------------------------------------------
