@@ -61,13 +61,10 @@ class PullRig:
         **changes: Any,
     ) -> None:
         self.segment = segment
+        self._geometry = geometry
         self.store = StoreBuilder(root, geometry)
         self.store.append_many(messages)
-        dispatcher = Dispatcher(self.store.paths, geometry)
-        for start, data in self.store.runs():
-            dispatcher.dispatch(data, start)
-        dispatcher.close()
-        segment.set("wrote_offset", self.store.end)
+        self.dispatch()
         for queue_id in (0, 1):
             segment.set_queue_word(segment.queue_row(TOPIC, queue_id, True), "max_offset", messages // 2)
         self._wakes = [os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK) for _ in range(2)]
@@ -91,6 +88,14 @@ class PullRig:
         self._thread = threading.Thread(target=self._loop.run, daemon=True)
         self._thread.start()
         wait_until(lambda: segment.worker_word(PULL_ROW, "state") == STATE["RUNNING"], describe="the loop runs")
+
+    def dispatch(self) -> None:
+        """Write the consume queues of all that is in the log, and say how far it goes."""
+        dispatcher = Dispatcher(self.store.paths, self._geometry)
+        for start, data in self.store.runs():
+            dispatcher.dispatch(data, start)
+        dispatcher.close()
+        self.segment.set("wrote_offset", self.store.end)
 
     def ask(self, ticket: int, queue_offset: int = 0, *, queue_id: int = 0, sys_flag: int = 0, **changes: int) -> None:
         """Put a pull into the ring."""
@@ -379,11 +384,7 @@ def test_a_held_pull_is_answered_when_its_message_comes(rig: PullRig) -> None:
     assert rig.segment.get("waiting_pulls") == rig.segment.worker_word(PULL_ROW, "parked") == 1
     rig.store.append("TopicA", 0, b"of another tag", TAGS="T2")
     rig.store.append("TopicA", 0, b"the one", TAGS="T1")
-    dispatcher = Dispatcher(rig.store.paths, GEOMETRY)
-    for start, data in rig.store.runs():
-        dispatcher.dispatch(data, start)
-    dispatcher.close()
-    rig.segment.set("wrote_offset", rig.store.end)
+    rig.dispatch()
     rig.arrive(0, 16, "T2")
     rig.arrive(0, 17, "T1")
     reply = rig.reply()
@@ -393,8 +394,7 @@ def test_a_held_pull_is_answered_when_its_message_comes(rig: PullRig) -> None:
 
 
 def test_a_held_pull_is_answered_when_its_time_is_over(rig: PullRig) -> None:
-    hold(rig, 1, suspend_timeout_ms=10)
-    reply = rig.reply()
+    reply = rig.pull(1, 15, sys_flag=SUSPEND, suspend_timeout_ms=10)
     assert (reply["code"], reply["was_held"]) == (ResponseCode.PULL_NOT_FOUND, 1)
     assert (rig.waiters(), rig.segment.get("get_missed")) == (0, 1)
 
@@ -412,13 +412,17 @@ def test_a_pull_that_does_not_want_to_wait_is_answered_at_once(rig: PullRig) -> 
 
 
 def test_a_held_pull_commits_once(rig: PullRig) -> None:
-    rig.ask(1, 15, sys_flag=SUSPEND | COMMIT, commit_offset=4, suspend_timeout_ms=10)
+    rig.ask(1, 15, sys_flag=SUSPEND | COMMIT, commit_offset=4)
     resolve_id, _ = rig.question()
     rig.bind(resolve_id)
     wait_until(lambda: rig.waiters() == 1, describe="the pull is held")
     row = rig.segment.offset_row(GROUP, TOPIC, 0)
+    assert rig.segment.committed(row) == 4
     rig.segment.commit(row, 9)
-    rig.reply()
+    rig.store.append("TopicA", 0, b"what it waits for", TAGS="T1")
+    rig.dispatch()
+    rig.arrive(0, 16, "T1")
+    assert rig.reply()["was_held"] == 1
     assert rig.segment.committed(row) == 9
 
 
@@ -466,12 +470,16 @@ def test_messages_far_behind_the_end_are_in_memory_before_they_are_handed_over(r
     reply = rig.pull(1)
     assert bodies(rig, reply) == expected(0)
     assert resident_share(path) == 1
-    read = rig.segment.worker_word(PULL_ROW, "bytes")
-    assert read >= path.stat().st_size
-    # A moment later they are taken to be there still.
-    rig.ask(2)
-    rig.reply()
-    assert rig.segment.worker_word(PULL_ROW, "bytes") == read
+    assert rig.segment.worker_word(PULL_ROW, "bytes") >= path.stat().st_size
+
+    def next_pull_reads() -> int:
+        before = rig.segment.worker_word(PULL_ROW, "bytes")
+        rig.ask(2)
+        rig.reply()
+        return rig.segment.worker_word(PULL_ROW, "bytes") - before
+
+    # For a second they are taken to be there still.
+    wait_until(lambda: next_pull_reads() == 0, DEADLINE_S, "a pull that comes within the second")
 
 
 def test_messages_near_the_end_are_not_read(rig: PullRig) -> None:
