@@ -224,15 +224,21 @@ VERBS: dict[str, Callable[..., None]] = {
 
 
 def start(fd: int, verb: str, arguments: dict[str, Any]) -> int:
-    """Fork a child for one verb; its pid."""
+    """Fork a child for one verb; its pid once it has come to that, so that it is not killed before."""
     parent = os.getpid()
+    ready, is_ready = os.pipe()
     pid = os.fork()
     if pid:
+        os.close(is_ready)
+        os.read(ready, 1)
+        os.close(ready)
         return pid
     status = 1
     try:
         die_with_parent(parent)
-        VERBS[verb](SharedSegment.attach(fd), **arguments)
+        segment = SharedSegment.attach(fd)
+        os.close(is_ready)
+        VERBS[verb](segment, **arguments)
         status = 0
     finally:
         os._exit(status)
@@ -242,8 +248,8 @@ def follow(fd: int, order: dict[str, Any]) -> list[int]:
     """Carry out an order: one child, or one per seed of *seeds*, killed after *kill_after_s* each if that is said."""
     verb, seeds, kills = order.pop("verb"), order.pop("seeds", None), order.pop("kill_after_s", [])
     many = [order] if seeds is None else [{**order, "seed": seed} for seed in seeds]
-    began = time.monotonic()
     pids = [start(fd, verb, arguments) for arguments in many]
+    began = time.monotonic()
     for pid, after_s in sorted(zip(pids, kills, strict=False), key=lambda pair: pair[1]):
         time.sleep(max(0.0, began + after_s - time.monotonic()))
         os.kill(pid, signal.SIGKILL)
