@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import psutil
 from numpy.typing import NDArray
 from store_builder import COUNTED, memory_directory
 
@@ -125,6 +126,10 @@ class Mortals:
     def have_ended(self) -> bool:
         """Whether ``finish`` will answer at once."""
         return bool(select.select([self._ours], [], [], 0)[0])
+
+    def pids(self) -> list[int]:
+        """The process ids of the children that are there now."""
+        return [child.pid for child in psutil.Process(self._process.pid).children()]
 
     def finish(self) -> list[int]:
         """The exit statuses of the children, -9 for one that was killed."""

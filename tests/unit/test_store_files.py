@@ -227,7 +227,7 @@ def test_a_store_that_another_process_holds_is_refused(tmp_path):
         with pytest.raises(StoreLockedError, match=str(path)):
             LockFile(path).acquire()
         holder.stdin.close()
-        holder.wait(10)
+        holder.wait(60)
     lock = LockFile(path)
     lock.acquire()
     lock.release()
