@@ -20,7 +20,7 @@ from mqcore.protocol.bodies import (
     ResetOffsetBody,
 )
 from mqcore.protocol.command import RemotingCommand
-from tests.integration.client_helpers import eventually, make_topic, running_broker, send_numbers
+from tests.integration.client_helpers import committed, eventually, make_topic, running_broker, send_numbers
 from tests.rigs import RunningBroker
 
 
@@ -56,6 +56,13 @@ async def ask(tool: aio.Client, broker: RunningBroker, code: RequestCode, **valu
     return await tool.instance.api.call(broker.broker_address, code, values, timeout_s=20)
 
 
+async def all_committed(consumer: aio.Consumer, mq: aio.Client, topic: str, count: int) -> None:
+    """Wait until *count* messages are not only handled but done, which is a moment later."""
+    async with asyncio.timeout(60):
+        while await committed(mq, consumer.group, topic) != count:
+            await consumer.persist_offsets()
+
+
 async def test_running_info_tells_what_the_consumer_holds_and_does(
     mq: aio.Client, tool: aio.Client, broker: RunningBroker, topic: str, group: str
 ) -> None:
@@ -68,6 +75,7 @@ async def test_running_info_tells_what_the_consumer_holds_and_does(
     settings = {"from_where": "earliest", "strategy": aio.ConsistentHash(5)}
     async with mq.consumer(group, {topic: "*"}, handler=handle, **settings) as consumer:
         await eventually(lambda: len(seen) == 10, "ten messages")
+        await all_committed(consumer, mq, topic, 10)
         consumer.concurrency = 7
         code = RequestCode.GET_CONSUMER_RUNNING_INFO
         answer = await ask(tool, broker, code, consumer_group=group, client_id=mq.client_id, jstack_enable=True)
