@@ -195,13 +195,18 @@ def test_settings_and_a_single_topic_reach_the_broker() -> None:
     assert not log.exists()
 
 
+@pytest.mark.parametrize("worker_is_stopped", [False, True], ids=["", "stopped"])
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "term"])
-def test_a_test_process_that_is_killed_leaves_no_process_and_no_directory(number: signal.Signals) -> None:
+def test_a_test_process_that_is_killed_leaves_no_process_and_no_directory(
+    number: signal.Signals, worker_is_stopped: bool
+) -> None:
     with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         pid, directory = holder.stdout.readline().split()
         workers = [worker.pid for worker in psutil.Process(int(pid)).children(recursive=True)]
         assert workers
+        if worker_is_stopped:
+            os.kill(workers[0], signal.SIGSTOP)
         holder.send_signal(number)
     wait_until(lambda: all(has_ended(process) for process in [int(pid), *workers]), DEADLINE_S, "all processes ended")
     wait_until(lambda: not Path(directory).exists(), DEADLINE_S, "the directory is removed")

@@ -142,6 +142,8 @@ async def serve(began: float, answers: BinaryIO) -> int:
     """Read the launch from standard input, and run that broker."""
     # The terminal's interrupt is meant for the test process, which then stops this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # The kernel sends this one when the test process dies while a worker is stopped; there is still tidying to do.
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
     orders = asyncio.StreamReader()
     loop = asyncio.get_running_loop()
     transport, _ = await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(orders), sys.stdin)
