@@ -30,7 +30,7 @@ WORKER_KINDS = ("send", "pull", "reput", "flush")
 KILLS_PER_LIFE = 3
 """A broker whose worker dies more often than this within seconds refuses what needs it; it is started anew then."""
 
-RESUME_LIMIT_S = 20.0
+RESUME_LIMIT_S = 10.0
 """Service goes on in less than a second where nothing else runs. Whoever waits in vain, for the time-out of
 a send (60 s) or the end of a held pull or of a sync (30 s), waits longer than this."""
 

@@ -31,8 +31,8 @@ pytestmark = pytest.mark.fault
 
 TOPIC = "Supervised"
 DEATH = re.compile(r"worker died name=(\w+)-0 pid=(\d+) status=(.+?) lived_s=[\d.]+ restart_in_ms=(\d+)")
-AT_ONCE_S = 30.0
-"""Milliseconds where nothing else runs; what is told apart here from "at once" takes twice as long."""
+AT_ONCE_S = 10.0
+"""Milliseconds where nothing else runs; what is told apart here from "at once" takes six times as long."""
 
 LONG_PAUSE_MS = 60_000
 
