@@ -281,14 +281,18 @@ class BrokerApi:
         await self.call(address, RequestCode.CHECK_CLIENT_CONFIG, body=body, timeout_s=self._call_timeout_s)
 
     async def lock(self, address: str, group: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
-        """Lock *queues* for this client; return those that are locked for it now."""
-        body = self._lock_body(group, queues)
-        answer = await self.call(address, RequestCode.LOCK_BATCH_MQ, body=body, timeout_s=LOCK_TIMEOUT_S)
+        """Lock *queues* for this client; return those that are locked for it now.
+
+        A second without an answer is no reason to hang up, which Java does: the broker would take it for a leave, and
+        the others would get all queues of a member that has its locks.
+        """
+        body, code = self._lock_body(group, queues), RequestCode.LOCK_BATCH_MQ
+        answer = await self.call(address, code, body=body, timeout_s=LOCK_TIMEOUT_S, close_on_timeout=False)
         return set(LockBatchResponseBody.decode(answer.body).lock_ok_mq_set)
 
     async def unlock(self, address: str, group: str, queues: Iterable[MessageQueue]) -> None:
-        body = self._lock_body(group, queues)
-        await self.call(address, RequestCode.UNLOCK_BATCH_MQ, body=body, timeout_s=LOCK_TIMEOUT_S)
+        body, code = self._lock_body(group, queues), RequestCode.UNLOCK_BATCH_MQ
+        await self.call(address, code, body=body, timeout_s=LOCK_TIMEOUT_S, close_on_timeout=False)
 
     def _lock_body(self, group: str, queues: Iterable[MessageQueue]) -> bytes:
         return LockBatchRequestBody(group, self._client_id, list(queues)).encode()
