@@ -15,10 +15,12 @@ from .process import Child
 from .reports import QueueName, ReceivedMessage, SentMessage, read_received, read_sent
 from .talkers import READY_DEADLINE_S, Produced, Talker, arguments, await_event
 
-# The last one is RocketMQ's: how long its client waits for a connection, 3 s by default.
+# The last two are RocketMQ's: how long its client waits for a connection, 3 s by default; and that it does not hang up
+# when a call took too long. The broker takes that for a leave, and a lock that takes a second is such a call.
 JVM_OPTIONS = (
     *("-Xms64m", "-Xmx768m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
     "-Dcom.rocketmq.remoting.client.connect.timeout=30000",
+    "-Dcom.rocketmq.remoting.client.closeSocketIfTimeout=false",
 )
 
 
