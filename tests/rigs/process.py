@@ -98,8 +98,9 @@ class Child:
         assert self._process.stdout is not None
         end = time.monotonic() + deadline_s
         while b"\n" not in self._unread:
-            left = end - time.monotonic()
-            if left <= 0 or not select.select([self._process.stdout], [], [], left)[0]:
+            # Who was not scheduled for so long still finds what has come meanwhile.
+            left = max(0.0, end - time.monotonic())
+            if not select.select([self._process.stdout], [], [], left)[0]:
                 raise self.error(f"printed no line for {deadline_s} s")
             chunk = os.read(self._process.stdout.fileno(), 1 << 16)
             if not chunk:
