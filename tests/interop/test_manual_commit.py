@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import pytest
@@ -9,7 +10,8 @@ import pytest
 from mqcore import compat
 from mqcore.client import Client, Message
 from mqcore.compat import ConsumeOrderlyContext, ConsumeOrderlyStatus, MessageExt
-from tests.rigs import JavaDriver, RunningBroker, wire
+from tests.rigs import JavaConsumer, JavaDriver, ReceivedMessage, RunningBroker, wire
+from tests.rigs.reports import read_received
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.compat
@@ -47,26 +49,34 @@ def test_a_script_of_answers_has_the_same_course_in_both_languages(
         assert of_python(mq, mq_broker, topic, SCRIPTS[name], len(wanted.deliveries)) == wanted
 
 
-def is_over(deliveries: list[tuple[int, int]], script: str) -> bool:
+def is_over(deliveries: Sequence[tuple[int, int]], script: str) -> bool:
+    """Whether all answers were given, and the last message was taken after them: nothing comes after that."""
     return len(deliveries) > script.count(",") and deliveries[-1][0] == MESSAGES - 1
+
+
+def seen_by(consumer: JavaConsumer) -> list[tuple[int, int]]:
+    """What a consumer that is still running has reported."""
+    return [(message.queue_offset, message.reconsume_times) for message in read_received(consumer.report)]
+
+
+def end_of_last_commit(received: Sequence[ReceivedMessage]) -> int:
+    """Where the last answer COMMIT has put the group's offset, 0 without one."""
+    commits = [message.queue_offset for message in received if message.outcome.startswith("COMMIT@")]
+    return commits[-1] + 1 if commits else 0
 
 
 def of_java(mq: Client, java: JavaDriver, broker: RunningBroker, topic: str, script: str) -> Seen:
     group = topic + "_java"
-    options = {"listener": "orderly", "batch_size": 1, "answers": script, "suspend_ms": 20}
+    options = {"listener": "orderly", "batch_size": 1, "answers": script, "suspend_ms": 20, "live": 1}
     with java.consumer(broker.name_server, topic, group, **options) as consumer:
-        last = 0
-
-        def rests() -> bool:
-            nonlocal last
-            before, last = last, consumer.count()
-            return last >= MESSAGES and last == before
-
-        wait_until(rests, DEADLINE_S, f"{group} has had all answers")
+        wait_until(lambda: is_over(seen_by(consumer), script), DEADLINE_S, f"{group} has had all answers")
         received = consumer.stop()
     deliveries = [(message.queue_offset, message.reconsume_times) for message in received]
     assert is_over(deliveries, script)
-    return Seen(deliveries, committed(mq, group, topic))
+    # Java does not wait for the answer to its last commit.
+    end = end_of_last_commit(received)
+    wait_until(lambda: committed(mq, group, topic) == end, DEADLINE_S, f"{group} has committed up to {end}")
+    return Seen(deliveries, end)
 
 
 def of_python(mq: Client, broker: RunningBroker, topic: str, script: str, count: int) -> Seen:
