@@ -19,7 +19,13 @@ from tests.rigs import (
     gather,
     wire,
 )
-from tests.rigs.deliveries import check_each_exactly_once, check_intact, check_queue_order, sent_by_key
+from tests.rigs.deliveries import (
+    await_committed,
+    check_each_exactly_once,
+    check_intact,
+    check_queue_order,
+    sent_by_key,
+)
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.compat
@@ -156,6 +162,8 @@ def test_each_goes_on_where_the_other_left(
     with java.lite_consumer(mq_broker.name_server, topic, group, tags=" || ".join(TAGS)) as other:
         await_deliveries(500, other)
         received += other.stop()
+    # Java does not wait for the answer to its last commit.
+    await_committed(mq_broker.broker_address, group, topic, QUEUES)
     java.produce(mq_broker.name_server, topic, text.path, first=1_000, count=500, tags=tags)
     python = PythonMember(mq_broker, topic)
     try:
