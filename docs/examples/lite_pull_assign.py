@@ -9,8 +9,7 @@ def main(namesrv_addr: str = "localhost:9876", count: str = "8") -> None:
     producer = DefaultMQProducer("please_rename_unique_group_name")
     producer.set_namesrv_addr(namesrv_addr)
     producer.start()
-    for i in range(int(count)):
-        producer.send(Message("TopicAssign", f"Hello {i}".encode()))
+    results = [producer.send(Message("TopicAssign", f"Hello {i}".encode())) for i in range(int(count))]
     producer.shutdown()
 
     lite_pull_consumer = DefaultLitePullConsumer("please_rename_unique_group_name")
@@ -22,11 +21,14 @@ def main(namesrv_addr: str = "localhost:9876", count: str = "8") -> None:
     lite_pull_consumer.assign(assign_list)
     for queue in assign_list:
         lite_pull_consumer.seek(queue, 0)
+    left = sum(result.get_message_queue() in assign_list for result in results)
     try:
-        while message_exts := lite_pull_consumer.poll(2000):
+        while left > 0:
+            message_exts = lite_pull_consumer.poll()
             for message_ext in message_exts:
                 print(f"{message_ext.get_queue_id()} {message_ext.get_body().decode()}")
             lite_pull_consumer.commit_sync()
+            left -= len(message_exts)
         for queue in assign_list:
             print(f"committed {queue.get_queue_id()} {lite_pull_consumer.committed(queue)}")
     finally:
