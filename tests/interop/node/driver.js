@@ -24,7 +24,8 @@ function options() {
 
 function clientOptions(given) {
   // Name servers come from nameSrv, so nothing is asked over HTTP; the constructor only insists on having a client for it.
-  return { nameSrv: given['name-server'], httpclient: {}, logger: silent };
+  // A send that is given up after 3 s, the default, is tried again, and may be stored twice.
+  return { nameSrv: given['name-server'], httpclient: {}, logger: silent, connectTimeout: 30000, sendMsgTimeout: 60000, retryTimesWhenSendFailed: 0 };
 }
 
 function reportLine(report, fields) {
