@@ -12,6 +12,7 @@ import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.RequestCallback;
 import org.apache.rocketmq.client.utils.MessageUtil;
+import org.apache.rocketmq.common.consumer.ConsumeFromWhere;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageExt;
 
@@ -69,6 +70,8 @@ final class Exchange {
         consumer.setNamesrvAddr(options.text("name-server"));
         consumer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
         consumer.setPullTimeDelayMillsWhenException(100);
+        // It takes its queues after start has returned: a question may be there by then.
+        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
         consumer.subscribe(options.text("topic"), "*");
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> reply(producer, messages, context));
         consumer.start();
