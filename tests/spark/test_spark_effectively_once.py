@@ -22,6 +22,7 @@ from mqcore.spark.schema import SCHEMA
 from mqcore.spark.sink_keys import RowKeys
 from mqcore.spark.snapshots import ProcessMemory
 from mqcore.spark.stream import HAS_ADMISSION_CONTROL
+from tests.conftest import ENDING_S
 from tests.rigs import MqcoreBroker, wire
 from tests.spark.helpers import await_readable, bodies_of, fill, make_topic, read, running_broker, settings_of
 from tests.waiting import wait_until
@@ -188,12 +189,19 @@ def failing_once(broker: MqcoreBroker, topic: str, marker: Path) -> Hand:
 
 
 def kill_workers() -> None:
-    """Kill the Python processes that Spark's daemon has forked for tasks, whatever they are doing."""
+    """Kill the Python processes that Spark's daemon has forked for tasks, whatever they are doing.
+
+    It waits until the daemon has noticed: Spark gives an idle worker that is not gone to the next task, which fails.
+    """
+    killed = []
     for process in psutil.Process().children(recursive=True):
         with suppress(psutil.NoSuchProcess):
             parent = process.parent()
             if parent is not None and "pyspark.daemon" in parent.cmdline() and "pyspark.daemon" in process.cmdline():
                 process.kill()
+                killed.append(process)
+    _, left = psutil.wait_procs(killed, ENDING_S)
+    assert not left
 
 
 def written_and_read_with_interruptions(
