@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -23,6 +24,7 @@ COUNT = 20_000
 START_DEADLINE_S = 90.0
 PROGRAM_DEADLINE_S = 300.0
 ENDING_S = 30.0
+WORKER = re.compile(r"Registering worker (\S+) with")
 
 # Reads a topic, in batch and as a stream, writes it to another one, and tells who did the work.
 PROGRAM = """
@@ -82,7 +84,10 @@ def standalone(directory: Path, environment: dict[str, str]) -> Iterator[str]:
             worker = f"{package}.worker.Worker"
             children.append(spark_class(work_directory(work), environment, worker, *ports, *size, url))
         log = children[0].log
-        wait_until(lambda: log.read_text().count("Registering worker") == 2, START_DEADLINE_S, "both workers are known")
+        # A worker that waits too long for the answer asks again, and is noted again.
+        wait_until(
+            lambda: len(set(WORKER.findall(log.read_text()))) == 2, START_DEADLINE_S, "both workers are known"
+        )
         yield url
     finally:
         # Spark's script replaces itself by the JVM, whose executors end with their worker.
