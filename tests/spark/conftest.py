@@ -11,6 +11,7 @@ import psutil
 import pytest
 
 from tests.conftest import ENDING_S, child_processes, leftovers, listening_sockets
+from tests.rigs.patience import patient_clients
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -32,6 +33,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         for item in items:
             if Path(__file__).parent in item.path.parents:
                 item.add_marker(pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def clients_are_patient() -> Iterator[None]:
+    yield from patient_clients()
 
 
 # What the session started, which lives as long as the run: pids and descriptors.
@@ -81,6 +87,8 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         # The tests' jobs are over before the second compiler has earned what it costs.
         "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.streaming.stopTimeout": "60s",
+        # How long a Python process and the JVM wait for each other's first word, 15 s by default.
+        "spark.python.authenticate.socketTimeout": "60s",
         "spark.sql.python.filterPushdown.enabled": "true",
     }
 

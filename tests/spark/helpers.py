@@ -21,8 +21,8 @@ from tests.waiting import wait_until
 
 __all__ = ["bodies_of", "fill", "make_topic", "read", "reader", "running_broker", "settings_of"]
 
-# Patience of a busy machine, and no needless pauses.
-FAST = {"retryIntervalMs": "100", "numRetries": "300"}
+# Patience of a busy machine, on which a broker may take a minute to start, and no needless pauses.
+FAST = {"retryIntervalMs": "100", "numRetries": "1200"}
 
 
 def running_broker(directory: Path, **properties: str) -> Iterator[MqcoreBroker]:
