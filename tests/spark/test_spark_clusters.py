@@ -85,9 +85,7 @@ def standalone(directory: Path, environment: dict[str, str]) -> Iterator[str]:
             children.append(spark_class(work_directory(work), environment, worker, *ports, *size, url))
         log = children[0].log
         # A worker that waits too long for the answer asks again, and is noted again.
-        wait_until(
-            lambda: len(set(WORKER.findall(log.read_text()))) == 2, START_DEADLINE_S, "both workers are known"
-        )
+        wait_until(lambda: len(set(WORKER.findall(log.read_text()))) == 2, START_DEADLINE_S, "both workers are known")
         yield url
     finally:
         # Spark's script replaces itself by the JVM, whose executors end with their worker.
