@@ -30,7 +30,17 @@ from mqcore.spark.settings import sink_settings
 from mqcore.spark.sink_keys import RowKeys
 from mqcore.spark.stream import StreamReader
 from tests.rigs import MqcoreBroker, wire
-from tests.spark.helpers import FAST, bodies_of, fill, make_topic, read, reader, running_broker, settings_of
+from tests.spark.helpers import (
+    FAST,
+    await_readable,
+    bodies_of,
+    fill,
+    make_topic,
+    read,
+    reader,
+    running_broker,
+    settings_of,
+)
 
 QUEUES = 4
 
@@ -364,6 +374,7 @@ def test_a_broker_killed_in_mid_write_loses_no_row_and_the_guard_drops_repeats(t
                     broker.start_again()
             sender.finish()
             assert sender.stored == 3000
+        await_readable(broker, topic)
         assert bodies_of(read(broker, subscribe=topic, dedup="true")) == bodies
         assert set(bodies_of(read(broker, subscribe=topic))) == set(bodies)
 
