@@ -18,7 +18,7 @@ from .ports import free_broker_ports, free_port
 from .process import Child
 from .wire import serves
 
-START_DEADLINE_S = 60.0
+START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 60.0
 
 
