@@ -205,7 +205,9 @@ func consume(o options) error {
 		consumer.WithConsumerOrder(orderly),
 	}
 	if o["broadcasting"] == "true" {
-		chosen = append(chosen, consumer.WithConsumerModel(consumer.BroadCasting))
+		// Members with one name would share the file of their offsets, and the second begin where the first has got to.
+		name := consumer.WithInstance(strconv.Itoa(os.Getpid()))
+		chosen = append(chosen, consumer.WithConsumerModel(consumer.BroadCasting), name)
 	}
 	receiver, err := rocketmq.NewPushConsumer(chosen...)
 	if err != nil {
