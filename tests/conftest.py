@@ -6,6 +6,7 @@ and behind the whole run for what lives as long as that (the interoperability te
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import itertools
 import os
@@ -70,10 +71,12 @@ def child_processes() -> dict[int, str]:
     """This process's children, zombies too: pid to what it is."""
     found = {}
     for child in psutil.Process().children():
-        try:
-            found[child.pid] = f"process {child.pid} ({child.status()}): {' '.join(child.cmdline()) or child.name()}"
-        except psutil.NoSuchProcess:
-            continue
+        with contextlib.suppress(psutil.NoSuchProcess):
+            try:
+                what = " ".join(child.cmdline()) or child.name()
+            except psutil.ZombieProcess:  # ended, and nobody has waited for it
+                what = "zombie"
+            found[child.pid] = f"process {child.pid} ({child.status()}): {what}"
     return found
 
 
