@@ -24,7 +24,7 @@ run: setup
 	$(BIN)/python -m mqcore.broker --store ./store
 
 test: setup
-	$(BIN)/python -m tests.second_look -m "not slow and not root"
+	$(BIN)/python -m tests.everyday
 
 test-slow: setup
 	$(BIN)/python -m pytest -m "slow or root"

@@ -1,14 +1,16 @@
-"""Which failures get a second look, and what decides after it."""
+"""The everyday run: its shares hold every test, and which failures get a second look."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
-from tests.second_look import FAILURES_MAX
+from tests.everyday import FAILURES_MAX, SHARES
 
 ROOT = Path(__file__).resolve().parents[2]
 FAILS_ONCE = """
@@ -27,6 +29,8 @@ PASSES = "def test_{name}():\n    assert 'passed'\n"
 
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
+    for folder in ("integration", "unit", "interop", "compat", "fault"):
+        add(tmp_path, f"tests/{folder}", f"good_{folder}", PASSES)
     (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers = fault: kills\naddopts = -p no:cacheprovider\n")
     return tmp_path
 
@@ -37,32 +41,52 @@ def add(project: Path, folder: str, name: str, text: str) -> None:
     path.write_text(text.format(name=name))
 
 
+PROGRAM = """
+import sys
+from tests.everyday import main
+sys.exit(main([["tests/integration", "tests/unit"], ["tests/interop", "tests/compat", "tests/fault"]], []))
+"""
+
+
 def run(project: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, ROOT / "tests" / "second_look.py", "tests"],
+        [sys.executable, "-c", PROGRAM],
         cwd=project,
         capture_output=True,
         text=True,
         timeout=120,
         check=False,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
     )
 
 
+def test_every_test_is_in_a_share() -> None:
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    shared = [folder for share in SHARES for folder in share]
+    assert len(shared) == len(set(shared))
+    left_out = [
+        path
+        for top in settings["testpaths"]
+        for path in (ROOT / top).rglob("test_*.py")
+        if not any(path.is_relative_to(ROOT / folder) for folder in shared) and "node_modules" not in path.parts
+    ]
+    assert left_out == []
+
+
 def test_what_passes_gets_none(project: Path) -> None:
-    add(project, "tests/integration", "good", PASSES)
     done = run(project)
     assert done.returncode == 0
     assert "SECOND LOOK" not in done.stdout
+    assert (done.stdout.count("2 passed"), done.stdout.count("3 passed")) == (1, 1)
 
 
 def test_what_fails_once_among_processes_passes_and_is_named(project: Path) -> None:
     add(project, "tests/integration", "once", FAILS_ONCE)
-    add(project, "tests/unit", "good", PASSES)
     done = run(project)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "passed alone: it fails by chance, find out why: tests/integration/test_once.py::test_once" in done.stdout
-    assert "1 failed, 1 passed" in done.stdout
-    assert done.stdout.count("test session starts") == 2
+    assert "1 failed, 2 passed" in done.stdout
+    assert done.stdout.count("test session starts") == 3
 
 
 def test_what_fails_again_fails(project: Path) -> None:
