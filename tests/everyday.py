@@ -25,8 +25,8 @@ import pytest
 
 SELECTION = ("-m", "not slow and not root")
 SHARES = (
-    ("tests/integration", "tests/unit"),
-    ("tests/interop", "tests/spark", "tests/fault", "tests/compat", "tests/docs", "benchmarks/harness"),
+    ("tests/integration", "tests/fault", "tests/unit"),
+    ("tests/interop", "tests/spark", "tests/compat", "tests/docs", "benchmarks/harness"),
 )
 SECOND_LOOK_FOLDERS = ("tests/integration", "tests/interop", "tests/spark", "tests/docs")
 FAILURES_MAX = 2

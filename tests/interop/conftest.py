@@ -20,11 +20,13 @@ from tests.rigs import (
     gather,
     maven,
     start_broker_under_test,
+    wire,
 )
 from tests.rigs import ali_ons as ali_ons_rig
 from tests.rigs import go_client as go_client_rig
 from tests.rigs.patience import patient_clients
 from tests.rigs.under_test import broker_is_apache
+from tests.waiting import wait_until
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -96,6 +98,15 @@ def mq_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroke
     """The broker under test, shared by a module: tests use topics and groups of their own."""
     with start_broker_under_test(tmp_path_factory.mktemp("mq") / "store") as broker:
         yield broker
+
+
+@pytest.fixture
+def topic(mq_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
+    """A new topic named after the test, with the QUEUES of its module."""
+    name = "".join(c if c.isalnum() else "_" for c in request.node.name)
+    wire.create_topic(mq_broker.broker_address, name, queues=request.module.QUEUES)
+    wait_until(lambda: wire.has_route(mq_broker.name_server, name), describe=f"route to {name}")
+    return name
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.rigs import AliOns, Corpus, JavaDriver, RunningBroker, wire
+from tests.rigs import AliOns, Corpus, JavaDriver, RunningBroker
 from tests.rigs.deliveries import check_each_exactly_once, check_intact, check_queue_order, sent_by_key
 from tests.waiting import wait_until
 
@@ -14,15 +14,6 @@ QUEUES = 4
 COUNT = 2_000
 TAGS = ("TagA", "TagB")
 ARRIVAL_DEADLINE_S = 120.0
-
-
-@pytest.fixture
-def topic(mq_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
-    """A new topic named after the test."""
-    name: str = request.node.name
-    wire.create_topic(mq_broker.broker_address, name, queues=QUEUES)
-    wait_until(lambda: wire.has_route(mq_broker.name_server, name), describe=f"route to {name}")
-    return name
 
 
 def test_what_it_sends_it_receives(mq_broker: RunningBroker, topic: str, corpus: Corpus, ali_ons: AliOns) -> None:

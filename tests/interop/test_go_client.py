@@ -6,7 +6,7 @@ import pytest
 
 from mqcore.client import Client
 from mqcore.codes import LanguageCode
-from tests.rigs import Corpus, GoClient, JavaDriver, RunningBroker, wire
+from tests.rigs import Corpus, GoClient, JavaDriver, RunningBroker
 from tests.rigs.deliveries import (
     await_committed,
     check_each_exactly_once,
@@ -22,15 +22,6 @@ QUEUES = 4
 COUNT = 2_000
 TAGS = ("TagA", "TagB")
 ARRIVAL_DEADLINE_S = 120.0
-
-
-@pytest.fixture
-def topic(mq_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
-    """A new topic named after the test."""
-    name = "".join(c if c.isalnum() else "_" for c in request.node.name)
-    wire.create_topic(mq_broker.broker_address, name, queues=QUEUES)
-    wait_until(lambda: wire.has_route(mq_broker.name_server, name), describe=f"route to {name}")
-    return name
 
 
 def queues_of_go(mq: Client, group: str, topic: str) -> set[int]:

@@ -44,15 +44,6 @@ def java(request: pytest.FixtureRequest) -> JavaDriver:
 
 
 @pytest.fixture
-def topic(mq_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
-    """A new topic with QUEUES queues, named after the test."""
-    name = "".join(c if c.isalnum() else "_" for c in request.node.name)
-    wire.create_topic(mq_broker.broker_address, name, queues=QUEUES)
-    wait_until(lambda: wire.has_route(mq_broker.name_server, name), describe=f"route to {name}")
-    return name
-
-
-@pytest.fixture
 def as_4_9(mq_broker: RunningBroker) -> None:
     """Skips a test about something that Apache changed in 5.x when its 5.x broker is the one tested."""
     if mq_broker.apache_version.startswith("5"):

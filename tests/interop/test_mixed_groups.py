@@ -23,7 +23,7 @@ import pytest
 from mqcore import aio
 from mqcore.client.rebalance import allocate, strategy_of
 from mqcore.protocol.message import MessageQueue
-from tests.rigs import JavaConsumer, JavaDriver, QueueName, ReceivedMessage, RunningBroker, wire
+from tests.rigs import JavaConsumer, JavaDriver, QueueName, ReceivedMessage, RunningBroker
 from tests.rigs.process import Child
 from tests.rigs.reports import read_received
 from tests.rigs.talkers import arguments
@@ -233,14 +233,6 @@ def check_repeats(
             assert row.at_ms - first.at_ms <= gap_max_ms, f"{key} came again though it was committed long ago"
         last[key] = row
     return repeats
-
-
-@pytest.fixture
-def topic(mq_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
-    name = "".join(c if c.isalnum() else "_" for c in request.node.name)
-    wire.create_topic(mq_broker.broker_address, name, queues=QUEUES)
-    wait_until(lambda: wire.has_route(mq_broker.name_server, name), describe=f"route to {name}")
-    return name
 
 
 @pytest.fixture

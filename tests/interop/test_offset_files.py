@@ -9,10 +9,12 @@ import pytest
 
 from mqcore import aio
 from tests.integration.client_helpers import eventually, send_numbers
-from tests.rigs import JavaDriver, RunningBroker, wire
+from tests.rigs import JavaDriver, RunningBroker
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.compat
+
+QUEUES = 4
 
 
 @pytest.fixture(params=["4.9.8", "5.3.3"])
@@ -20,14 +22,6 @@ def java(request: pytest.FixtureRequest) -> JavaDriver:
     """The client of each release in turn."""
     driver: JavaDriver = request.getfixturevalue(f"java_{request.param.replace('.', '_')}")
     return driver
-
-
-@pytest.fixture
-def topic(mq_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
-    name = "".join(c if c.isalnum() else "_" for c in request.node.name)
-    wire.create_topic(mq_broker.broker_address, name, queues=4)
-    wait_until(lambda: wire.has_route(mq_broker.name_server, name), describe=f"route to {name}")
-    return name
 
 
 class Both:

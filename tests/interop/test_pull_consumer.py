@@ -43,15 +43,6 @@ def java(request: pytest.FixtureRequest) -> JavaDriver:
     return driver
 
 
-@pytest.fixture
-def topic(mq_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
-    """A new topic with QUEUES queues, named after the test."""
-    name = "".join(c if c.isalnum() else "_" for c in request.node.name)
-    wire.create_topic(mq_broker.broker_address, name, queues=QUEUES)
-    wait_until(lambda: wire.has_route(mq_broker.name_server, name), describe=f"route to {name}")
-    return name
-
-
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return gather(tmp_path_factory.mktemp("text") / "lines.txt", LINES)

@@ -20,14 +20,6 @@ REFUSED_EACH = 5
 DEADLINE_S = 120.0
 
 
-@pytest.fixture
-def topic(mq_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
-    name = "".join(c if c.isalnum() else "_" for c in request.node.name)
-    wire.create_topic(mq_broker.broker_address, name, queues=QUEUES)
-    wait_until(lambda: wire.has_route(mq_broker.name_server, name), describe=f"route to {name}")
-    return name
-
-
 class Puller:
     """A schedule service in the group of *topic*; it gives back each message whose key is in *refused*, once.
 

@@ -24,7 +24,6 @@ from tests.rigs import (
     RunningBroker,
     SentMessage,
     gather,
-    wire,
 )
 from tests.rigs.deliveries import (
     await_committed,
@@ -49,15 +48,6 @@ def java(request: pytest.FixtureRequest) -> JavaDriver:
     """The client of each release in turn."""
     driver: JavaDriver = request.getfixturevalue(f"java_{request.param.replace('.', '_')}")
     return driver
-
-
-@pytest.fixture
-def topic(mq_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
-    """A new topic with QUEUES queues, named after the test."""
-    name = "".join(c if c.isalnum() else "_" for c in request.node.name)
-    wire.create_topic(mq_broker.broker_address, name, queues=QUEUES)
-    wait_until(lambda: wire.has_route(mq_broker.name_server, name), describe=f"route to {name}")
-    return name
 
 
 @pytest.fixture(scope="module")
