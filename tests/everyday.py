@@ -20,6 +20,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
+from types import FrameType
 
 import pytest
 
@@ -60,7 +61,10 @@ class Share:
         self._result = directory / f"outcome-{number}.json"
         self._output = None if at_once else (directory / f"output-{number}.txt").open("w+")
         command = [sys.executable, "-m", "tests.everyday", str(self._result), *arguments]
-        self._process = subprocess.Popen(command, stdout=self._output, stderr=self._output)
+        # In a group of its own: an interrupt from the terminal reaches it once, through us.
+        self._process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=self._output, stderr=self._output, process_group=0
+        )
 
     def finish(self) -> Outcome:
         """Wait for its end, and show its output; a process that died has no outcome but an internal error."""
@@ -105,8 +109,15 @@ def deserve_a_second_look(failures: dict[str, bool]) -> bool:
     return 0 < len(failures) <= FAILURES_MAX and all(failures.values())
 
 
+def leave(number: int, _frame: FrameType | None) -> None:
+    """Being told to end is an exception, so that the shares are told too."""
+    raise SystemExit(128 + number)
+
+
 def main(shares: Sequence[Sequence[str]] = SHARES, arguments: Sequence[str] = SELECTION) -> int:
     """Return an exit code as pytest's: of the second look where there was one."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, leave)
     outcomes = run_shares(shares, arguments)
     failures = {test: allowed for outcome in outcomes for test, allowed in outcome.failures.items()}
     code = max(outcome.code for outcome in outcomes)

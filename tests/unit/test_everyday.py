@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.everyday import FAILURES_MAX, SHARES
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 FAILS_ONCE = """
@@ -24,6 +27,17 @@ def test_{name}():
     assert not first
 """
 FAILS_ALWAYS = "def test_{name}():\n    assert not 'in vain'\n"
+WAITS = """
+import os, time
+from pathlib import Path
+
+def test_{name}():
+    Path(__file__).with_suffix(".new").write_text(str(os.getpid()))
+    Path(__file__).with_suffix(".new").rename(Path(__file__).with_suffix(".pid"))
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.05)
+"""
 PASSES = "def test_{name}():\n    assert 'passed'\n"
 
 
@@ -41,6 +55,7 @@ def add(project: Path, folder: str, name: str, text: str) -> None:
     path.write_text(text.format(name=name))
 
 
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(ROOT)}
 PROGRAM = """
 import sys
 from tests.everyday import main
@@ -56,7 +71,7 @@ def run(project: Path) -> subprocess.CompletedProcess[str]:
         text=True,
         timeout=120,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        env=ENVIRONMENT,
     )
 
 
@@ -124,3 +139,25 @@ def test_a_module_that_cannot_be_imported_gets_none(project: Path) -> None:
     done = run(project)
     assert done.returncode == 2
     assert "SECOND LOOK" not in done.stdout
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_who_is_told_to_end_ends_both_shares(project: Path, number: signal.Signals) -> None:
+    folders = ("tests/unit", "tests/interop")
+    for folder in folders:
+        add(project, folder, "waits", WAITS)
+    pid_files = [project / folder / "test_waits.pid" for folder in folders]
+    with subprocess.Popen(
+        [sys.executable, "-c", PROGRAM],
+        cwd=project,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
+    ) as running:
+        try:
+            wait_until(lambda: all(path.exists() for path in pid_files), 60, "both shares are at work")
+            running.send_signal(number)
+            assert running.wait(60) != 0
+        finally:
+            running.kill()
+    assert not any(psutil.pid_exists(int(path.read_text())) for path in pid_files)
