@@ -271,6 +271,8 @@ class Follower(threading.Thread):
         self._address = address
         self._halt = threading.Event()
         self._offsets = [0] * history.queues
+        self.pulls = 0
+        """How many have been sent, or are just about to be."""
         self.failure: BaseException | None = None
 
     def halt(self) -> None:
@@ -294,6 +296,7 @@ class Follower(threading.Thread):
             pull_request(history.topic, queue_id, offset, suspend_ms=FOLLOW_SUSPEND_MS, group="fault_followers")
             for queue_id, offset in enumerate(self._offsets)
         ]
+        self.pulls += len(commands)
         talker.send(commands)
         asked = {command.opaque: queue_id for queue_id, command in enumerate(commands)}
         while asked:
@@ -337,7 +340,8 @@ class Load:
             Producer(history, address, first + number, burst_max=burst_max, body_size_max=body_size_max)
             for number in range(producers)
         ]
-        self.threads.append(Follower(history, address))
+        self.follower = Follower(history, address)
+        self.threads.append(self.follower)
 
     def __enter__(self) -> Self:
         for thread in self.threads:

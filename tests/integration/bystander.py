@@ -34,6 +34,7 @@ class Peaceful:
         self.address = broker.broker_address
         self.name_server = broker.name_server
         self.history: History = new_history(broker, "Peaceful", "peaceful")
+        self.load = Load(self.history, self.address, producers=1, burst_max=BURST_MAX, body_size_max=100)
 
     @contextlib.contextmanager
     def undisturbed(self) -> Iterator[None]:
@@ -73,7 +74,7 @@ def peaceful_broker(
     """
     with start_broker(directory, {**SMALL_FILES, **(properties or {})}) as broker:
         peaceful = Peaceful(broker)
-        with Load(peaceful.history, peaceful.address, producers=1, burst_max=BURST_MAX, body_size_max=100):
+        with peaceful.load:
             yield peaceful
         peaceful.history.check(read_all(peaceful.history, peaceful.address))
         assert broker.child.is_alive
