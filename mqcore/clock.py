@@ -1,8 +1,23 @@
-"""The door to time, so that tests can stand in it."""
+"""The doors to time, so that tests can stand in them: who asks what time it is, or how long something took, asks here.
+
+Call them through the module, ``clock.now_s()``: a name that was imported from it goes on showing the machine's time
+when somebody stands in the doors.
+"""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+now_s: Callable[[], float] = time.time
+"""Returns the wall clock, seconds since the epoch; it may go back. Not put ahead."""
+
+monotonic_s: Callable[[], float] = time.monotonic
+"""Returns a clock that never goes back, seconds from an arbitrary start; for intervals only. Not put ahead."""
+
+_now_ns: Callable[[], int] = time.time_ns
+_monotonic_ns: Callable[[], int] = time.monotonic_ns
 
 _ahead_ms = 0
 """How far this process believes to be ahead of the real time: 0 except in tests."""
@@ -10,15 +25,36 @@ _ahead_ms = 0
 
 def now_ms() -> int:
     """Return the wall clock, milliseconds since the epoch; it may go back."""
-    return time.time_ns() // 1_000_000 + _ahead_ms
+    return _now_ns() // 1_000_000 + _ahead_ms
 
 
 def monotonic_ms() -> int:
     """Return a clock that never goes back, milliseconds from an arbitrary start; for intervals only."""
-    return time.monotonic_ns() // 1_000_000 + _ahead_ms
+    return _monotonic_ns() // 1_000_000 + _ahead_ms
 
 
 def put_ahead(duration_ms: int) -> None:
-    """Let both clocks of this process be *duration_ms* ahead of the real time, 0 for none. For tests only."""
+    """Let the clocks in milliseconds be *duration_ms* ahead of the real time, 0 for none. For tests only.
+
+    Those in seconds stay: what this process does by itself, it does by the timers of its event loop, which stay too.
+    """
     global _ahead_ms
     _ahead_ms = duration_ms
+
+
+@contextmanager
+def stand_in(elapsed_s: Callable[[], float], epoch_s: float) -> Iterator[None]:
+    """Let all clocks of this process show *elapsed_s*, begun at *epoch_s*. For tests only, in a ``with`` block."""
+    global now_s, monotonic_s, _now_ns, _monotonic_ns
+    before = now_s, monotonic_s, _now_ns, _monotonic_ns
+    epoch_ns = round(epoch_s * 1e9)
+
+    def elapsed_ns() -> int:
+        return round(elapsed_s() * 1e9)
+
+    now_s, monotonic_s = (lambda: epoch_s + elapsed_s()), elapsed_s
+    _now_ns, _monotonic_ns = (lambda: epoch_ns + elapsed_ns()), elapsed_ns
+    try:
+        yield
+    finally:
+        now_s, monotonic_s, _now_ns, _monotonic_ns = before

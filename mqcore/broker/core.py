@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mqcore import clock
 from mqcore.broker.client_housekeeping import SCAN_INTERVAL_S, ClientHousekeeping
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.consumers import ConsumerManager
@@ -292,7 +292,7 @@ class BrokerCore:
 
     def _is_rejecting(self) -> bool:
         """Tell whether sends are turned away unread. The store's facts are dear, so they are asked for now and then."""
-        now = time.monotonic()
+        now = clock.monotonic_s()
         if now >= self._ask_store_at:
             self._ask_store_at = now + BUSY_CHECK_INTERVAL_S
             facts = self.broker.store.facts()

@@ -7,12 +7,12 @@ wait is ``async``. Times are milliseconds since the epoch, sizes are bytes.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from mqcore import clock
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.command import RemotingCommand
@@ -25,7 +25,7 @@ Clock = Callable[[], int]
 
 def wall_clock_ms() -> int:
     """Return the time of this machine's clock."""
-    return time.time_ns() // 1_000_000
+    return clock.now_ms()
 
 
 class Channel(Protocol):

@@ -17,11 +17,11 @@ import contextlib
 import copy
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Generator, Hashable
 from typing import TYPE_CHECKING, Final
 
+from mqcore import clock
 from mqcore.cause_log import CauseLog, name_of
 from mqcore.client.batch_body import ALONE
 from mqcore.client.codec import BatchBody, FutureFields, Joiner, Receipts, UniqueIdGenerator
@@ -83,7 +83,7 @@ class Batch:
         self.body = body
         self.ids = [first.properties[ID]] if body is None else body.ids
         self.queue = queue
-        self.opened_s = time.monotonic()
+        self.opened_s = clock.monotonic_s()
         self.is_done = False
         self._loop = loop
         self._lock = lock
@@ -385,7 +385,7 @@ class Batcher:
         linger_s = self._settings.linger_s
         if batch.is_full or self._flushing or not linger_s:
             return 0.0
-        return batch.opened_s + linger_s - time.monotonic()
+        return batch.opened_s + linger_s - clock.monotonic_s()
 
     def _pump_later(self, lane: Lane, wait_s: float) -> None:
         if lane.timer is not None:

@@ -11,7 +11,6 @@ import logging
 import math
 import socket
 import threading
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import suppress
@@ -117,14 +116,14 @@ class Lines:
                 return None
             self._counts[address] += 1
         try:
-            return Line(address, min(max(deadline_s - time.monotonic(), LEAST_TIMEOUT_S), CONNECT_TIMEOUT_S))
+            return Line(address, min(max(deadline_s - clock.monotonic_s(), LEAST_TIMEOUT_S), CONNECT_TIMEOUT_S))
         except BaseException:
             with self._lock:
                 self._counts[address] -= 1
             raise
 
     def put_back(self, address: str, line: Line) -> None:
-        now_s = line.used_s = time.monotonic()
+        now_s = line.used_s = clock.monotonic_s()
         self._free[address].append(line)
         # Whoever closes says so first and empties the lists then: what comes later is seen here.
         if self._is_closed:
@@ -279,18 +278,18 @@ class BlockingSender:
         if head is None or address is None:
             return None
         timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = clock.monotonic_s() + timeout_s
         try:
             answer = self._exchange(head, address, outgoing, timeout_s, deadline_s)
         except RemotingError as error:
-            return FailedAttempt(queue, error, deadline_s - time.monotonic())
+            return FailedAttempt(queue, error, deadline_s - clock.monotonic_s())
         except OSError as error:
             logger.debug("connect failed address=%s: %s", address, error)
             return None
         if answer is None or answer[0] in STORED_CODES:
             return answer
         refused = BrokerError(answer[0], answer[1] or "", address).at(topic=outgoing.topic)
-        return FailedAttempt(queue, refused, deadline_s - time.monotonic())
+        return FailedAttempt(queue, refused, deadline_s - clock.monotonic_s())
 
     @property
     def connections(self) -> int:
@@ -311,7 +310,7 @@ class BlockingSender:
                 return None
             is_good, is_fresh = False, not line.used_s
             if is_fresh:
-                left_s = max(deadline_s - time.monotonic(), LEAST_TIMEOUT_S)
+                left_s = max(deadline_s - clock.monotonic_s(), LEAST_TIMEOUT_S)
             else:
                 left_s = timeout_s  # it took no time to get, and has this timeout set from the last send
             try:
@@ -340,7 +339,7 @@ class BlockingSender:
             # closed as soon as it is made is one.
             if is_fresh:
                 return None
-            if time.monotonic() >= deadline_s:
+            if clock.monotonic_s() >= deadline_s:
                 raise RemotingTimeoutError(f"connecting to {address} took the whole {timeout_s * 1000:.0f} ms")
 
     def _make_plan(self, topic: str, rotation: Rotation) -> Plan:

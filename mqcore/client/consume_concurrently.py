@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Sequence
 
+from mqcore import clock
 from mqcore.cause_log import CauseLog
 from mqcore.client.consume_retry import send_back
 from mqcore.client.consume_workers import Workers
@@ -73,7 +73,7 @@ class Finisher:
 
     async def _send_back_expired(self) -> None:
         """Send back what a handler has had for longer than the consume timeout, a few of each queue per round."""
-        oldest_s = time.time() - self._membership.settings.consume_timeout_s
+        oldest_s = clock.now_s() - self._membership.settings.consume_timeout_s
         for held in list(self._membership.held.values()):
             for _ in range(EXPIRED_CHECKS_MAX):
                 message = held.first_message

@@ -6,9 +6,9 @@ So a handler that is fast costs a hand-over between threads for each run, and no
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Sequence
 
+from mqcore import clock
 from mqcore.client.consume_in_threads import ThreadHandler
 from mqcore.client.consume_orderly import OrderlyService
 from mqcore.client.consuming import ALL_DONE, BatchHandler, EachMessage, Outcome, batch_size_of, run_plain_handler
@@ -59,9 +59,9 @@ class ThreadedOrderlyService(OrderlyService):
     ) -> tuple[int, Outcome | None, list[float]]:
         """Consume *messages* one by one in this thread, until one is not plainly done or others want the queue."""
         costs_ms: list[float] = []
-        ends_s = time.monotonic() + RUN_S
+        ends_s = clock.monotonic_s() + RUN_S
         for done, message in enumerate(messages):
-            is_late = done > 0 and time.monotonic() > ends_s
+            is_late = done > 0 and clock.monotonic_s() > ends_s
             if is_late or self._closing or held.dropped or not self._may_consume(held):
                 return done, None, costs_ms
             outcome, cost_ms = run_plain_handler(

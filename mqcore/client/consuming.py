@@ -5,11 +5,11 @@ from __future__ import annotations
 import asyncio
 import inspect
 import logging
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mqcore import clock
 from mqcore.cause_log import CauseLog
 from mqcore.client.consume_hooks import ConsumeContext
 from mqcore.client.errors import ClientStateError, Reject, Retry, Rollback
@@ -120,16 +120,16 @@ async def run_handler(membership: Membership, handler: BatchHandler, messages: S
 
     Only Abandoned is raised, which iteration over an orderly consumer knows.
     """
-    started_s = time.time()
+    started_s = clock.now_s()
     for message in messages:
         message.consume_started_s = started_s
     hooks, context = membership.hooks, None
     if hooks.any_around:
         context = ConsumeContext(group=membership.group, queue=messages[0].queue, messages=messages)
         await hooks.before_consume(context)
-    begin = time.perf_counter()
+    begin = clock.monotonic_s()
     outcome = await _call(membership, handler, messages)
-    cost_ms = (time.perf_counter() - begin) * 1000
+    cost_ms = (clock.monotonic_s() - begin) * 1000
     if context is not None:
         describe_outcome(context, outcome, cost_ms, membership.settings.consume_timeout_s)
         await hooks.after_consume(context)
@@ -183,12 +183,12 @@ def run_plain_handler(
 
     With *is_each* it takes the one message there is.
     """
-    started_s = time.time()
+    started_s = clock.now_s()
     for message in messages:
         message.consume_started_s = started_s
     call = HandlerCall(membership)
     before = CALL.set(call)
-    begin = time.perf_counter()
+    begin = clock.monotonic_s()
     try:
         result = function(messages[0] if is_each else messages)
     except BaseException as error:  # SystemExit too: a handler does not end the program's other threads
@@ -198,7 +198,7 @@ def run_plain_handler(
     finally:
         call.is_over = True
         CALL.reset(before)
-    return outcome, (time.perf_counter() - begin) * 1000
+    return outcome, (clock.monotonic_s() - begin) * 1000
 
 
 def _raised(membership: Membership, messages: Sequence[ReceivedMessage], error: BaseException) -> Outcome:

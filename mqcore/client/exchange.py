@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import socket
 import struct
-import time
 from typing import Final
 
+from mqcore import clock
 from mqcore.codes import RemotingFlag, RequestCode, ResponseCode
 from mqcore.errors import RemotingSendError, RemotingTimeoutError
 from mqcore.layout import FRAME_LENGTH_MAX
@@ -93,7 +93,7 @@ class Exchange:
         cannot be read. After an error the socket must be closed, because an answer may still be on its way.
         """
         frame = head.encode(opaque, sys_flag, born_timestamp, flag, properties, body)
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = clock.monotonic_s() + timeout_s
         try:
             if not self._is_clean() or not self._transmit(frame, deadline_s):
                 return None
@@ -148,7 +148,7 @@ class Exchange:
             self._unread += data
 
     def _wait_at_most(self, deadline_s: float) -> None:
-        left_s = deadline_s - time.monotonic()
+        left_s = deadline_s - clock.monotonic_s()
         if left_s <= 0:
             raise TimeoutError
         self._socket.settimeout(left_s)

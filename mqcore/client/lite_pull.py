@@ -10,10 +10,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 
+from mqcore import clock
 from mqcore.cause_log import CauseLog
 from mqcore.client import forks
 from mqcore.client.broker_api import PullRequest, PullResponse, PullTaker
@@ -191,7 +191,7 @@ class LitePullLoop:
 
     async def _step(self) -> float:
         """Pull once, if there is room; return how long to rest before the next pull, seconds."""
-        self._held.last_pull_s = time.time()
+        self._held.last_pull_s = clock.now_s()
         if self._assigned.paused:
             await wait_event(self._assigned.resumed, LOOK_AGAIN_S)
             return 0.0
@@ -205,7 +205,7 @@ class LitePullLoop:
         subscription = self._membership.subscriptions.get(self._held.queue.topic)
         if subscription is None:
             return FAILED_DELAY_S
-        begin = time.perf_counter()
+        begin = clock.monotonic_s()
         messages: list[ReceivedMessage] = []
 
         def take(response: PullResponse, records: memoryview) -> None:
@@ -217,7 +217,7 @@ class LitePullLoop:
         response = await self._pull(subscription, take)
         if not self.is_current:
             return 0.0
-        return await self._take(response, messages, (time.perf_counter() - begin) * 1000)
+        return await self._take(response, messages, (clock.monotonic_s() - begin) * 1000)
 
     def _queue_is_full(self) -> bool:
         """RocketMQ's checks of one queue, in its order: messages, bytes, and how far apart the first and the last."""

@@ -5,13 +5,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from datetime import timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
+from mqcore import clock
 from mqcore.client.errors import ClientError, ClientStateError
 from mqcore.client.validators import check_properties
 from mqcore.codes import ResponseCode
@@ -235,7 +235,7 @@ class ReceivedMessage(RecordFields):
 
     def restart_timer(self) -> None:
         """Count the consume timeout from now on."""
-        self.consume_started_s = time.time()
+        self.consume_started_s = clock.now_s()
 
     def stop_timer(self) -> None:
         """Let the consume timeout not count until the timer is started again."""

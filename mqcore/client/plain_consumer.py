@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from types import TracebackType
 from typing import Self, TypeVar
 
+from mqcore import clock
 from mqcore.client.batches import PlainBatch
 from mqcore.client.consume_hooks import ConsumerHook
 from mqcore.client.consumer import BATCH_FILL_S, RECEIVE_MAX
@@ -211,10 +211,10 @@ class MessageStream:
         return self._last
 
     def _fetch(self) -> None:
-        is_fast = time.monotonic() - self._full_s < FETCH_TIME_S
+        is_fast = clock.monotonic_s() - self._full_s < FETCH_TIME_S
         self._fetch_count = min(2 * self._fetch_count, FETCH_MAX) if is_fast else RECEIVE_MAX
         self._fetched.extend(self._consumer.receive(self._fetch_count))
-        self._full_s = time.monotonic() if len(self._fetched) == self._fetch_count else -math.inf
+        self._full_s = clock.monotonic_s() if len(self._fetched) == self._fetch_count else -math.inf
         for message in self._fetched:
             message.stop_timer()  # the consume timeout is for work, not for waiting here
 

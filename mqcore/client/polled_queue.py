@@ -7,10 +7,10 @@ does not refer to the messages: they refer to it, and nothing that must be colle
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Sequence
 
+from mqcore import clock
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.process_queue import NOTHING_TO_COMMIT, ProcessQueue
 from mqcore.protocol.codec import body_sizes
@@ -79,7 +79,7 @@ class PolledQueue(ProcessQueue[ReceivedMessage]):
 
     def take_from(self, run: Run, count: int, size: int, next_offset: int) -> None:
         """The application has got the first *count* messages of *run*, *size* bytes; the next has *next_offset*."""
-        self.last_consume_s = time.time()
+        self.last_consume_s = clock.now_s()
         run.count -= count
         run.size -= size
         run.first_offset = next_offset

@@ -8,11 +8,11 @@ Source: RocketMQ client/impl/consumer/ProcessQueue.java.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Generic, Protocol, TypeVar
 
+from mqcore import clock
 from mqcore.protocol.message import MessageQueue
 
 LOCK_LIVE_MAX_S = 30.0
@@ -48,7 +48,7 @@ class ProcessQueue(Generic[M]):
         self.consuming = False
         self.try_unlock_times = 0
         self.pulled_to = -1  # everything before this offset was pulled; what is not here was filtered out or is done
-        self.last_lock_s = self.last_pull_s = self.last_consume_s = time.time()
+        self.last_lock_s = self.last_pull_s = self.last_consume_s = clock.now_s()
         self.consume_lock = asyncio.Lock()
         self._messages: dict[int, M] = {}
         self._order: deque[int] = deque()  # offsets in order; finished ones go when they reach an end
@@ -103,10 +103,10 @@ class ProcessQueue(Generic[M]):
         return self._messages[first] if first >= 0 else None
 
     def lock_expired(self, now_s: float | None = None) -> bool:
-        return (time.time() if now_s is None else now_s) - self.last_lock_s > LOCK_LIVE_MAX_S
+        return (clock.now_s() if now_s is None else now_s) - self.last_lock_s > LOCK_LIVE_MAX_S
 
     def pull_expired(self, now_s: float | None = None) -> bool:
-        return (time.time() if now_s is None else now_s) - self.last_pull_s > PULL_IDLE_MAX_S
+        return (clock.now_s() if now_s is None else now_s) - self.last_pull_s > PULL_IDLE_MAX_S
 
     # Coming and going.
 
@@ -144,7 +144,7 @@ class ProcessQueue(Generic[M]):
 
         NOTHING_TO_COMMIT when the queue held nothing before.
         """
-        self.last_consume_s = time.time()
+        self.last_consume_s = clock.now_s()
         if not self._messages:
             return NOTHING_TO_COMMIT
         pop = self._messages.pop
@@ -164,7 +164,7 @@ class ProcessQueue(Generic[M]):
 
     def take(self, count_max: int) -> list[M]:
         """Hand out the first messages, at most *count_max*; an empty list ends the consuming."""
-        self.last_consume_s = time.time()
+        self.last_consume_s = clock.now_s()
         taken: list[M] = []
         while len(taken) < count_max and self.first_offset >= 0:
             offset = self._order.popleft()
@@ -209,8 +209,8 @@ class ProcessQueue(Generic[M]):
 
     async def wait_idle(self, timeout_s: float) -> None:
         """Return when no handler has a message of this queue in hand, or after *timeout_s*."""
-        deadline = time.monotonic() + timeout_s
-        while self.in_hand and (left_s := deadline - time.monotonic()) > 0:
+        deadline = clock.monotonic_s() + timeout_s
+        while self.in_hand and (left_s := deadline - clock.monotonic_s()) > 0:
             await self.wait_change(left_s)
 
     @property

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from mqcore import clock
 from mqcore.cause_log import CauseLog
 from mqcore.client.codec import Batch
 from mqcore.client.consume_hooks import ConsumerHook
@@ -138,7 +138,7 @@ class PullConsumer:
             self._ended.set()
 
     async def _leave(self, timeout_s: float, *, drain: bool) -> None:
-        deadline_s = time.monotonic() + timeout_s
+        deadline_s = clock.monotonic_s() + timeout_s
         self._ready.close()
         await self._watch.stop()
         await self._assignment.stop(timeout_s)
@@ -146,7 +146,7 @@ class PullConsumer:
         if self._settings.auto_commit:
             self._note_positions(with_unfinished=drain)
         try:
-            async with asyncio.timeout(max(0.0, deadline_s - time.monotonic())):
+            async with asyncio.timeout(max(0.0, deadline_s - clock.monotonic_s())):
                 await self._assignment.revoke_all()
                 await self._offsets.persist(list(self._membership.held))
         except TimeoutError:
@@ -449,8 +449,8 @@ class PullConsumer:
 
     def _commit_when_due(self) -> None:
         """Commit in the background what is done, if the last time is long enough ago."""
-        if self._settings.auto_commit and time.monotonic() >= self._commit_due_s:
-            self._commit_due_s = time.monotonic() + self._settings.auto_commit_interval_s
+        if self._settings.auto_commit and clock.monotonic_s() >= self._commit_due_s:
+            self._commit_due_s = clock.monotonic_s() + self._settings.auto_commit_interval_s
             self._note_positions(with_unfinished=False)
             if self._committing is None or self._committing.done():
                 self._committing = asyncio.create_task(self.persist_offsets(), name=f"mqcore commit of {self.group}")

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 
+from mqcore import clock
 from mqcore.cause_log import CauseLog
 from mqcore.client.broker_api import PullRequest, PullResponse, PullTaker
 from mqcore.client.consume_hooks import FilterContext
@@ -108,7 +108,7 @@ class PullLoop:
     async def _step(self) -> float:
         """Pull once, if the consumer has room; return how long to rest before the next pull, seconds."""
         held = self._held
-        held.last_pull_s = time.time()
+        held.last_pull_s = clock.now_s()
         if self._membership.paused:
             return PAUSED_DELAY_S
         if self._is_full():
@@ -119,7 +119,7 @@ class PullLoop:
         subscription = self._membership.subscriptions.get(held.queue.topic)
         if subscription is None:
             return FAILED_DELAY_S
-        begin = time.perf_counter()
+        begin = clock.monotonic_s()
         messages: list[ReceivedMessage] = []
 
         def take(response: PullResponse, records: memoryview) -> None:
@@ -128,7 +128,7 @@ class PullLoop:
         response = await self._pull(subscription, take)
         if held.dropped:
             return 0.0
-        return await self._take(response, messages, (time.perf_counter() - begin) * 1000)
+        return await self._take(response, messages, (clock.monotonic_s() - begin) * 1000)
 
     def _is_full(self) -> bool:
         """Whether more would be too much: of messages, of bytes, or too far ahead of an unfinished one."""

@@ -7,9 +7,9 @@ Source: RocketMQ RebalanceImpl.java, lock, lockAll, unlock.
 from __future__ import annotations
 
 import logging
-import time
 from collections import defaultdict
 
+from mqcore import clock
 from mqcore.cause_log import CauseLog
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.tasks import Periodic
@@ -85,4 +85,4 @@ class QueueLocks:
             log.warning("lost the lock of a queue", group=self._membership.group, queue=held.queue)
         held.locked = granted
         if granted:
-            held.last_lock_s = time.time()
+            held.last_lock_s = clock.now_s()

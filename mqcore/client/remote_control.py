@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections.abc import Awaitable, Callable
 from dataclasses import fields
 
+from mqcore import clock
 from mqcore.client.consuming import ConsumeService, Outcome
 from mqcore.client.errors import ClientStateError, Reject, Retry
 from mqcore.client.membership import HeldQueue, Membership
@@ -77,14 +77,14 @@ class RemoteControl:
         ext = decode_message(command.body)
         ext.broker_name = values["broker_name"] or ""
         message = ReceivedMessage(ext, ext.queue, topic=self._membership.topic_shown(ext))
-        begin = time.perf_counter()
+        begin = clock.monotonic_s()
         outcome = await self._service.consume_directly(message)
         result = ConsumeMessageDirectlyResult(
             order=self._membership.settings.orderly,
             auto_commit=outcome.commit and not outcome.rollback,
             consume_result=consume_result(outcome),
             remark=None if outcome.error is None else f"{type(outcome.error).__name__}: {outcome.error}",
-            spent_time_millis=int((time.perf_counter() - begin) * 1000),
+            spent_time_millis=int((clock.monotonic_s() - begin) * 1000),
         )
         return command.reply(body=result.encode())
 

@@ -6,10 +6,11 @@ Source: RocketMQ client/stat/ConsumerStatsManager.java.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
+
+from mqcore import clock as door_to_time
 
 SLOT_S = 10.0
 MINUTE_SLOTS = 6
@@ -34,7 +35,7 @@ class Slot:
 class TopicStatistics:
     """The last hour of one topic."""
 
-    clock: Callable[[], float] = time.monotonic
+    clock: Callable[[], float] = lambda: door_to_time.monotonic_s()
     slots: deque[Slot] = field(default_factory=lambda: deque(maxlen=HOUR_SLOTS))
 
     def current(self) -> Slot:

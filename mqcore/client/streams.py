@@ -7,11 +7,11 @@ again, to this group, as its offset was not committed.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
 from typing import Protocol
 
+from mqcore import clock
 from mqcore.client.consume_concurrently import RESUBMIT_DELAY_S, Finisher
 from mqcore.client.consume_hooks import ConsumeContext
 from mqcore.client.consume_workers import TaskGroup
@@ -148,7 +148,7 @@ class StreamService:
             except BaseException:
                 self._buffer.put_back(messages)
                 raise
-        now_s = time.time()
+        now_s = clock.now_s()
         for message in messages:
             message.consume_started_s = now_s
             _held_of(message).hand_out(1)
@@ -196,7 +196,7 @@ class StreamService:
             self._contexts[message] = context
 
     def _settled(self, message: ReceivedMessage, outcome: Outcome) -> None:
-        cost_ms = (time.time() - message.consume_started_s) * 1000
+        cost_ms = (clock.now_s() - message.consume_started_s) * 1000
         self._membership.statistics[message.topic].add_consumed(outcome.done, 1 - outcome.done, cost_ms)
         context = self._contexts.pop(message, None)
         if context is not None:

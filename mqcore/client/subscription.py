@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from mqcore import clock
 from mqcore.errors import ConfigError, ProtocolError
 from mqcore.protocol.heartbeat import EXPRESSION_SQL92, EXPRESSION_TAG, SUB_ALL, SubscriptionData, is_tag_type
 
@@ -56,4 +56,4 @@ def tags_wanted(subscription: SubscriptionData) -> frozenset[str] | None:
 
 def now_ms() -> int:
     """Return the time in ms since 1970."""
-    return time.time_ns() // 1_000_000
+    return int(clock.now_s() * 1000)

@@ -66,7 +66,7 @@ def test_what_nobody_has_needed_for_long_is_closed_by_a_later_send(
     idle, used = taken(lines, address), taken(lines, address)
     lines.put_back(address, idle)
     now_s = time.monotonic()
-    monkeypatch.setattr("mqcore.client.blocking.time.monotonic", lambda: now_s + KEPT_IDLE_S + 2 * TIDY_EVERY_S)
+    monkeypatch.setattr("mqcore.clock.monotonic_s", lambda: now_s + KEPT_IDLE_S + 2 * TIDY_EVERY_S)
     lines.put_back(address, used)
     assert (lines.count, is_closed(idle), is_closed(used)) == (1, True, False)
     assert taken(lines, address) is used

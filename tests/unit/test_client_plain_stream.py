@@ -21,7 +21,7 @@ class Clock:
     def __init__(self) -> None:
         self.now_s = 1000.0
 
-    def monotonic(self) -> float:
+    def monotonic_s(self) -> float:
         return self.now_s
 
 
@@ -49,7 +49,7 @@ class Supply:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    monkeypatch.setattr(plain_consumer, "time", clock)
+    monkeypatch.setattr(plain_consumer, "clock", clock)
     return clock
 
 
