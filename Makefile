@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-SOURCES := $(wildcard mqcore/_fast/*.pyx mqcore/_fast/*.pxd mqcore/_fast/include/*.h)
+SOURCES := $(shell find mqcore/_fast -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
 STAMP := $(VENV)/.setup-stamp
 BUILT := $(VENV)/.built-stamp
 

@@ -13,14 +13,14 @@ COMPILE = ["-O3", "-fno-strict-aliasing", "-fwrapv", "-Wno-unused-function"]
 
 extensions = [
     Extension(
-        f"mqcore._fast.{source.stem}",
+        ".".join(source.with_suffix("").parts),
         [str(source)],
         include_dirs=[str(FAST / "include")],
         depends=[str(header) for header in sorted((FAST / "include").glob("*.h"))],
         extra_compile_args=COMPILE,
         libraries=["pthread"],
     )
-    for source in sorted(FAST.glob("*.pyx"))
+    for source in sorted(FAST.rglob("*.pyx"))
 ]
 
 top_packages = find_packages(include=["mqcore", "mqcore.*"], exclude=["mqcore.workers*", "mqcore.spark*"])
@@ -32,7 +32,7 @@ setup(
     packages=[*top_packages, *mapped],
     py_modules=spark_formats,
     package_dir=mapped,
-    package_data={"mqcore": ["py.typed", "_fast/*.pxd", "_fast/*.pyi", "_fast/include/*.h"]},
+    package_data={"mqcore": ["py.typed", "_fast/*/*.pxd", "_fast/*/*.pyi", "_fast/include/*.h"]},
     ext_modules=cythonize(
         extensions,
         language_level=3,

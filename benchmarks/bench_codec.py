@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from mqcore._fast import crc32 as fast_crc32
-from mqcore._fast import header as fast_header
-from mqcore._fast import record as fast_record
+from mqcore._fast.base import crc32 as fast_crc32
+from mqcore._fast.log import record as fast_record
+from mqcore._fast.wire import header as fast_header
 from mqcore.codes import RequestCode, SerializeType
 from mqcore.protocol.command import RemotingCommand
 from mqcore.store import record as python_record

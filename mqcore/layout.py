@@ -1,7 +1,7 @@
 """Every fixed layout, on disk, on the wire and in shared memory, as tables.
 
-From one table come ``layout.struct`` for Python, ``layout.dtype`` for NumPy scans, the offsets in ``_fast/layout.pxd``,
-the C structs in ``_fast/include/shared_layout.h``, the page LAYOUT.md and test parameters.
+From one table come ``layout.struct`` for Python, ``layout.dtype`` for NumPy scans, the offsets in
+``_fast/base/layout.pxd``, the C structs in ``_fast/include/shared_layout.h``, the page LAYOUT.md and test parameters.
 ``python -m mqcore.layout --check`` fails when a generated file is stale; ``--write`` makes them anew.
 
 On disk and on the wire integers are big-endian and signed, as in Java. In shared memory they are of the machine.

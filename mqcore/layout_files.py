@@ -106,7 +106,7 @@ def generated_files(root: Path) -> dict[Path, str]:
     fast = root / "mqcore" / "_fast"
     return {
         fast / "include" / "shared_layout.h": c_header(),
-        fast / "layout.pxd": pxd(),
+        fast / "base" / "layout.pxd": pxd(),
         root / "LAYOUT.md": markdown(),
     }
 

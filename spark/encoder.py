@@ -16,7 +16,7 @@ from mqcore.store.codec import PURE
 if TYPE_CHECKING or PURE:
     from mqcore.protocol.batch_encoder import BatchEncoder
 else:
-    from mqcore._fast.batch_encoder import BatchEncoder
+    from mqcore._fast.columns.batch_encoder import BatchEncoder
 
 __all__ = ["BatchEncoder", "maps_of", "texts_of", "validity_of"]
 

@@ -40,8 +40,8 @@ settings.load_profile("everyday")
 
 def missing_extensions() -> list[str]:
     """The names of extensions that have a source and cannot be imported."""
-    names = sorted(source.stem for source in FAST.glob("*.pyx"))
-    return [name for name in names if importlib.util.find_spec(f"mqcore._fast.{name}") is None]
+    names = sorted(".".join(source.relative_to(ROOT).with_suffix("").parts) for source in FAST.rglob("*.pyx"))
+    return [name for name in names if importlib.util.find_spec(name) is None]
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -13,8 +13,8 @@ if __name__ == "__main__":
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
 
-from mqcore._fast.boards import SharedSegment
-from mqcore._fast.process import die_with_parent, end_on_sigbus, name_process
+from mqcore._fast.base.process import die_with_parent, end_on_sigbus, name_process
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.workers.handover import Handover
 
 KINDS = ("send", "pull", "reput", "flush")

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.machine import memory_bytes
 from mqcore.store.log_places import LogPlaces

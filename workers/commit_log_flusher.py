@@ -9,7 +9,7 @@ import select
 import time
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.files import sync_content, sync_directory
 from mqcore.store.log_places import LogPlaces

@@ -13,8 +13,8 @@ import time
 from collections.abc import Sequence
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
-from mqcore._fast.mapped_file import MappedFiles
+from mqcore._fast.log.mapped_file import MappedFiles
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.store.log_places import LogPlaces
 from mqcore.workers.cold_pages import ColdPages

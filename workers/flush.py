@@ -12,7 +12,7 @@ import os
 import threading
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import FlushDiskType, Settings
 from mqcore.workers.commit_log_flusher import CommitLogFlusher
 from mqcore.workers.file_keeper import FileKeeper

@@ -1,9 +1,9 @@
-"""The pull worker: scans consume queues, holds pulls, answers with ranges. Its loop is _fast/pull_loop.pyx."""
+"""The pull worker: scans consume queues, holds pulls, answers with ranges. Its loop is _fast/pull/loop.pyx."""
 
 from __future__ import annotations
 
-from mqcore._fast.boards import SharedSegment
-from mqcore._fast.pull_loop import PullLoop
+from mqcore._fast.pull.loop import PullLoop
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.machine import memory_bytes
 from mqcore.store.log_places import LogPlaces

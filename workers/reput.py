@@ -1,4 +1,4 @@
-"""The reput worker: the only writer of consume queues and index files. Its loop is _fast/reput_loop.pyx."""
+"""The reput worker: the only writer of consume queues and index files. Its loop is _fast/reput/loop.pyx."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
-from mqcore._fast.reput_loop import ReputLoop, ReputNews
+from mqcore._fast.reput.loop import ReputLoop, ReputNews
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import FlushDiskType, Settings
 from mqcore.errors import StoreError
 from mqcore.files import sync_directory

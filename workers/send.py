@@ -1,9 +1,9 @@
-"""The send worker: owns client sockets, appends messages, writes every answer. Its loop is _fast/send_loop.pyx."""
+"""The send worker: owns client sockets, appends messages, writes every answer. Its loop is _fast/send/loop.pyx."""
 
 from __future__ import annotations
 
-from mqcore._fast.boards import SharedSegment
-from mqcore._fast.send_loop import SendLoop
+from mqcore._fast.segment.boards import SharedSegment
+from mqcore._fast.send.loop import SendLoop
 from mqcore.config import FlushDiskType, Settings
 from mqcore.store.log_places import LogPlaces
 from mqcore.workers.handover import Handover

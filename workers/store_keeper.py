@@ -11,7 +11,7 @@ from bisect import bisect_left
 from pathlib import Path
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.files import sync_content, sync_directory
 from mqcore.store.checkpoint import Checkpoint

@@ -12,7 +12,10 @@ from typing import Any
 
 import pytest
 
-from mqcore._fast import client_batch, client_exchange, client_frames, client_records
+from mqcore._fast.client import batch as fast_batch
+from mqcore._fast.client import exchange as fast_exchange
+from mqcore._fast.client import frames as fast_frames
+from mqcore._fast.client import records as fast_records
 from mqcore.client import batch_body, exchange
 from mqcore.client.messages import Message, ReceivedMessage
 from mqcore.protocol import frame, pulled, send_frames
@@ -35,7 +38,7 @@ ANSWER = RemotingCommand(
 
 @pytest.mark.parametrize(
     "head_class",
-    [pytest.param(client_frames.SendHead, id="cython"), pytest.param(send_frames.SendHead, id="python")],
+    [pytest.param(fast_frames.SendHead, id="cython"), pytest.param(send_frames.SendHead, id="python")],
 )
 def bench_write_a_send(benchmark: Any, head_class: Callable[..., Any]) -> None:
     head = head_class("bench", "Bench", "TBW102", 4, 3, "broker-a")
@@ -48,7 +51,7 @@ def bench_write_a_send(benchmark: Any, head_class: Callable[..., Any]) -> None:
 @pytest.mark.parametrize(
     "decode",
     [
-        pytest.param(client_exchange.decode_send_answer, id="cython"),
+        pytest.param(fast_exchange.decode_send_answer, id="cython"),
         pytest.param(exchange.decode_send_answer, id="python"),
     ],
 )
@@ -59,7 +62,7 @@ def bench_read_the_answer_to_a_send(benchmark: Any, decode: Callable[[bytes], An
 
 
 @pytest.mark.parametrize(
-    "decode", [pytest.param(client_frames.decode_frame, id="cython"), pytest.param(frame.decode_frame, id="python")]
+    "decode", [pytest.param(fast_frames.decode_frame, id="cython"), pytest.param(frame.decode_frame, id="python")]
 )
 def bench_read_any_answer(benchmark: Any, decode: Callable[[bytes], Any]) -> None:
     assert decode(ANSWER)[4]["queueId"] == "3"
@@ -67,7 +70,7 @@ def bench_read_any_answer(benchmark: Any, decode: Callable[[bytes], Any]) -> Non
     benchmark(decode, ANSWER)
 
 
-@pytest.mark.parametrize("twin", [pytest.param(client_batch, id="cython"), pytest.param(batch_body, id="python")])
+@pytest.mark.parametrize("twin", [pytest.param(fast_batch, id="cython"), pytest.param(batch_body, id="python")])
 def bench_fill_a_batch(benchmark: Any, twin: Any) -> None:
     ids, room, message = twin.UniqueIdGenerator("127.0.0.1"), twin.Room(1 << 40, 1 << 60), Message("Bench", BODY)
 
@@ -111,7 +114,7 @@ def pulled_body() -> bytes:
 @pytest.mark.parametrize(
     ("decode", "kind"),
     [
-        pytest.param(client_records.decode_pulled, ReceivedMessage, id="cython"),
+        pytest.param(fast_records.decode_pulled, ReceivedMessage, id="cython"),
         pytest.param(pulled.decode_pulled, pulled.RecordFields, id="python"),
     ],
 )

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.channels import WorkerChannel, is_response
 from mqcore.broker.core import BrokerCore, Ports
 from mqcore.broker.embedded_name_server import EmbeddedNameServer

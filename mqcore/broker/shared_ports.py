@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 
 from mqcore import layout
-from mqcore._fast.append import CommitLogWriter
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.log.append import CommitLogWriter
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.multi_dispatch import LightQueues, MultiDispatch, text_for_offsets
 from mqcore.broker.ports import BrokerTotals, GetCount, InnerMessage, PoolFacts, PutCount, PutResult, PutStatus
 from mqcore.broker.supervisor import BROKER_ROW

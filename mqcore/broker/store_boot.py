@@ -8,7 +8,7 @@ import shutil
 import time
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.ports import wall_clock_ms
 from mqcore.config import FlushDiskType, Settings
 from mqcore.store.abort_file import AbortFile

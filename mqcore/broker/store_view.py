@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.multi_dispatch import LightQueues
 from mqcore.broker.ports import Clock, DiskSpace, QueryResult, QueueUnit, StoreFacts
 from mqcore.broker.shared_ports import SegmentWatermarks

@@ -20,7 +20,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.errors import WorkerError
 from mqcore.workers.handover import Handover, Peer

@@ -1,4 +1,4 @@
-"""What a producer does for each message that joins a batch: the readable twin of ``mqcore._fast.client_batch``.
+"""What a producer does for each message that joins a batch: the readable twin of ``mqcore._fast.client.batch``.
 
 Which of the twins runs is chosen in ``batching``.
 """

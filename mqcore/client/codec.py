@@ -11,9 +11,9 @@ if TYPE_CHECKING or PURE:
     from mqcore.client.exchange import Exchange
     from mqcore.client.polled_batch import Batch, Iteration
 else:
-    from mqcore._fast.client_batch import BatchBody, FutureFields, Joiner, Maker, Receipts, Room, UniqueIdGenerator
-    from mqcore._fast.client_exchange import Exchange
-    from mqcore._fast.client_polled import Batch, Iteration
+    from mqcore._fast.client.batch import BatchBody, FutureFields, Joiner, Maker, Receipts, Room, UniqueIdGenerator
+    from mqcore._fast.client.exchange import Exchange
+    from mqcore._fast.client.polled import Batch, Iteration
 
 __all__ = [
     "Batch",

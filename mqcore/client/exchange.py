@@ -1,4 +1,4 @@
-"""One send and its answer on a blocking socket: the readable twin of ``mqcore._fast.client_exchange``.
+"""One send and its answer on a blocking socket: the readable twin of ``mqcore._fast.client.exchange``.
 
 A thread that waits for its answer anyway needs no event loop in between: that would cost two hand-overs between threads
 for each message. Which of the twins runs is chosen in ``blocking``.

@@ -12,8 +12,8 @@ if TYPE_CHECKING or PURE:
     from mqcore.protocol.pulled import RecordFields, body_sizes, decode_pulled
     from mqcore.protocol.send_frames import SendHead
 else:
-    from mqcore._fast.client_frames import SendHead, decode_frame, decode_head, encode_frame
-    from mqcore._fast.client_records import RecordFields, body_sizes, decode_pulled
+    from mqcore._fast.client.frames import SendHead, decode_frame, decode_head, encode_frame
+    from mqcore._fast.client.records import RecordFields, body_sizes, decode_pulled
 
 __all__ = [
     "PURE",

@@ -2,7 +2,7 @@
 
     int32 length of what follows | int8 serialize type, int24 header length | header | body
 
-``mqcore._fast.client_frames`` has the fast twins of these functions; ``mqcore.protocol.codec`` chooses.
+``mqcore._fast.client.frames`` has the fast twins of these functions; ``mqcore.protocol.codec`` chooses.
 Source: RocketMQ remoting/protocol/RemotingCommand.java.
 """
 

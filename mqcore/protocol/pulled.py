@@ -1,4 +1,4 @@
-"""From the records in the answer of a pull to received messages: the readable twin of ``mqcore._fast.client_records``.
+"""From the records in the answer of a pull to received messages: the readable twin of ``mqcore._fast.client.records``.
 
 Take either from ``mqcore.protocol.codec``. The fast one decodes the head, the body and nothing else of each record;
 what few handlers ask for, such as properties and hosts, it decodes when it is asked for.

@@ -1,4 +1,4 @@
-"""The send requests of a producer: the readable twin of ``SendHead`` in ``mqcore._fast.client_frames``.
+"""The send requests of a producer: the readable twin of ``SendHead`` in ``mqcore._fast.client.frames``.
 
 Take either from ``mqcore.protocol.codec``. Source: RocketMQ client/impl/MQClientAPIImpl.java, sendMessage.
 """

@@ -26,20 +26,20 @@ if TYPE_CHECKING or PURE:
     from mqcore.store.record import encode as encode_record
     from mqcore.store.record import scan as scan_records
 else:
-    from mqcore._fast.consume_queue import choose as choose_units
-    from mqcore._fast.consume_queue import decode_unit, encode_unit, valid_units
-    from mqcore._fast.consume_queue_ext import decode_ext_unit, encode_ext_unit, ext_end
-    from mqcore._fast.crc32 import checksum as crc32
-    from mqcore._fast.crc32 import implementation as crc32_implementation
-    from mqcore._fast.dispatch import Dispatcher
-    from mqcore._fast.index_file import covers as index_covers
-    from mqcore._fast.index_file import key_hash as index_key_hash
-    from mqcore._fast.index_file import put as index_put
-    from mqcore._fast.index_file import query as index_query
-    from mqcore._fast.record import batch_members, property_value, string_hash
-    from mqcore._fast.record import decode as decode_record
-    from mqcore._fast.record import encode as encode_record
-    from mqcore._fast.record import scan as scan_records
+    from mqcore._fast.base.crc32 import checksum as crc32
+    from mqcore._fast.base.crc32 import implementation as crc32_implementation
+    from mqcore._fast.log.record import batch_members, property_value, string_hash
+    from mqcore._fast.log.record import decode as decode_record
+    from mqcore._fast.log.record import encode as encode_record
+    from mqcore._fast.log.record import scan as scan_records
+    from mqcore._fast.queues.dispatch import Dispatcher
+    from mqcore._fast.queues.ext import decode_ext_unit, encode_ext_unit, ext_end
+    from mqcore._fast.queues.index_file import covers as index_covers
+    from mqcore._fast.queues.index_file import key_hash as index_key_hash
+    from mqcore._fast.queues.index_file import put as index_put
+    from mqcore._fast.queues.index_file import query as index_query
+    from mqcore._fast.queues.units import choose as choose_units
+    from mqcore._fast.queues.units import decode_unit, encode_unit, valid_units
 
 __all__ = [
     "PURE",

@@ -1,4 +1,4 @@
-"""Writes, or checks, the numbers of the columns for the fast decoder: mqcore/_fast/column_codes.pxd, from ColumnCode.
+"""Writes, or checks, the numbers of the columns for the fast decoder: mqcore/_fast/columns/codes.pxd, from ColumnCode.
 
 ``python -m mqcore.store.column_codes --check`` fails when the file is stale; ``--write`` makes it anew.
 """
@@ -18,7 +18,7 @@ WITHOUT_OFFSETS = (ColumnKind.INT32, ColumnKind.INT64, ColumnKind.TIMESTAMP)
 
 def path_in(root: Path) -> Path:
     """Return where the generated file lies in a checkout."""
-    return root / "mqcore" / "_fast" / "column_codes.pxd"
+    return root / "mqcore" / "_fast" / "columns" / "codes.pxd"
 
 
 def pxd() -> str:

@@ -1,4 +1,4 @@
-"""Stored records to columns: the plain twin of mqcore/_fast/columns.pyx, and the statement of its rules."""
+"""Stored records to columns: the plain twin of mqcore/_fast/columns/decoder.pyx, and the statement of its rules."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ from mqcore.store.message_columns import (
 if TYPE_CHECKING or PURE:
     from mqcore.store.column_decoder import ColumnDecoder
 else:
-    from mqcore._fast.columns import ColumnDecoder
+    from mqcore._fast.columns.decoder import ColumnDecoder
 
 __all__ = [
     "BATCH_BYTES_DEFAULT",

@@ -1,4 +1,4 @@
-"""Units of a consume queue ext file: what the 20-byte unit cannot hold. The twin of _fast/consume_queue_ext.pyx.
+"""Units of a consume queue ext file: what the 20-byte unit cannot hold. The twin of _fast/queues/ext.pyx.
 
 The unit of the consume queue then holds the ext unit's address in the place of the tags code; no hash of 32 bits is as
 small as an address. Source: RocketMQ store/ConsumeQueueExt.java.

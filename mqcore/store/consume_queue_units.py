@@ -1,4 +1,4 @@
-"""Units of a consume queue, and the choice of the units that answer one pull: the twin of _fast/consume_queue.pyx.
+"""Units of a consume queue, and the choice of the units that answer one pull: the twin of _fast/queues/units.pyx.
 
 The commit log is not touched here: whether a record is really there is for the caller to see.
 Source: RocketMQ store/ConsumeQueue.java, store/DefaultMessageStore.java (getMessage).

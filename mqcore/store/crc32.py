@@ -1,4 +1,4 @@
-"""CRC-32 as records keep it: the plain twin of mqcore/_fast/crc32.pyx."""
+"""CRC-32 as records keep it: the plain twin of mqcore/_fast/base/crc32.pyx."""
 
 from __future__ import annotations
 

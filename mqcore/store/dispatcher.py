@@ -1,4 +1,4 @@
-"""From the commit log to consume queues and index: the plain twin of mqcore/_fast/dispatch.pyx.
+"""From the commit log to consume queues and index: the plain twin of mqcore/_fast/queues/dispatch.pyx.
 
 This is where the rules of appending are stated. The dispatcher is the only writer of both kinds of file, driven by one
 thread; what it finds on disk it goes on with, and what is already there it recognises, so that a range may be

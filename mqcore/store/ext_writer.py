@@ -1,4 +1,4 @@
-"""The newest consume queue ext file of one queue, being written: the plain twin of mqcore/_fast/ext_writer.pyx."""
+"""The newest consume queue ext file of one queue, being written: the twin of _fast/queues/ext_writer.pyx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One hash index file: put a key, find the records of a key: the plain twin of mqcore/_fast/index_file.pyx.
+"""One hash index file: put a key, find the records of a key: the plain twin of mqcore/_fast/queues/index_file.pyx.
 
 A file is a header, slots of the newest entry each, and entries chained backwards. All functions work on a buffer that
 holds the whole file. Source: RocketMQ store/index/IndexFile.java, IndexHeader.java.

@@ -1,4 +1,4 @@
-"""The newest index file and the roll from one to the next: the plain twin of mqcore/_fast/index_writer.pyx."""
+"""The newest index file and the roll from one to the next: the plain twin of mqcore/_fast/queues/index_writer.pyx."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The one place that knows; everybody else asks. A file's name is its start offset wherever it lies, and no two
 directories hold the same one. Existing files are looked for, never computed: the rule says where a new file goes, and
-by the time it is read the rule may give another answer. The processes' own way is ``_fast/log_places``, which keeps to
+by the time it is read the rule may give another answer. The processes' own way is ``_fast/log/places``, which keeps to
 the same order. Source: RocketMQ store/MultiPathMappedFileQueue.java.
 """
 

@@ -1,4 +1,4 @@
-"""The newest of the files that hold one queue's units, being written: the plain twin of mqcore/_fast/queue_file.pyx."""
+"""The newest of the files that hold one queue's units, being written: the twin of _fast/queues/newest_file.pyx."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The newest file of one consume queue, being written: the plain twin of mqcore/_fast/queue_writer.pyx."""
+"""The newest file of one consume queue, being written: the plain twin of mqcore/_fast/queues/writer.pyx."""
 
 from __future__ import annotations
 

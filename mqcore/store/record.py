@@ -1,4 +1,4 @@
-"""Commit log records, message properties and the members of a batch body: the plain twin of mqcore/_fast/record.pyx.
+"""Commit log records, message properties and the members of a batch body: the twin of _fast/log/record.pyx.
 
 Bytes in, values out, and back. The value classes and the wording of errors are here for both twins. Nothing here opens
 a file. Source: RocketMQ store/CommitLog.java, common/message/MessageDecoder.java.

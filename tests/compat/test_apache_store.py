@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from mqcore._fast import record as fast_record
-from mqcore._fast.dispatch import Dispatcher as FastDispatcher
+from mqcore._fast.log import record as fast_record
+from mqcore._fast.queues.dispatch import Dispatcher as FastDispatcher
 from mqcore.layout import BLANK_MAGIC, INDEX_ENTRY
 from mqcore.store import record as plain_record
 from mqcore.store.abort_file import AbortFile

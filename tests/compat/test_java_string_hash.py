@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore._fast import record as fast
+from mqcore._fast.log import record as fast
 from mqcore.store import record as plain
 
 pytestmark = [

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import psutil
 
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.index_file import IndexGeometry
 from mqcore.store.log_places import LogPlaces

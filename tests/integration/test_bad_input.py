@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.processors.table import TABLE
 from mqcore.codes import RequestCode, ResponseCode, SerializeType
 from mqcore.errors import StoreError

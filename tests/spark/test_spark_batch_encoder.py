@@ -18,7 +18,7 @@ from mqcore.store.codec import PURE
 
 ENCODERS = [pytest.param(python_encoder.BatchEncoder, id="python")]
 if not PURE:
-    from mqcore._fast import batch_encoder as fast_encoder
+    from mqcore._fast.columns import batch_encoder as fast_encoder
 
     ENCODERS.append(pytest.param(fast_encoder.BatchEncoder, id="cython"))
 

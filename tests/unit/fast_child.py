@@ -23,11 +23,11 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from mqcore import layout
-from mqcore._fast.append import CommitLogWriter
-from mqcore._fast.boards import SharedSegment
-from mqcore._fast.mapped_file import MappedFiles
-from mqcore._fast.process import die_with_parent
-from mqcore._fast.rings import PullRequestRing
+from mqcore._fast.base.process import die_with_parent
+from mqcore._fast.log.append import CommitLogWriter
+from mqcore._fast.log.mapped_file import MappedFiles
+from mqcore._fast.segment.boards import SharedSegment
+from mqcore._fast.segment.rings import PullRequestRing
 from mqcore.store.record import HostAddress, Record, encode
 
 HOST = HostAddress(b"\x7f\x00\x00\x01", 10911)

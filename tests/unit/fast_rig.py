@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from store_builder import COUNTED, memory_directory
 
 from mqcore import layout
-from mqcore._fast.append import CommitLogWriter
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.log.append import CommitLogWriter
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.codes import TRANSACTION_MASK
 from mqcore.store.paths import file_name
 from mqcore.store.record import HostAddress, Record, decode

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from mqcore._fast import client_exchange as fast
-from mqcore._fast import client_frames as fast_frames
+from mqcore._fast.client import exchange as fast
+from mqcore._fast.client import frames as fast_frames
 from mqcore.client import exchange as python
 from mqcore.codes import SerializeType
 from mqcore.errors import HeaderError, ProtocolError, RemotingSendError, RemotingTimeoutError

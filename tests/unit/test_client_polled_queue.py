@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mqcore._fast import client_polled as fast
+from mqcore._fast.client import polled as fast
 from mqcore.client import polled_batch as python
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.polled_queue import AssignedQueue, PolledQueue

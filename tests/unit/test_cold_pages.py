@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from fast_rig import shared_segment
 
-from mqcore._fast.boards import SharedSegment
-from mqcore._fast.mapped_file import MappedFiles
+from mqcore._fast.log.mapped_file import MappedFiles
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings, load
 from mqcore.machine import memory_bytes
 from mqcore.store.paths import file_name

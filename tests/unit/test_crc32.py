@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcore._fast import crc32 as fast
+from mqcore._fast.base import crc32 as fast
 from mqcore.store import codec
 from mqcore.store import crc32 as plain
 

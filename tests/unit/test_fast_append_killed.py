@@ -10,7 +10,7 @@ from fast_rig import TOPIC, Log, Mortals, RawSegment, commit_log, mortals
 from store_builder import GEOMETRY
 
 from mqcore import layout
-from mqcore._fast.reput_loop import ReputLoop
+from mqcore._fast.reput.loop import ReputLoop
 from mqcore.store.paths import StorePaths
 
 PUT = layout.constants("PutStatus")

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.errors import StoreError
 
 STORE_FLAG = layout.constants("StoreFlag")

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcore._fast import client_batch as fast
+from mqcore._fast.client import batch as fast
 from mqcore.client import batch_body as python
 from mqcore.client.messages import Message, SendReceipt, SendStatus
 from mqcore.client.request_reply import ReplyMessage

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocol_golden import GOLDEN
 
-from mqcore._fast import client_frames as fast
+from mqcore._fast.client import frames as fast
 from mqcore.codes import CURRENT_VERSION, LanguageCode, RequestCode, SerializeType
 from mqcore.errors import FrameError, HeaderError, ProtocolError
 from mqcore.layout import FRAME_LENGTH_MAX

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from protocol_golden import GOLDEN
 
-from mqcore._fast import client_records as fast
+from mqcore._fast.client import records as fast
 from mqcore.client.messages import ReceivedMessage
 from mqcore.errors import ProtocolError
 from mqcore.protocol import pulled as python

@@ -13,7 +13,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from protocol_golden import GOLDEN
 
-from mqcore._fast.header import parse_i64, scan
+from mqcore._fast.wire.header import parse_i64, scan
 from mqcore.codes import LanguageCode, RequestCode, SerializeType
 from mqcore.errors import FrameError, ProtocolError
 from mqcore.layout import BINARY_HEADER, FRAME_HEAD

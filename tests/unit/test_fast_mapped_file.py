@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from store_builder import memory_directory
 
-from mqcore._fast.mapped_file import MappedFiles
+from mqcore._fast.log.mapped_file import MappedFiles
 from mqcore.errors import StoreError
 from mqcore.store.paths import file_name
 

@@ -20,13 +20,15 @@ def run(program: str, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 def test_a_process_shows_the_name_it_was_given() -> None:
     program = (
-        "from mqcore._fast.process import name_process; name_process('mq-a-name-that-is-long');"
+        "from mqcore._fast.base.process import name_process; name_process('mq-a-name-that-is-long');"
         "print(open('/proc/self/comm').read())"
     )
     assert run(program).stdout.strip() == "mq-a-name-that-"
 
 
-CHILD = "import os, sys, time; from mqcore._fast.process import die_with_parent; die_with_parent(int(sys.argv[1]));"
+CHILD = (
+    "import os, sys, time; from mqcore._fast.base.process import die_with_parent; die_with_parent(int(sys.argv[1]));"
+)
 PARENT = f"""
 import os, subprocess, sys
 program = {CHILD!r} + "print('up', flush=True); time.sleep(600)"
@@ -57,7 +59,7 @@ def test_a_worker_whose_parent_is_gone_already_ends_at_once() -> None:
 def test_a_file_cut_short_under_its_mapping_is_said_in_words(tmp_path: Path) -> None:
     program = """
 import mmap, os, sys
-from mqcore._fast.process import end_on_sigbus
+from mqcore._fast.base.process import end_on_sigbus
 end_on_sigbus()
 with open(sys.argv[1], "w+b") as file:
     file.truncate(8192)

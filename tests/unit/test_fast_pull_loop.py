@@ -18,8 +18,8 @@ from store_builder import GEOMETRY as SMALL
 from store_builder import StoreBuilder
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
-from mqcore._fast.pull_loop import PullLoop
+from mqcore._fast.pull.loop import PullLoop
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.codes import PullSysFlag, ResponseCode
 from mqcore.protocol.hashing import java_string_hash
 from mqcore.store.codec import Dispatcher

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcore._fast.replies import encode
+from mqcore._fast.wire.replies import encode
 from mqcore.codes import RemotingFlag, ResponseCode, SerializeType
 from mqcore.layout import FRAME_HEAD
 from mqcore.protocol.command import FrameSplitter, RemotingCommand

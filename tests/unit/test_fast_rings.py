@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
-from mqcore._fast.rings import PullRequestRing
+from mqcore._fast.segment.boards import SharedSegment
+from mqcore._fast.segment.rings import PullRequestRing
 
 CAPACITY = layout.PULL_RING_BYTES
 ENTRY_HEAD = layout.RING_ENTRY.size

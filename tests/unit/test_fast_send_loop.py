@@ -15,8 +15,8 @@ import pytest
 from fast_rig import TOPIC, Log, RawRing, shared_segment
 
 from mqcore import layout
-from mqcore._fast.rings import PullRequestRing
-from mqcore._fast.send_loop import SendLoop
+from mqcore._fast.segment.rings import PullRequestRing
+from mqcore._fast.send.loop import SendLoop
 from mqcore.codes import RemotingFlag, RequestCode, ResponseCode, SerializeType
 from mqcore.protocol.command import FrameSplitter, RemotingCommand
 from tests.waiting import wait_until

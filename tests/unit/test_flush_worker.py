@@ -14,7 +14,7 @@ from fast_rig import shared_segment
 from store_builder import GEOMETRY, StoreBuilder
 
 from mqcore import layout
-from mqcore._fast.boards import SharedSegment
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings, load
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher

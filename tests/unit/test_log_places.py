@@ -15,10 +15,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from store_builder import GEOMETRY, StoreBuilder, memory_directory
 
-from mqcore._fast import log_places as fast
-from mqcore._fast.append import CommitLogWriter
-from mqcore._fast.boards import SharedSegment
-from mqcore._fast.mapped_file import MappedFiles
+from mqcore._fast.log import places as fast
+from mqcore._fast.log.append import CommitLogWriter
+from mqcore._fast.log.mapped_file import MappedFiles
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.errors import CorruptFileError, StoreError
 from mqcore.layout import LOG_PLACES_MAX
 from mqcore.store import mapped_file_queue

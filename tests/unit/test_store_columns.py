@@ -16,7 +16,7 @@ import zstandard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from mqcore._fast.columns import ColumnDecoder as FastDecoder
+from mqcore._fast.columns.decoder import ColumnDecoder as FastDecoder
 from mqcore.codes import SysFlag
 from mqcore.errors import ConfigError, CorruptRecordError
 from mqcore.layout import BLANK_MAGIC, BLANK_RECORD, MESSAGE_MAGIC_V2, RECORD_HEAD

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_builder import GEOMETRY, StoreBuilder
 
-from mqcore._fast import consume_queue as fast_scan
-from mqcore._fast import consume_queue_ext as fast
-from mqcore._fast import dispatch as fast_dispatch
+from mqcore._fast.queues import dispatch as fast_dispatch
+from mqcore._fast.queues import ext as fast
+from mqcore._fast.queues import units as fast_scan
 from mqcore.errors import CorruptFileError
 from mqcore.layout import CONSUME_QUEUE_EXT_UNIT, CONSUME_QUEUE_UNIT, EXT_FILE_FULL
 from mqcore.store import consume_queue_ext_units as plain

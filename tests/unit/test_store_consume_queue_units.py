@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcore._fast import consume_queue as fast
+from mqcore._fast.queues import units as fast
 from mqcore.layout import CONSUME_QUEUE_UNIT
 from mqcore.store import consume_queue_units as plain
 from mqcore.store.consume_queue_units import ScanFlag, ScanLimits, Unit

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from store_builder import GEOMETRY, STEP_MS, StoreBuilder
 
-from mqcore._fast import dispatch as fast
+from mqcore._fast.queues import dispatch as fast
 from mqcore.codes import SysFlag
 from mqcore.errors import ConfigError, StoreError
 from mqcore.layout import CONSUME_QUEUE_UNIT, INDEX_HEADER, PRE_FILL_SIZE

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from store_builder import GEOMETRY, StoreBuilder, memory_directory
 
-from mqcore._fast.dispatch import Dispatcher as FastDispatcher
+from mqcore._fast.queues.dispatch import Dispatcher as FastDispatcher
 from mqcore.errors import StoreError
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
 from mqcore.store import dispatcher as plain

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcore._fast import index_file as fast
+from mqcore._fast.queues import index_file as fast
 from mqcore.layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from mqcore.store import index_file as plain
 from mqcore.store.index_file import IndexGeometry, IndexHeader

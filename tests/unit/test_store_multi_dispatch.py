@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from store_builder import GEOMETRY, StoreBuilder, memory_directory
 
-from mqcore._fast import dispatch as fast
+from mqcore._fast.queues import dispatch as fast
 from mqcore.codes import SysFlag
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
 from mqcore.store import dispatcher as plain

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcore._fast import record as fast
+from mqcore._fast.log import record as fast
 from mqcore.codes import SysFlag
 from mqcore.errors import CorruptRecordError, MessageIllegalError
 from mqcore.layout import BLANK_RECORD, RECORD_HEAD

@@ -1,0 +1,1 @@
+"""What a client does for each message: frames, batches, answers and records."""

@@ -1,0 +1,20 @@
+from typing_extensions import Buffer
+
+from mqcore._fast.client.frames import SendHead
+from mqcore.client.exchange import SendAnswer
+
+class Exchange:
+    def __init__(self, descriptor: int, peer: str) -> None: ...
+    def send(
+        self,
+        head: SendHead,
+        opaque: int,
+        sys_flag: int,
+        born_timestamp: int,
+        flag: int,
+        properties: dict[str, str],
+        body: Buffer,
+        timeout_s: float,
+    ) -> SendAnswer | None: ...
+
+def decode_send_answer(payload: Buffer) -> SendAnswer: ...

@@ -1,0 +1,55 @@
+# Appends to the commit log, by whoever holds the put lock: the send workers, and the broker process for what is rare.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore._fast.log.mapped_file cimport FileSet
+from mqcore._fast.log.record cimport RecordFields
+from mqcore._fast.segment.boards cimport Shared
+
+cdef struct Appender:
+    Shared *shared
+    FileSet *files
+    int64_t file_size
+    int64_t record_size_max       # maxMessageSize + 64 KiB
+    int64_t lock_timeout_ms       # longer than this is OS_PAGECACHE_BUSY
+    bint counts_topics            # whether appends count into the topic's row
+    bint tallies                  # whether a put ends with its append: nobody waits for a flush
+    bint keeps_lock               # take the put lock once for many appends, until append_rest
+    bint holds_lock
+
+cdef struct Appended:
+    int64_t physical_offset       # of the first record
+    int64_t end_offset            # what must be flushed for the message to be durable
+    int64_t queue_offset          # of the first record
+    int64_t store_timestamp
+    int32_t count
+    int32_t size
+
+# Append one record (fields.queue_id names the queue, *queue_row* its row). Returns a PutStatus; *out* is set on PUT_OK.
+# On PUT_OK the record is complete in the mapped file and its end is published.
+cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+                       Appended *out) noexcept nogil
+
+# Append one record that takes the next offset of the queues *rows* too. text[0:text_size] are its properties so far;
+# the offsets follow there, in the order of *rows* and with commas between; there must be room for 21 bytes each.
+cdef int append_to_queues(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+                          const int32_t *rows, int32_t row_count, uint8_t *text, int32_t text_size, Appended *out
+                          ) noexcept nogil
+
+# Append the members of a batch body as records of their own, contiguous, with consecutive queue offsets. *fields* has
+# what they share, *ends* room for *ends_capacity* physical offsets (each member's start); batch.count says how many.
+cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size,
+                      int32_t topic_row, int32_t queue_row, int64_t *starts, int32_t starts_capacity,
+                      Appended *out) noexcept nogil
+
+# After a row of appends with keeps_lock, before anything that may wait: give the put lock back.
+cdef void append_rest(Appender *appender) noexcept nogil
+
+# Count a put by the time that it took.
+cdef void tally_put(Shared *shared, int64_t took_ms) noexcept nogil
+
+# For whoever holds the put lock without a way to append: complete a message whose end a dead owner had published. What
+# it had not published stays declared, and the next append wipes it.
+cdef void finish_intent(Shared *shared) noexcept nogil
+
+# How many members a batch body has, or -1 if it is malformed.
+cdef int32_t count_batch(const uint8_t *body, int32_t body_size) noexcept nogil

@@ -1,0 +1,34 @@
+from mqcore._fast.segment.boards import SharedSegment
+from mqcore.store.log_places import LogPlaces
+
+class CommitLogWriter:
+    def __init__(
+        self,
+        segment: SharedSegment,
+        places: str | LogPlaces,
+        file_size: int,
+        max_message_size: int,
+        lock_timeout_ms: int = 1000,
+        tallies: bool = True,
+    ) -> None: ...
+    def release(self, offset: int) -> None: ...
+    def trim(self, offset: int) -> None: ...
+    def append(
+        self,
+        *,
+        topic: bytes,
+        queue_id: int,
+        body: bytes,
+        properties: bytes,
+        flag: int,
+        sys_flag: int,
+        born_timestamp: int,
+        born_address: bytes,
+        born_port: int,
+        store_address: bytes,
+        store_port: int,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+        is_batch: bool = False,
+        more_queues: list[tuple[bytes, int]] | None = None,
+    ) -> tuple[int, list[int], int, int, int, int]: ...

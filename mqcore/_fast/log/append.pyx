@@ -1,0 +1,504 @@
+"""putMessage below the checks: take the put lock, find room, write the record, publish its end.
+
+Order under the lock: the intent, the bytes, the end (``wrote_offset``, with release), the queue's next offset, and the
+intent is cleared. Whoever takes the lock over from a dead owner reads the intent: if its end was published, the message
+is there and the queue's next offset is completed; if not, the bytes past the published end are nobody's.
+"""
+
+from libc.errno cimport ENOSPC
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcpy, memset
+
+from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TAKEN, LOCK_TIMED_OUT, add_relaxed, coarse_ms,
+                                        lock_release, lock_take, now_ms, observe, or_full, peek, publish, put_relaxed)
+from mqcore._fast.base.big_endian cimport store_i32
+from mqcore._fast.base.crc32 cimport crc32
+from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_RECORD_MAGIC_AT,
+                                       BLANK_RECORD_TOTAL_SIZE_AT, FILE_END_MIN_BLANK_SIZE,
+                                       PUT_STATUS_CREATE_MAPEDFILE_FAILED, PUT_STATUS_MESSAGE_ILLEGAL,
+                                       PUT_STATUS_OS_PAGECACHE_BUSY, PUT_STATUS_PROPERTIES_SIZE_EXCEEDED,
+                                       PUT_STATUS_PUT_OK, PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR,
+                                       STORE_FLAG_CONSUME_QUEUE_ERROR, STORE_FLAG_DISK_FULL, STORE_FLAG_INDEX_ERROR,
+                                       STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_NOT_WRITABLE, STORE_FLAG_SHUTTING_DOWN,
+                                       STORE_FLAG_SYNC_FAILED, STORE_FLAG_WORKER_MISSING, StoreBoard)
+from mqcore._fast.log.mapped_file cimport (FileSet, MappedFile, file_at, file_made_at, files_close, files_open,
+                                           files_release, files_rest, files_trim)
+from mqcore._fast.log.record cimport (BODY_CRC_MASK, DECODE_OK, PROPERTIES_SIZE_MAX, SYS_TRANSACTION_MASK,
+                                      SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK, BatchMember, RecordFields,
+                                      encode_record, next_batch_member, record_size)
+from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic
+from mqcore._fast.wire.replies cimport put_decimal
+
+from mqcore.layout import PUT_TALLY_BOUNDS_MS
+
+cdef enum:
+    REFUSING_FLAGS = (STORE_FLAG_NOT_WRITABLE | STORE_FLAG_CONSUME_QUEUE_ERROR | STORE_FLAG_INDEX_ERROR
+                      | STORE_FLAG_DISK_FULL | STORE_FLAG_SYNC_FAILED | STORE_FLAG_SHUTTING_DOWN
+                      | STORE_FLAG_WORKER_MISSING)
+
+
+cdef enum:
+    TALLY_COUNT = 13
+    OFFSET_TEXT_SIZE = 21           # a queue offset in decimal, and a comma
+
+cdef int64_t TALLY_BOUNDS_MS[TALLY_COUNT - 1]
+TALLY_BOUNDS_MS[:] = PUT_TALLY_BOUNDS_MS
+
+
+cdef void finish_intent(Shared *shared) noexcept nogil:
+    cdef StoreBoard *board = shared.board
+    if board.intent_end == 0 or observe(&board.wrote_offset) != board.intent_end:
+        return
+    publish(&shared.queues[board.intent_queue_row].next_offset, board.intent_next_offset)
+    put_relaxed(&board.put_times, board.put_times + board.intent_count)
+    put_relaxed(&board.put_bytes, board.put_bytes + board.intent_size)
+    publish(&board.intent_end, 0)
+
+
+cdef void settle_intent(Appender *appender) noexcept nogil:
+    # What a dead owner of the put lock had begun: finish it if its end was published, else wipe it. A whole record that
+    # stayed behind the published end could meet the end of a later, shorter one, and recovery would take it for real.
+    cdef StoreBoard *board = appender.shared.board
+    cdef int64_t start
+    cdef MappedFile *file
+    finish_intent(appender.shared)
+    if board.intent_end != 0:
+        start = board.intent_end - board.intent_size
+        file = file_at(appender.files, start)
+        if file != NULL:
+            memset(file.base + (start - file.start), 0, board.intent_size)
+        publish(&board.intent_end, 0)
+    put_relaxed(&board.locked_since, 0)
+    put_relaxed(&board.put_repairs, board.put_repairs + 1)
+
+
+cdef void give_put_lock(Appender *appender) noexcept nogil:
+    appender.holds_lock = appender.keeps_lock
+    if not appender.keeps_lock:
+        lock_release(appender.shared.board.put_lock)
+
+
+cdef void append_rest(Appender *appender) noexcept nogil:
+    if appender.holds_lock:
+        appender.holds_lock = False
+        lock_release(appender.shared.board.put_lock)
+
+
+cdef int take_put_lock(Appender *appender) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef int taken = LOCK_TAKEN
+    if not appender.holds_lock:
+        taken = lock_take(shared.board.put_lock, appender.lock_timeout_ms)
+    if taken == LOCK_TIMED_OUT:
+        return PUT_STATUS_OS_PAGECACHE_BUSY
+    if taken == LOCK_BROKEN:
+        return PUT_STATUS_UNKNOWN_ERROR
+    # An intent without an heir: the lock was inherited by somebody who could not wipe (see finish_intent).
+    if taken == LOCK_INHERITED or peek(&shared.board.intent_end) != 0:
+        settle_intent(appender)
+    if observe(&shared.board.store_flags) & REFUSING_FLAGS:
+        give_put_lock(appender)
+        return PUT_STATUS_SERVICE_NOT_AVAILABLE
+    return PUT_STATUS_PUT_OK
+
+
+cdef uint8_t *room_for(Appender *appender, int64_t size, int64_t *start) noexcept nogil:
+    # Where *size* bytes go, after a filler if the file's rest is too small; NULL if there is no file. At least 8 bytes
+    # stay free behind every record, for the filler that must follow it one day.
+    cdef StoreBoard *board = appender.shared.board
+    cdef int64_t end = peek(&board.wrote_offset)
+    cdef int64_t rest = appender.file_size - end % appender.file_size
+    cdef MappedFile *file
+    start[0] = end
+    if size + FILE_END_MIN_BLANK_SIZE > rest:
+        start[0] = end + rest
+        if file_made_at(appender.files, start[0]) == NULL:
+            return NULL
+        file = file_at(appender.files, end)
+        if file == NULL:
+            return NULL
+        store_i32(file.base + (end - file.start) + BLANK_RECORD_TOTAL_SIZE_AT, <int32_t>rest)
+        store_i32(file.base + (end - file.start) + BLANK_RECORD_MAGIC_AT, BLANK_MAGIC)
+        put_relaxed(&board.file_rolls, board.file_rolls + 1)
+    file = file_made_at(appender.files, start[0])
+    if file == NULL:
+        return NULL
+    return file.base + (start[0] - file.start)
+
+
+cdef int no_room(Appender *appender) noexcept nogil:
+    # A full disk is told apart from a broken one; the flag is for people, the flush worker looks again and clears it.
+    if appender.files.error == ENOSPC:
+        or_full(&appender.shared.board.store_flags, STORE_FLAG_NO_NEXT_FILE)
+        return PUT_STATUS_SERVICE_NOT_AVAILABLE
+    return PUT_STATUS_CREATE_MAPEDFILE_FAILED
+
+
+cdef void declare_intent(Shared *shared, int64_t end, int64_t next_offset, int32_t topic_row, int32_t queue_row,
+                         int64_t count, int64_t size) noexcept nogil:
+    shared.board.intent_next_offset = next_offset
+    shared.board.intent_topic_row = topic_row
+    shared.board.intent_queue_row = queue_row
+    shared.board.intent_count = count
+    shared.board.intent_size = size
+    publish(&shared.board.intent_end, end)
+
+
+cdef void tally_put(Shared *shared, int64_t took_ms) noexcept nogil:
+    cdef int64_t *tallies = &shared.board.put_tally_0
+    cdef int number = 0
+    while number < TALLY_COUNT - 1 and took_ms >= TALLY_BOUNDS_MS[number]:
+        number += 1
+    add_relaxed(&tallies[number], 1)
+
+
+cdef void publish_append(Appender *appender, int32_t topic_row, int32_t queue_row, int64_t next_offset,
+                         int64_t began, const Appended *done) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef StoreBoard *board = shared.board
+    cdef int64_t took
+    publish(&board.wrote_offset, done.end_offset)
+    publish(&shared.queues[queue_row].next_offset, next_offset)
+    publish(&board.wrote_timestamp, done.store_timestamp)
+    put_relaxed(&board.put_times, board.put_times + done.count)
+    put_relaxed(&board.put_bytes, board.put_bytes + done.size)
+    if appender.counts_topics:
+        put_relaxed(&shared.topics[topic_row].put_nums, shared.topics[topic_row].put_nums + done.count)
+        put_relaxed(&shared.topics[topic_row].put_bytes, shared.topics[topic_row].put_bytes + done.size)
+    publish(&board.intent_end, 0)
+    took = coarse_ms() - began
+    if took > board.put_ms_max:
+        put_relaxed(&board.put_ms_max, took)
+    if appender.tallies:
+        tally_put(shared, took)
+    put_relaxed(&board.locked_since, 0)
+
+
+cdef inline bint counts_in_queue(int32_t sys_flag) noexcept nogil:
+    cdef int32_t kind = sys_flag & SYS_TRANSACTION_MASK
+    return kind != SYS_TRANSACTION_PREPARED and kind != SYS_TRANSACTION_ROLLBACK
+
+
+# Under the put lock, which is given back: one record into the log. *more* are rows of queues that it also counts in.
+# These are counted on before the end is published: after a death in between, an offset is left out there and none is
+# given twice.
+cdef inline int place_record(
+    Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row, int32_t size, int64_t began,
+    const int32_t *more, int32_t more_count, Appended *out
+) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef int64_t next_offset, start
+    cdef int32_t index
+    cdef uint8_t *at
+    out.store_timestamp = now_ms()
+    put_relaxed(&shared.board.locked_since, out.store_timestamp)
+    at = room_for(appender, size, &start)
+    if at == NULL:
+        put_relaxed(&shared.board.locked_since, 0)
+        give_put_lock(appender)
+        return no_room(appender)
+    next_offset = peek(&shared.queues[queue_row].next_offset)
+    fields.queue_offset = next_offset if counts_in_queue(fields.sys_flag) else 0
+    fields.physical_offset = start
+    fields.store_timestamp = out.store_timestamp
+    if counts_in_queue(fields.sys_flag):
+        next_offset += 1
+    out.physical_offset = start
+    out.end_offset = start + size
+    out.queue_offset = fields.queue_offset
+    out.count = 1
+    out.size = size
+    declare_intent(shared, out.end_offset, next_offset, topic_row, queue_row, 1, size)
+    encode_record(at, fields)
+    for index in range(more_count):
+        publish(&shared.queues[more[index]].next_offset, peek(&shared.queues[more[index]].next_offset) + 1)
+    publish_append(appender, topic_row, queue_row, next_offset, began, out)
+    give_put_lock(appender)
+    return PUT_STATUS_PUT_OK
+
+
+cdef inline bint is_too_large(const Appender *appender, int32_t size) noexcept nogil:
+    return size < 0 or size > appender.record_size_max or size + FILE_END_MIN_BLANK_SIZE > appender.file_size
+
+
+cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+                       Appended *out) noexcept nogil:
+    cdef int32_t size = record_size(fields)
+    cdef int64_t began
+    cdef int status
+    if is_too_large(appender, size):
+        return PUT_STATUS_MESSAGE_ILLEGAL
+    began = coarse_ms()
+    status = take_put_lock(appender)
+    if status != PUT_STATUS_PUT_OK:
+        return status
+    return place_record(appender, fields, topic_row, queue_row, size, began, NULL, 0, out)
+
+
+cdef int append_to_queues(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+                          const int32_t *rows, int32_t row_count, uint8_t *text, int32_t text_size, Appended *out
+                          ) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef int32_t *more = <int32_t *>malloc((row_count + 1) * sizeof(int32_t))
+    cdef int32_t more_count = 0, index, size
+    cdef int64_t began = coarse_ms()
+    cdef int status
+    if more == NULL:
+        return PUT_STATUS_UNKNOWN_ERROR
+    status = take_put_lock(appender)
+    if status != PUT_STATUS_PUT_OK:
+        free(more)
+        return status
+    for index in range(row_count):
+        if index > 0:
+            text[text_size] = c","
+            text_size += 1
+        text_size += put_decimal(text + text_size, peek(&shared.queues[rows[index]].next_offset))
+        if rows[index] != queue_row and not is_listed(more, more_count, rows[index]):
+            more[more_count] = rows[index]
+            more_count += 1
+    fields.properties = text
+    fields.properties_size = text_size
+    size = record_size(fields)
+    if text_size > PROPERTIES_SIZE_MAX or is_too_large(appender, size):
+        give_put_lock(appender)
+        free(more)
+        return PUT_STATUS_PROPERTIES_SIZE_EXCEEDED if text_size > PROPERTIES_SIZE_MAX else PUT_STATUS_MESSAGE_ILLEGAL
+    if not counts_in_queue(fields.sys_flag):
+        more_count = 0
+    status = place_record(appender, fields, topic_row, queue_row, size, began, more, more_count, out)
+    free(more)
+    return status
+
+
+cdef bint is_listed(const int32_t *rows, int32_t row_count, int32_t row) noexcept nogil:
+    cdef int32_t index
+    for index in range(row_count):
+        if rows[index] == row:
+            return True
+    return False
+
+
+cdef int32_t count_batch(const uint8_t *body, int32_t body_size) noexcept nogil:
+    cdef BatchMember member
+    cdef int32_t at = 0
+    cdef int32_t count = 0
+    while at < body_size:
+        if next_batch_member(body + at, body_size - at, &member) != DECODE_OK:
+            return -1
+        at += member.total_size
+        count += 1
+    return count
+
+
+cdef int64_t batch_size(
+    Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size
+) noexcept nogil:
+    # The bytes of all members as records, or -1 if one of them breaks a limit.
+    cdef BatchMember member
+    cdef int32_t at = 0
+    cdef int32_t size
+    cdef int64_t total = 0
+    while at < body_size:
+        if next_batch_member(body + at, body_size - at, &member) != DECODE_OK:
+            return -1
+        fields.body_size = member.body_size
+        fields.properties = member.properties
+        fields.properties_size = member.properties_size
+        size = record_size(fields)
+        if size < 0 or size > appender.record_size_max:
+            return -1
+        total += size
+        at += member.total_size
+    return total
+
+
+cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size,
+                      int32_t topic_row, int32_t queue_row, int64_t *starts, int32_t starts_capacity,
+                      Appended *out) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef BatchMember member
+    cdef int64_t total = batch_size(appender, fields, body, body_size)
+    cdef int32_t count = count_batch(body, body_size)
+    cdef int64_t next_offset, start, began
+    cdef int32_t source = 0
+    cdef uint8_t *at
+    cdef int status
+    if total <= 0 or total + FILE_END_MIN_BLANK_SIZE > appender.file_size or count > starts_capacity:
+        return PUT_STATUS_MESSAGE_ILLEGAL
+    began = coarse_ms()
+    status = take_put_lock(appender)
+    if status != PUT_STATUS_PUT_OK:
+        return status
+    out.store_timestamp = now_ms()
+    put_relaxed(&shared.board.locked_since, out.store_timestamp)
+    at = room_for(appender, total, &start)
+    if at == NULL:
+        put_relaxed(&shared.board.locked_since, 0)
+        give_put_lock(appender)
+        return no_room(appender)
+    next_offset = peek(&shared.queues[queue_row].next_offset)
+    out.physical_offset = start
+    out.end_offset = start + total
+    out.queue_offset = next_offset
+    out.count = 0
+    out.size = <int32_t>total
+    declare_intent(shared, out.end_offset, next_offset + count, topic_row, queue_row, count, total)
+    fields.store_timestamp = out.store_timestamp
+    while source < body_size:
+        next_batch_member(body + source, body_size - source, &member)
+        fields.flag = member.flag
+        fields.body = member.body
+        fields.body_size = member.body_size
+        fields.body_crc = <int32_t>(crc32(member.body, member.body_size) & BODY_CRC_MASK)
+        fields.properties = member.properties
+        fields.properties_size = member.properties_size
+        fields.queue_offset = next_offset + out.count
+        fields.physical_offset = start
+        encode_record(at, fields)
+        starts[out.count] = start
+        out.count += 1
+        at += record_size(fields)
+        start += record_size(fields)
+        source += member.total_size
+    publish_append(appender, topic_row, queue_row, next_offset + out.count, began, out)
+    give_put_lock(appender)
+    return PUT_STATUS_PUT_OK
+
+
+cdef class CommitLogWriter:
+    """The appender for Python: the broker process's own messages, and tests. One object belongs to one thread.
+
+    *places*: the directory of the commit log, or a LogPlaces.
+    """
+
+    cdef Appender appender
+    cdef FileSet *files
+    cdef SharedSegment segment
+
+    def __cinit__(self, SharedSegment segment not None, places not None, int64_t file_size,
+                  int64_t max_message_size, int64_t lock_timeout_ms=1000, bint tallies=True):
+        self.files = <FileSet *>malloc(sizeof(FileSet))
+        if self.files == NULL:
+            raise MemoryError()
+        files_open(self.files, places, file_size, True, segment.fd)
+        self.segment = segment
+        self.appender.shared = &segment.shared
+        self.appender.files = self.files
+        self.appender.file_size = file_size
+        self.appender.record_size_max = max_message_size + 65536
+        self.appender.lock_timeout_ms = lock_timeout_ms
+        self.appender.counts_topics = False
+        self.appender.tallies = tallies
+
+    def __dealloc__(self):
+        if self.files != NULL:
+            files_close(self.files)
+            free(self.files)
+
+    def trim(self, int64_t offset):
+        """Unmap the files that end at or before *offset*."""
+        files_trim(self.files, offset)
+        files_rest(self.files)
+
+    def release(self, int64_t offset):
+        """Let go of the pages before *offset*; their bytes stay readable."""
+        files_release(self.files, offset)
+
+    def append(self, *, bytes topic not None, int queue_id, bytes body not None, bytes properties not None,
+               int flag, int sys_flag, int64_t born_timestamp, bytes born_address not None, int born_port,
+               bytes store_address not None, int store_port, int reconsume_times=0,
+               int64_t prepared_transaction_offset=0, bint is_batch=False, list more_queues=None):
+        """Append a message, or the members of a batch body whose shared properties are *properties*.
+
+        With *more_queues*, (topic, queue id) each, a message takes the next offset of these queues too; *properties*
+        then ends with the name of the property that gets the offsets, and its 0x01.
+
+        Returns (PutStatus, physical offsets of the records, end offset, first queue offset, store timestamp, size).
+        Only on PUT_OK is anything stored. Addresses have 4 or 16 bytes. Blocks at most for the lock's timeout.
+        """
+        cdef RecordFields fields
+        cdef Appended done
+        cdef int64_t *starts = NULL
+        cdef int32_t count
+        cdef int status
+        cdef const uint8_t *name = <const uint8_t *><const char *>topic
+        cdef int32_t topic_row = make_topic(&self.segment.shared, name, <int32_t>len(topic))
+        cdef int32_t queue_row = ROW_NONE
+        if topic_row != ROW_NONE:
+            queue_row = make_queue(&self.segment.shared, topic_row, queue_id)
+        if queue_row == ROW_NONE:
+            return PUT_STATUS_MESSAGE_ILLEGAL, [], 0, 0, 0, 0
+        memset(&fields, 0, sizeof(fields))
+        memset(&done, 0, sizeof(done))
+        fields.queue_id = queue_id
+        fields.flag = flag
+        fields.sys_flag = sys_flag
+        fields.born_timestamp = born_timestamp
+        fields.born_host.address = <const uint8_t *><const char *>born_address
+        fields.born_host.address_size = <int32_t>len(born_address)
+        fields.born_host.port = born_port
+        fields.store_host.address = <const uint8_t *><const char *>store_address
+        fields.store_host.address_size = <int32_t>len(store_address)
+        fields.store_host.port = store_port
+        fields.reconsume_times = reconsume_times
+        fields.prepared_transaction_offset = prepared_transaction_offset
+        fields.topic = <const uint8_t *><const char *>topic
+        fields.topic_size = <int32_t>len(topic)
+        if not is_batch:
+            fields.body = <const uint8_t *><const char *>body
+            fields.body_size = <int32_t>len(body)
+            fields.body_crc = <int32_t>(crc32(fields.body, fields.body_size) & BODY_CRC_MASK)
+            fields.properties = <const uint8_t *><const char *>properties
+            fields.properties_size = <int32_t>len(properties)
+            if more_queues:
+                status = self.append_to_more(&fields, topic_row, queue_row, more_queues, &done)
+            else:
+                status = append_record(&self.appender, &fields, topic_row, queue_row, &done)
+            offsets = [done.physical_offset] if status == PUT_STATUS_PUT_OK else []
+            return status, offsets, done.end_offset, done.queue_offset, done.store_timestamp, done.size
+        count = max(1, <int32_t>len(body) // (BATCH_MEMBER_HEAD_SIZE + 2))
+        starts = <int64_t *>malloc(count * sizeof(int64_t))
+        if starts == NULL:
+            raise MemoryError()
+        try:
+            fields.batch_properties = <const uint8_t *><const char *>properties
+            fields.batch_properties_size = <int32_t>len(properties)
+            status = append_batch(&self.appender, &fields, <const uint8_t *><const char *>body, <int32_t>len(body),
+                                  topic_row, queue_row, starts, count, &done)
+            offsets = [starts[index] for index in range(done.count)] if status == PUT_STATUS_PUT_OK else []
+            return status, offsets, done.end_offset, done.queue_offset, done.store_timestamp, done.size
+        finally:
+            free(starts)
+
+    cdef int append_to_more(self, RecordFields *fields, int32_t topic_row, int32_t queue_row, list queues,
+                            Appended *out) except -1:
+        cdef Shared *shared = &self.segment.shared
+        cdef int32_t row, topic, index, count = <int32_t>len(queues), text_size = fields.properties_size
+        cdef int32_t *rows
+        cdef uint8_t *text
+        cdef bytes name
+        cdef int status
+        if text_size > PROPERTIES_SIZE_MAX:
+            return PUT_STATUS_PROPERTIES_SIZE_EXCEEDED
+        rows = <int32_t *>malloc(count * sizeof(int32_t))
+        text = <uint8_t *>malloc(text_size + count * OFFSET_TEXT_SIZE)
+        try:
+            if rows == NULL or text == NULL:
+                raise MemoryError()
+            # Rows are made before the put lock is taken: see SHARING.md.
+            for index, (name, queue_id) in enumerate(queues):
+                topic = make_topic(shared, <const uint8_t *><const char *>name, <int32_t>len(name))
+                row = make_queue(shared, topic, queue_id) if topic != ROW_NONE else ROW_NONE
+                if row == ROW_NONE:
+                    return PUT_STATUS_MESSAGE_ILLEGAL
+                rows[index] = row
+            memcpy(text, fields.properties, text_size)
+            with nogil:
+                status = append_to_queues(&self.appender, fields, topic_row, queue_row, rows, count, text, text_size,
+                                          out)
+            return status
+        finally:
+            free(rows)
+            free(text)

@@ -1,0 +1,764 @@
+"""The loop of a pull worker: requests out of rings, consume queues scanned, pulls held, ranges answered.
+
+A pull whose group, topic, queue and subscription the broker process has found in order (a binding of this epoch) is
+answered from the boards and the mapped consume queue alone. Any other is first asked about over the link, and waits.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, ENOENT, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc, realloc
+from libc.string cimport memcpy, memset
+
+import os
+
+from mqcore._fast.base.atomics cimport (add_full, add_relaxed, coarse_ms, drain_fd, exchange_full, full_fence, now_ms,
+                                        observe, peek, publish, put_relaxed, wake_fd)
+from mqcore._fast.base.buffers cimport Buffer, buffer_free, buffer_put, buffer_room, buffer_size, buffer_take
+from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_CONSUME_QUEUE_NOT_READABLE, GET_STATUS_FOUND,
+                                       GET_STATUS_MESSAGE_WAS_REMOVING, GET_STATUS_NO_MATCHED_MESSAGE,
+                                       GET_STATUS_NO_MESSAGE_IN_QUEUE, GET_STATUS_OFFSET_FOUND_NULL,
+                                       GET_STATUS_OFFSET_OVERFLOW_BADLY, GET_STATUS_OFFSET_OVERFLOW_ONE,
+                                       GET_STATUS_OFFSET_TOO_SMALL, LINK_KIND_BINDING, LINK_KIND_OFFSET_MOVED,
+                                       LINK_KIND_RESOLVE, PULL_RANGES_MAX, RING_KIND_PULL_REPLY, RING_KIND_RESCAN,
+                                       WORKER_COMMAND_STOP, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, Arrival,
+                                       LinkHead, OffsetMoved, OffsetRow, PullRange, PullReply, PullRequest, QueueRow,
+                                       Resolve, TopicRow, WorkerRow)
+from mqcore._fast.base.layout cimport Binding as BindingMessage
+from mqcore._fast.pull.bindings cimport (Binding, BindingTable, binding_matches, binding_of, bindings_close,
+                                         bindings_open, bindings_sweep)
+from mqcore._fast.pull.cold_reader cimport COLD_AFTER_BYTES, ColdReader, cold_bring_in, cold_close, cold_open
+from mqcore._fast.queues.ext cimport ExtSource
+from mqcore._fast.queues.reader cimport QueueReader, ext_code_at, queues_close, queues_open, queues_rest, units_at
+from mqcore._fast.queues.units cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_SLAVE, RecordRange, ScanLimits,
+                                        ScanResult, scan_units)
+from mqcore._fast.segment.boards cimport (ROW_NONE, Shared, SharedSegment, make_group, make_offset, make_queue,
+                                          make_topic, puller_of)
+from mqcore._fast.segment.rings cimport (Ring, open_arrival_ring, open_pull_reply_ring, open_pull_request_ring,
+                                         ring_is_empty, ring_peek, ring_publish, ring_release, ring_reserve)
+
+from mqcore._fast.base.worker_log cimport Warning, warn_unreadable
+
+from mqcore.codes import PullSysFlag, ResponseCode
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd *fds, unsigned long count, int timeout_ms)
+    short POLLIN, POLLOUT
+
+cdef extern from "<sys/socket.h>" nogil:
+    ssize_t send(int fd, const void *data, size_t size, int flags)
+    int MSG_NOSIGNAL
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t read(int fd, void *out, size_t size)
+
+cdef int32_t SUCCESS = ResponseCode.SUCCESS
+cdef int32_t NOT_FOUND = ResponseCode.PULL_NOT_FOUND
+cdef int32_t RETRY_IMMEDIATELY = ResponseCode.PULL_RETRY_IMMEDIATELY
+cdef int32_t OFFSET_MOVED_CODE = ResponseCode.PULL_OFFSET_MOVED
+cdef int32_t SYSTEM_BUSY = ResponseCode.SYSTEM_BUSY
+cdef int32_t SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
+cdef int32_t FLAG_COMMIT = PullSysFlag.COMMIT_OFFSET
+cdef int32_t FLAG_SUSPEND = PullSysFlag.SUSPEND
+
+cdef enum:
+    REQUESTS_PER_TURN = 1024
+    HOLD_CHECK_MS = 1000            # how often held pulls are looked at whether or not anything arrived
+    SCAN_CHECK_MS = 5000            # how often they are re-read without knowing a tag, as upstream does
+    HELD_MAX = 1 << 18
+    QUEUE_REST_MS = 60000           # an unread consume queue file is unmapped after this
+    LINK_READ_SIZE = 65536
+    LINK_BYTES_MAX = 1 << 24
+    HELD_ROWS_MIN = 1024
+
+
+# A request that waits: for an answer of the broker process, or for a message.
+cdef struct Held:
+    Held *next
+    Binding *binding
+    int64_t resolve_id
+    int64_t since               # coarse ms
+    int64_t deadline            # coarse ms
+    int32_t sender
+    int32_t size
+    bint is_first               # not woken yet: it may be held, and commits its offset
+    PullRequest request         # and its strings behind it
+
+
+cdef struct PullState:
+    Shared *shared
+    WorkerRow *row
+    int worker_number
+    int wake
+    int link
+    bint link_is_closed
+    Buffer link_in
+    Buffer link_out
+    int sender_count
+    WorkerRow *sender_rows[4]
+    int sender_wakes[4]
+    Ring requests[4]
+    Ring replies[4]
+    Buffer overflow[4]          # replies that found their ring full
+    bint sender_has_news[4]
+    Ring arrivals
+    BindingTable bindings
+    QueueReader queues
+    ColdReader cold
+    ScanLimits limits
+    Held *resolving             # newest first
+    int64_t resolve_next
+    Held **held                 # by queue row
+    int32_t held_capacity
+    int64_t held_count
+    int64_t turn_ms
+    int64_t hold_check_at
+    int64_t scan_check_at
+    Warning unreadable
+
+
+cdef bint link_put(PullState *state, int32_t kind, int64_t identity, const void *first, int64_t first_size,
+                   const void *second, int64_t second_size) noexcept nogil:
+    cdef LinkHead head
+    if state.link_is_closed or buffer_size(&state.link_out) > LINK_BYTES_MAX:
+        return False
+    memset(&head, 0, sizeof(head))
+    head.size = <int32_t>(first_size + second_size)
+    head.kind = kind
+    head.connection_id = identity
+    return (buffer_put(&state.link_out, &head, sizeof(head)) and buffer_put(&state.link_out, first, first_size)
+            and buffer_put(&state.link_out, second, second_size))
+
+
+cdef void link_write(PullState *state) noexcept nogil:
+    cdef ssize_t sent
+    while not state.link_is_closed and buffer_size(&state.link_out) > 0:
+        sent = send(state.link, state.link_out.data + state.link_out.start, buffer_size(&state.link_out), MSG_NOSIGNAL)
+        if sent < 0 and errno == EINTR:
+            continue
+        if sent <= 0:
+            state.link_is_closed = sent < 0 and errno != EAGAIN
+            return
+        buffer_take(&state.link_out, sent)
+
+
+# Answers ---------------------------------------------------------------------------------------------------------
+
+
+cdef void send_reply(PullState *state, int32_t sender, const PullReply *reply, const PullRange *ranges) noexcept nogil:
+    cdef int32_t ranges_size = reply.range_count * <int32_t>sizeof(PullRange)
+    cdef int32_t size = <int32_t>sizeof(PullReply) + ranges_size
+    cdef uint8_t *at = NULL
+    state.sender_has_news[sender] = True
+    if buffer_size(&state.overflow[sender]) == 0:
+        at = ring_reserve(&state.replies[sender], size, RING_KIND_PULL_REPLY)
+    if at != NULL:
+        memcpy(at, reply, sizeof(PullReply))
+        if ranges_size > 0:
+            memcpy(at + sizeof(PullReply), ranges, ranges_size)
+        ring_publish(&state.replies[sender], size)
+        return
+    # In order, behind what overflowed before; tickets bound how much that can be.
+    buffer_put(&state.overflow[sender], reply, sizeof(PullReply))
+    if ranges_size > 0:
+        buffer_put(&state.overflow[sender], ranges, ranges_size)
+
+
+cdef void send_overflow(PullState *state, int32_t sender) noexcept nogil:
+    cdef Buffer *waiting = &state.overflow[sender]
+    cdef PullReply reply
+    cdef int32_t size
+    cdef uint8_t *at
+    while buffer_size(waiting) > 0:
+        memcpy(&reply, waiting.data + waiting.start, sizeof(PullReply))
+        size = <int32_t>sizeof(PullReply) + reply.range_count * <int32_t>sizeof(PullRange)
+        at = ring_reserve(&state.replies[sender], size, RING_KIND_PULL_REPLY)
+        if at == NULL:
+            return
+        memcpy(at, waiting.data + waiting.start, size)
+        ring_publish(&state.replies[sender], size)
+        buffer_take(waiting, size)
+        state.sender_has_news[sender] = True
+
+
+cdef void start_reply(const Held *held, PullReply *reply) noexcept nogil:
+    memset(reply, 0, sizeof(PullReply))
+    reply.connection_id = held.request.connection_id
+    reply.ticket = held.request.ticket
+    reply.was_held = not held.is_first
+
+
+cdef void free_held(Held *held) noexcept nogil:
+    if held.binding != NULL:
+        held.binding.references -= 1
+    free(held)
+
+
+cdef void answer_refused(PullState *state, Held *held) noexcept nogil:
+    cdef PullReply reply
+    start_reply(held, &reply)
+    reply.refused = 1
+    send_reply(state, held.sender, &reply, NULL)
+    free_held(held)
+
+
+cdef void answer_busy(PullState *state, Held *held) noexcept nogil:
+    cdef PullReply reply
+    start_reply(held, &reply)
+    reply.code = SYSTEM_BUSY
+    reply.status = GET_STATUS_NO_MATCHED_MESSAGE
+    reply.next_begin_offset = held.request.queue_offset
+    send_reply(state, held.sender, &reply, NULL)
+    free_held(held)
+
+
+# Reading a queue -------------------------------------------------------------------------------------------------
+
+
+cdef int32_t code_of(int32_t status, int64_t requested) noexcept nogil:
+    if status == GET_STATUS_FOUND:
+        return SUCCESS
+    if status == GET_STATUS_NO_MATCHED_MESSAGE or status == GET_STATUS_MESSAGE_WAS_REMOVING:
+        return RETRY_IMMEDIATELY
+    if status == GET_STATUS_OFFSET_FOUND_NULL or status == GET_STATUS_OFFSET_OVERFLOW_ONE:
+        return NOT_FOUND
+    if status == GET_STATUS_NO_MESSAGE_IN_QUEUE:
+        return NOT_FOUND if requested == 0 else OFFSET_MOVED_CODE
+    if status == GET_STATUS_CONSUME_QUEUE_NOT_READABLE:
+        return SYSTEM_ERROR
+    return OFFSET_MOVED_CODE
+
+
+cdef int32_t join_ranges(const RecordRange *records, int32_t count, PullRange *out) noexcept nogil:
+    # Records that lie behind one another become one range.
+    cdef int32_t index
+    cdef int32_t joined = 0
+    for index in range(count):
+        if joined > 0 and out[joined - 1].physical_offset + out[joined - 1].size == records[index].physical_offset:
+            out[joined - 1].size += records[index].size
+        else:
+            out[joined].physical_offset = records[index].physical_offset
+            out[joined].size = records[index].size
+            joined += 1
+    return joined
+
+
+cdef void count_found(PullState *state, const Held *held, const PullReply *reply, int64_t behind) noexcept nogil:
+    cdef OffsetRow *row = &state.shared.offsets[held.binding.offset_row]
+    add_relaxed(&state.shared.board.get_times, reply.message_count)
+    add_relaxed(&state.shared.board.get_bytes, reply.total_size)
+    add_relaxed(&state.shared.board.get_found, 1)
+    add_relaxed(&row.get_nums, reply.message_count)
+    add_relaxed(&row.get_bytes, reply.total_size)
+    add_relaxed(&row.pulls, 1)
+    put_relaxed(&row.behind_bytes, behind)
+    put_relaxed(&row.get_timestamp, now_ms())
+
+
+cdef void bring_in(PullState *state, const PullRange *ranges, int32_t count) noexcept nogil:
+    # What lies far behind the end may be on disk only: read it here, where pulls alone wait for the disk.
+    cdef int64_t hot = state.limits.commit_log_max - COLD_AFTER_BYTES
+    cdef int64_t done
+    cdef int32_t index
+    for index in range(count):
+        if ranges[index].physical_offset < hot:
+            done = cold_bring_in(&state.cold, ranges[index].physical_offset, ranges[index].size, state.turn_ms)
+            put_relaxed(&state.row.bytes, state.row.bytes + done)
+
+
+cdef struct QueuePlace:             # of which queue a scan asks for tags codes
+    QueueReader *queues
+    int32_t queue_row
+    int64_t now
+
+
+cdef bint look_up_code(void *source, int64_t address, int64_t *tags_code) noexcept nogil:
+    cdef const QueuePlace *place = <const QueuePlace *>source
+    return ext_code_at(place.queues, place.queue_row, address, place.now, tags_code)
+
+
+cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, PullRange *ranges) noexcept nogil:
+    # The offset lies within the queue: scan its units. Returns the GetStatus; *reply* gets offsets and sizes.
+    cdef RecordRange records[PULL_RANGES_MAX]
+    cdef ScanResult result
+    cdef QueuePlace place
+    cdef ExtSource ext
+    cdef int64_t requested = held.request.queue_offset
+    cdef int64_t unit_count, file_units
+    cdef const uint8_t *units = units_at(&state.queues, held.binding.queue_row, requested, reply.max_offset,
+                                         state.turn_ms, &unit_count)
+    if units == NULL and state.queues.error != ENOENT:
+        # The messages are there, and nobody may be sent past them because the disk or the memory fails.
+        warn_unreadable(&state.unreadable, "consume queue", requested, state.queues.error)
+        return GET_STATUS_CONSUME_QUEUE_NOT_READABLE
+    if units == NULL or unit_count <= 0:
+        file_units = state.queues.file_size // CQ_UNIT_SIZE
+        reply.next_begin_offset = requested + file_units - requested % file_units
+        return GET_STATUS_OFFSET_FOUND_NULL
+    state.limits.count_max = held.request.max_msg_nums
+    state.limits.commit_log_min = observe(&state.shared.board.min_offset)
+    state.limits.commit_log_max = observe(&state.shared.board.wrote_offset)
+    place.queues = &state.queues
+    place.queue_row = held.binding.queue_row
+    place.now = state.turn_ms
+    ext.look_up = look_up_code
+    ext.source = &place
+    reply.message_count = scan_units(units, unit_count, &state.limits, held.binding.tags, held.binding.tag_count, &ext,
+                                     records, PULL_RANGES_MAX, &result)
+    reply.next_begin_offset = requested + result.units_examined
+    reply.total_size = <int32_t>result.bytes_total
+    if result.flags & SCAN_SUGGEST_SLAVE:
+        reply.suggest_broker_id = held.binding.slow_broker_id
+    if result.flags & SCAN_FOUND:
+        reply.range_count = join_ranges(records, reply.message_count, ranges)
+        bring_in(state, ranges, reply.range_count)
+        count_found(state, held, reply, state.limits.commit_log_max - result.physical_offset_last)
+        return GET_STATUS_FOUND
+    return GET_STATUS_MESSAGE_WAS_REMOVING if result.flags & SCAN_REMOVING else GET_STATUS_NO_MATCHED_MESSAGE
+
+
+cdef int32_t read_queue(PullState *state, const Held *held, PullReply *reply, PullRange *ranges) noexcept nogil:
+    cdef QueueRow *queue = &state.shared.queues[held.binding.queue_row]
+    cdef int64_t requested = held.request.queue_offset
+    reply.max_offset = observe(&queue.max_offset)
+    reply.min_offset = observe(&queue.min_offset)
+    reply.suggest_broker_id = held.binding.broker_id
+    reply.next_begin_offset = requested
+    if reply.max_offset == 0:
+        reply.next_begin_offset = 0
+        return GET_STATUS_NO_MESSAGE_IN_QUEUE
+    if requested < reply.min_offset:
+        reply.next_begin_offset = reply.min_offset
+        return GET_STATUS_OFFSET_TOO_SMALL
+    if requested == reply.max_offset:
+        return GET_STATUS_OFFSET_OVERFLOW_ONE
+    if requested > reply.max_offset:
+        reply.next_begin_offset = reply.max_offset
+        return GET_STATUS_OFFSET_OVERFLOW_BADLY
+    return scan_queue(state, held, reply, ranges)
+
+
+# Holding ---------------------------------------------------------------------------------------------------------
+
+
+cdef bint grow_held(PullState *state, int32_t row) noexcept nogil:
+    cdef int32_t capacity = max(<int32_t>HELD_ROWS_MIN, state.held_capacity)
+    cdef Held **held
+    while capacity <= row:
+        capacity *= 2
+    held = <Held **>realloc(state.held, capacity * sizeof(Held *))
+    if held == NULL:
+        return False
+    memset(held + state.held_capacity, 0, (capacity - state.held_capacity) * sizeof(Held *))
+    state.held = held
+    state.held_capacity = capacity
+    return True
+
+
+cdef void count_waiter(PullState *state, int32_t row, int64_t change) noexcept nogil:
+    add_full(&state.shared.queues[row].waiters, change)
+    add_full(&state.shared.board.waiting_pulls, change)
+    state.held_count += change
+    put_relaxed(&state.row.parked, state.held_count)
+
+
+cdef bint hold(PullState *state, Held *held) noexcept nogil:
+    # True: it is held. False: something arrived while it was being put away, so read again.
+    cdef int32_t row = held.binding.queue_row
+    cdef int64_t wait_ms = held.request.suspend_timeout_ms
+    if held.binding.suspend_limit_ms >= 0:
+        wait_ms = held.binding.suspend_limit_ms
+    held.deadline = held.since + max(<int64_t>0, wait_ms)
+    held.is_first = False
+    held.next = state.held[row]
+    state.held[row] = held
+    count_waiter(state, row, 1)
+    full_fence()
+    if observe(&state.shared.queues[row].max_offset) > held.request.queue_offset:
+        state.held[row] = held.next
+        count_waiter(state, row, -1)
+        return False
+    return True
+
+
+cdef void commit(PullState *state, const Held *held) noexcept nogil:
+    if held.is_first and held.request.sys_flag & FLAG_COMMIT:
+        publish(&state.shared.offsets[held.binding.offset_row].committed, held.request.commit_offset)
+
+
+cdef void tell_offset_moved(PullState *state, const Held *held, const PullReply *reply) noexcept nogil:
+    cdef OffsetMoved moved
+    memset(&moved, 0, sizeof(moved))
+    moved.requested = held.request.queue_offset
+    moved.corrected = reply.next_begin_offset
+    moved.queue_id = held.request.queue_id
+    moved.topic_size = <short>held.request.topic_size
+    moved.group_size = <short>held.request.group_size
+    link_put(state, LINK_KIND_OFFSET_MOVED, held.request.connection_id, &moved, sizeof(moved),
+             <const uint8_t *>&held.request + sizeof(PullRequest),
+             held.request.topic_size + held.request.group_size)
+
+
+cdef void serve(PullState *state, Held *held) noexcept nogil:
+    # Read, then answer or hold. *held* is given away.
+    cdef PullRange ranges[PULL_RANGES_MAX]
+    cdef PullReply reply
+    commit(state, held)
+    while True:
+        start_reply(held, &reply)
+        reply.status = read_queue(state, held, &reply, ranges)
+        reply.code = code_of(reply.status, held.request.queue_offset)
+        if (reply.code != NOT_FOUND or not held.is_first or not held.request.sys_flag & FLAG_SUSPEND
+                or state.held_count >= HELD_MAX
+                or (held.binding.queue_row >= state.held_capacity and not grow_held(state, held.binding.queue_row))):
+            break
+        if hold(state, held):
+            return
+    if reply.code == OFFSET_MOVED_CODE:
+        tell_offset_moved(state, held, &reply)
+    elif reply.code == NOT_FOUND:
+        add_relaxed(&state.shared.board.get_missed, 1)
+    send_reply(state, held.sender, &reply, ranges)
+    free_held(held)
+
+
+# Resolving -------------------------------------------------------------------------------------------------------
+
+
+cdef void ask_broker(PullState *state, Held *held) noexcept nogil:
+    cdef Resolve question
+    cdef PullReply reply
+    question.resolve_id = state.resolve_next
+    held.resolve_id = state.resolve_next
+    if not link_put(state, LINK_KIND_RESOLVE, held.request.connection_id, &question, sizeof(question), &held.request,
+                    held.size):
+        start_reply(held, &reply)
+        reply.code = RETRY_IMMEDIATELY
+        reply.status = GET_STATUS_NO_MATCHED_MESSAGE
+        reply.next_begin_offset = held.request.queue_offset
+        send_reply(state, held.sender, &reply, NULL)
+        free_held(held)
+        return
+    state.resolve_next += 1
+    held.next = state.resolving
+    state.resolving = held
+
+
+cdef void handle(PullState *state, Held *held) noexcept nogil:
+    # A request, fresh or woken: serve it if its binding is good, else ask.
+    if held.binding.epoch == observe(&state.shared.board.config_epoch):
+        serve(state, held)
+    else:
+        ask_broker(state, held)
+
+
+cdef bint bind_rows(PullState *state, Held *held) noexcept nogil:
+    cdef const uint8_t *topic = <const uint8_t *>&held.request + sizeof(PullRequest)
+    cdef int32_t topic_row = make_topic(state.shared, topic, held.request.topic_size)
+    cdef int32_t group_row = make_group(state.shared, topic + held.request.topic_size, held.request.group_size)
+    if topic_row == ROW_NONE or group_row == ROW_NONE:
+        return False
+    held.binding.queue_row = make_queue(state.shared, topic_row, held.request.queue_id)
+    if held.binding.queue_row == ROW_NONE:
+        return False
+    held.binding.offset_row = make_offset(state.shared, group_row, held.binding.queue_row)
+    return held.binding.offset_row != ROW_NONE
+
+
+cdef Held *take_resolving(PullState *state, int64_t resolve_id) noexcept nogil:
+    cdef Held **link = &state.resolving
+    cdef Held *held
+    while link[0] != NULL:
+        held = link[0]
+        if held.resolve_id == resolve_id:
+            link[0] = held.next
+            return held
+        link = &held.next
+    return NULL
+
+
+cdef void handle_binding(PullState *state, const BindingMessage *message) noexcept nogil:
+    cdef const int32_t *tags = <const int32_t *>(<const uint8_t *>message + sizeof(BindingMessage))
+    cdef Held *held = take_resolving(state, message.resolve_id)
+    cdef int32_t *copy
+    if held == NULL:
+        return
+    if message.refused:
+        answer_refused(state, held)
+        return
+    copy = <int32_t *>malloc(max(1, message.tag_count) * sizeof(int32_t))
+    if copy == NULL or not bind_rows(state, held):
+        # The boards are full.
+        free(copy)
+        answer_busy(state, held)
+        return
+    memcpy(copy, tags, message.tag_count * sizeof(int32_t))
+    free(held.binding.tags)
+    held.binding.tags = copy
+    held.binding.tag_count = 0 if message.match_all else message.tag_count
+    held.binding.suspend_limit_ms = message.suspend_limit_ms
+    held.binding.broker_id = message.broker_id
+    held.binding.slow_broker_id = message.slow_broker_id
+    held.binding.epoch = message.epoch
+    # Serve even if the epoch has moved on meanwhile: the checks were good for this very request.
+    serve(state, held)
+
+
+cdef void read_link(PullState *state) noexcept nogil:
+    cdef uint8_t *at = buffer_room(&state.link_in, LINK_READ_SIZE)
+    cdef LinkHead head
+    cdef ssize_t got
+    if at == NULL:
+        state.link_is_closed = True
+        return
+    got = read(state.link, at, LINK_READ_SIZE)
+    if got <= 0:
+        state.link_is_closed = got == 0 or (errno != EAGAIN and errno != EINTR)
+        return
+    state.link_in.end += got
+    while buffer_size(&state.link_in) >= <int64_t>sizeof(LinkHead):
+        memcpy(&head, state.link_in.data + state.link_in.start, sizeof(LinkHead))
+        if buffer_size(&state.link_in) < <int64_t>sizeof(LinkHead) + head.size:
+            break
+        if head.kind == LINK_KIND_BINDING and head.size >= <int32_t>sizeof(BindingMessage):
+            handle_binding(state, <const BindingMessage *>(state.link_in.data + state.link_in.start + sizeof(LinkHead)))
+        buffer_take(&state.link_in, <int64_t>sizeof(LinkHead) + head.size)
+
+
+# Requests and arrivals -------------------------------------------------------------------------------------------
+
+
+cdef void take_requests(PullState *state, int32_t sender) noexcept nogil:
+    cdef int32_t _turn, size, kind
+    cdef const uint8_t *entry
+    cdef Held *held
+    for _turn in range(REQUESTS_PER_TURN):
+        entry = ring_peek(&state.requests[sender], &size, &kind)
+        if entry == NULL:
+            return
+        held = <Held *>malloc(sizeof(Held) + size)
+        if held == NULL:
+            return
+        memset(held, 0, sizeof(Held))
+        memcpy(&held.request, entry, size)
+        ring_release(&state.requests[sender], size)
+        held.size = size
+        held.sender = sender
+        held.is_first = True
+        held.since = state.turn_ms
+        state.row.units += 1
+        held.binding = binding_of(&state.bindings, &held.request)
+        if held.binding == NULL:
+            answer_busy(state, held)
+            continue
+        held.binding.references += 1
+        handle(state, held)
+
+
+cdef void wake_queue(PullState *state, int32_t row, int64_t max_offset, int64_t tags_code, bint knows_tag,
+                     bint only_late) noexcept nogil:
+    # Re-read the held pulls of a queue that have something to find (or whose time is over).
+    cdef Held *waiting
+    cdef Held *kept = NULL
+    cdef Held *due = NULL
+    cdef Held *held
+    cdef bint is_due
+    if row >= state.held_capacity:
+        return
+    waiting = state.held[row]
+    state.held[row] = NULL
+    while waiting != NULL:
+        held = waiting
+        waiting = held.next
+        is_due = state.turn_ms >= held.deadline
+        if not is_due and not only_late and max_offset > held.request.queue_offset:
+            is_due = not knows_tag or binding_matches(held.binding, tags_code)
+        if is_due:
+            held.next = due
+            due = held
+            count_waiter(state, row, -1)
+        else:
+            held.next = kept
+            kept = held
+    # Back in the order in which they came.
+    while kept != NULL:
+        held = kept
+        kept = held.next
+        held.next = state.held[row]
+        state.held[row] = held
+    while due != NULL:
+        held = due
+        due = held.next
+        handle(state, held)
+
+
+cdef void look_at_all(PullState *state, bint only_late) noexcept nogil:
+    cdef int32_t row
+    for row in range(state.held_capacity):
+        if state.held[row] != NULL:
+            wake_queue(state, row, observe(&state.shared.queues[row].max_offset), 0, False, only_late)
+
+
+cdef void take_arrivals(PullState *state) noexcept nogil:
+    cdef int32_t size, kind
+    cdef const uint8_t *entry
+    cdef const Arrival *arrival
+    cdef bint rescan = False
+    while True:
+        entry = ring_peek(&state.arrivals, &size, &kind)
+        if entry == NULL:
+            break
+        arrival = <const Arrival *>entry
+        if kind == RING_KIND_RESCAN:
+            rescan = True
+        else:
+            wake_queue(state, arrival.queue_row, arrival.max_offset, arrival.tags_code, True, False)
+        ring_release(&state.arrivals, size)
+    if rescan:
+        look_at_all(state, False)
+
+
+cdef void check_held(PullState *state) noexcept nogil:
+    if state.turn_ms < state.hold_check_at:
+        return
+    state.hold_check_at = state.turn_ms + HOLD_CHECK_MS
+    if state.turn_ms >= state.scan_check_at:
+        state.scan_check_at = state.turn_ms + SCAN_CHECK_MS
+        look_at_all(state, False)
+        queues_rest(&state.queues, state.turn_ms - QUEUE_REST_MS)
+        bindings_sweep(&state.bindings, observe(&state.shared.board.config_epoch))
+    else:
+        look_at_all(state, True)
+    put_relaxed(&state.row.heartbeat, now_ms())
+
+
+cdef bint has_news(PullState *state) noexcept nogil:
+    cdef int32_t sender
+    for sender in range(state.sender_count):
+        if not ring_is_empty(&state.requests[sender]) or buffer_size(&state.overflow[sender]) > 0:
+            return True
+    return not ring_is_empty(&state.arrivals)
+
+
+cdef void wake_senders(PullState *state) noexcept nogil:
+    cdef int32_t sender
+    full_fence()
+    for sender in range(state.sender_count):
+        if state.sender_has_news[sender]:
+            state.sender_has_news[sender] = False
+            if peek(&state.sender_rows[sender].sleeping):
+                wake_fd(state.sender_wakes[sender])
+                state.row.wakes += 1
+
+
+cdef void turn(PullState *state) noexcept nogil:
+    cdef pollfd fds[2]
+    cdef int32_t sender
+    fds[0].fd = state.wake
+    fds[0].events = POLLIN
+    fds[1].fd = state.link
+    fds[1].events = POLLIN | POLLOUT if buffer_size(&state.link_out) > 0 else POLLIN
+    exchange_full(&state.row.sleeping, 1)
+    poll(fds, 2, 0 if has_news(state) else HOLD_CHECK_MS)
+    put_relaxed(&state.row.sleeping, 0)
+    state.turn_ms = coarse_ms()
+    state.row.turns += 1
+    if fds[0].revents:
+        drain_fd(state.wake)
+    if fds[1].revents & ~POLLOUT:
+        read_link(state)
+    for sender in range(state.sender_count):
+        send_overflow(state, sender)
+        take_requests(state, sender)
+    take_arrivals(state)
+    check_held(state)
+    link_write(state)
+    wake_senders(state)
+
+
+cdef class PullLoop:
+    """A pull worker's loop. *options* names every limit and descriptor; see workers/pull.py."""
+
+    cdef PullState state
+    cdef SharedSegment segment
+    cdef object kept
+    cdef object kept_ext
+
+    def __cinit__(self, SharedSegment segment not None, dict options not None):
+        cdef PullState *state = &self.state
+        cdef int index
+        self.segment = segment
+        state.shared = &segment.shared
+        state.worker_number = options["number"]
+        state.row = &segment.shared.workers[<int>options["row"]]
+        state.wake = options["wake"]
+        state.link = options["link"]
+        state.sender_count = len(options["senders"])
+        for index, (row, wake) in enumerate(options["senders"]):
+            state.sender_rows[index] = &segment.shared.workers[<int>row]
+            state.sender_wakes[index] = wake
+            open_pull_request_ring(&state.requests[index], state.shared, index, state.worker_number)
+            open_pull_reply_ring(&state.replies[index], state.shared, index, state.worker_number)
+        open_arrival_ring(&state.arrivals, state.shared, state.worker_number)
+        self.kept = os.fsencode(options["consume_queue"])
+        self.kept_ext = os.fsencode(options["consume_queue_ext"])
+        queues_open(&state.queues, state.shared, <const char *><bytes>self.kept, options["consume_queue_file_size"],
+                    <const char *><bytes>self.kept_ext, options["ext_file_size"])
+        state.limits.bytes_in_memory_max = options["bytes_in_memory_max"]
+        state.limits.count_in_memory_max = options["count_in_memory_max"]
+        state.limits.bytes_on_disk_max = options["bytes_on_disk_max"]
+        state.limits.count_on_disk_max = options["count_on_disk_max"]
+        state.limits.in_memory_bytes_max = options["in_memory_bytes_max"]
+        state.limits.commit_log_file_size = options["commit_log_file_size"]
+        cold_open(&state.cold, options["commit_log"], options["commit_log_file_size"])
+        if not bindings_open(&state.bindings):
+            raise MemoryError()
+        self.forget_waiters(options["puller_count"])
+
+    cdef forget_waiters(self, int puller_count):
+        # What a predecessor held is gone with it. The queues of the other pull workers have counts of their own.
+        cdef Shared *shared = self.state.shared
+        cdef const TopicRow *topic
+        cdef QueueRow *queue
+        cdef int32_t row
+        for row in range(self.segment.queue_count()):
+            queue = &shared.queues[row]
+            topic = &shared.topics[queue.topic_row]
+            if puller_of(topic.name, topic.name_size, queue.queue_id, puller_count) == self.state.worker_number:
+                add_full(&shared.board.waiting_pulls, -queue.waiters)
+                publish(&queue.waiters, 0)
+
+    def run(self):
+        """Serve until the broker process says STOP or is gone. Holds no GIL; raises nothing."""
+        cdef PullState *state = &self.state
+        with nogil:
+            state.turn_ms = coarse_ms()
+            publish(&state.row.state, WORKER_STATE_RUNNING)
+            while observe(&state.row.command) != WORKER_COMMAND_STOP and not state.link_is_closed:
+                turn(state)
+            publish(&state.row.state, WORKER_STATE_STOPPED)
+
+    def __dealloc__(self):
+        cdef PullState *state = &self.state
+        cdef int32_t row
+        cdef Held *held
+        for row in range(state.held_capacity):
+            while state.held[row] != NULL:
+                held = state.held[row]
+                state.held[row] = held.next
+                free(held)
+        while state.resolving != NULL:
+            held = state.resolving
+            state.resolving = held.next
+            free(held)
+        free(state.held)
+        bindings_close(&state.bindings)
+        queues_close(&state.queues)
+        cold_close(&state.cold)
+        for row in range(4):
+            buffer_free(&state.overflow[row])
+        buffer_free(&state.link_in)
+        buffer_free(&state.link_out)

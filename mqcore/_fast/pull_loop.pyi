@@ -1,7 +1,0 @@
-from typing import Any
-
-from mqcore._fast.boards import SharedSegment
-
-class PullLoop:
-    def __init__(self, segment: SharedSegment, options: dict[str, Any]) -> None: ...
-    def run(self) -> None: ...

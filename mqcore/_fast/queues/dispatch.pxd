@@ -1,0 +1,66 @@
+# From the commit log to consume queues and index: the one writer of both. One thread drives it.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore._fast.base.store_file cimport FileFailure
+from mqcore._fast.log.record cimport DecodeStatus, IndexedProperties, RecordView
+from mqcore._fast.queues.index_writer cimport IndexWriter
+from mqcore._fast.queues.writer cimport QueueTable, QueueWriter
+
+
+cdef enum DispatchStatus:
+    DISPATCH_ALL            # the whole range was consumed
+    DISPATCH_SHORT          # the range ends inside a record
+    DISPATCH_BLANK          # a filler: go on at the start of the next commit log file
+    DISPATCH_INVALID        # no valid record here; decode_status says why (DECODE_OK: its stored offset is another)
+    DISPATCH_FAILED         # a file could not be made or grown: *failure* says; the call may be repeated
+
+
+cdef enum:
+    DELAY_LEVELS_MAX = 128
+
+
+cdef class Dispatcher:
+    cdef QueueTable queues
+    cdef IndexWriter index
+    cdef bint index_enabled
+    cdef bint multi_dispatch_enabled
+    cdef bint lmq_enabled
+    cdef int32_t delay_level_count
+    cdef int64_t delay_levels_ms[DELAY_LEVELS_MAX]
+    # Fill the place of units that are missing before a record's own, as recovery does behind a damaged range; otherwise
+    # the record gets the next free place, as upstream does.
+    cdef public bint fill_gaps
+    # results
+    cdef readonly int64_t record_end            # end of the record that on_unit is called for, bytes
+    cdef readonly int64_t store_timestamp       # of the newest record dispatched, ms
+    cdef readonly int64_t logics_timestamp      # the latest store time of a unit, ms
+    cdef readonly int64_t record_count          # records dispatched
+    cdef readonly int64_t unit_count            # units written
+    cdef readonly int64_t order_error_count     # units appended at another place than the record says
+    cdef readonly int64_t skipped_count         # records whose topic or queue cannot be a directory
+    cdef readonly int64_t ext_failed_count      # units that hold their tags code since no ext unit could be written
+    cdef FileFailure failure                    # of the last DISPATCH_FAILED
+    cdef DispatchStatus status                  # of the last dispatch_range
+    cdef DecodeStatus decode_status             # of the record where it stopped
+
+    # Dispatch the records of base[0:length], the commit log from *physical_offset* on, and return how many bytes were
+    # consumed; status says why it stopped. Bodies are not read. Records already dispatched are recognised.
+    cdef Py_ssize_t dispatch_range(
+        self, const uint8_t *base, int64_t physical_offset, Py_ssize_t length
+    ) noexcept nogil
+
+    # Called once per record that belongs in a consume queue, after its unit is in place, also when it was there before.
+    # *queue_offset* is the unit's real index. The base class does nothing.
+    cdef void on_unit(
+        self, const uint8_t *topic, int32_t topic_size, int32_t queue_id, int64_t queue_offset,
+        int64_t tags_code, int64_t store_timestamp
+    ) noexcept nogil
+
+    cdef bint dispatch_record(self, const RecordView *record) noexcept nogil
+    cdef bint put_unit(self, const RecordView *record, int64_t tags_code, bint with_ext) noexcept nogil
+    cdef bint put_more_units(self, const RecordView *record, int64_t tags_code) noexcept nogil
+    cdef bint put_keys(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
+    cdef bint put_key(self, const RecordView *record, const uint8_t *key, int32_t key_size) noexcept nogil
+    cdef int64_t unit_code(self, QueueWriter *queue, const RecordView *record, int64_t tags_code) noexcept nogil
+    cdef int64_t tags_code_of(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
+    cdef object make_error(self)

@@ -1,0 +1,65 @@
+"""The newest consume queue ext file of one queue, being written. The twin is mqcore/store/ext_writer.py."""
+
+from libc.stdint cimport int64_t
+
+from mqcore._fast.base.big_endian cimport store_i16
+from mqcore._fast.base.layout cimport CQ_EXT_UNIT_SIZE, EXT_FILE_END_MIN_BLANK_SIZE, EXT_FILE_FULL
+from mqcore._fast.queues.ext cimport (ExtUnit, ext_address, ext_offset, ext_units_end, is_ext_address, read_ext_unit,
+                                      write_ext_unit)
+from mqcore._fast.queues.newest_file cimport find_file, make_file, map_file, reserve_file, resume_file
+
+
+cdef bint load_ext(ExtWriter *ext, const QueuePlace *place, int64_t known, FileFailure *failure) noexcept nogil:
+    cdef QueueFile *file = &ext.file
+    if not find_file(file, place, failure):
+        return False
+    if file.file_start >= 0:
+        if not map_file(file, place, failure):
+            return False
+        resume_file(file, place, max(ext_units_end(file.map, place.file_size), end_of_known(file, place, known)))
+    ext.loaded = True
+    return True
+
+
+# Where the ext unit that the queue's newest unit names ends, if it lies in the newest file; else 0.
+cdef int64_t end_of_known(const QueueFile *file, const QueuePlace *place, int64_t known) noexcept nogil:
+    cdef int64_t position
+    cdef ExtUnit unit
+    if not is_ext_address(known):
+        return 0
+    position = ext_offset(known) - file.file_start
+    if not 0 <= position <= place.file_size - CQ_EXT_UNIT_SIZE:
+        return 0
+    if not read_ext_unit(file.map + position, place.file_size - position, &unit):
+        return position + CQ_EXT_UNIT_SIZE
+    return position + unit.size
+
+
+# See that the newest file is mapped and has room for a unit and the rest that must stay behind it.
+cdef bint open_ext(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
+    if file.file_start < 0:
+        return make_file(file, place, 0, failure) and map_file(file, place, failure)
+    if file.map == NULL and not map_file(file, place, failure):
+        return False
+    if CQ_EXT_UNIT_SIZE <= place.file_size - file.wrote - EXT_FILE_END_MIN_BLANK_SIZE:
+        return True
+    if place.file_size - file.wrote >= EXT_FILE_END_MIN_BLANK_SIZE:
+        store_i16(file.map + file.wrote, EXT_FILE_FULL)
+    return make_file(file, place, file.file_start + place.file_size, failure) and map_file(file, place, failure)
+
+
+cdef bint ext_append(
+    ExtWriter *ext, const QueuePlace *place, int64_t known, int64_t tags_code, int64_t store_timestamp,
+    int64_t *address, FileFailure *failure
+) noexcept nogil:
+    cdef QueueFile *file = &ext.file
+    if not ext.loaded and not load_ext(ext, place, known, failure):
+        return False
+    if not open_ext(file, place, failure):
+        return False
+    if file.wrote + CQ_EXT_UNIT_SIZE > file.reserved and not reserve_file(file, place, failure):
+        return False
+    write_ext_unit(file.map + file.wrote, tags_code, store_timestamp)
+    address[0] = ext_address(file.file_start + file.wrote)
+    file.wrote += CQ_EXT_UNIT_SIZE
+    return True

@@ -1,0 +1,37 @@
+# Consume queues, read: one mapped file per queue at a time, opened when it is first wanted.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore._fast.segment.boards cimport Shared
+
+cdef struct QueueFile:
+    int64_t start               # queue bytes; -1 = nothing mapped
+    uint8_t *base
+    int64_t used_at             # coarse ms
+    int64_t resets              # of the queue when the file was mapped: another number, and it is somebody else's
+    int64_t ext_start           # bytes of its ext units; -1 = nothing mapped
+    uint8_t *ext_base
+    int64_t ext_missing         # start of the ext file that was not there at ext_missing_at; -1 = none
+    int64_t ext_missing_at
+
+cdef struct QueueReader:
+    const Shared *shared
+    const char *root            # the consumequeue directory
+    int64_t file_size           # bytes
+    const char *ext_root        # the consumequeue_ext directory
+    int64_t ext_file_size       # bytes
+    QueueFile *files            # by queue row
+    int32_t capacity
+    int32_t mapped_count
+    int error                   # errno of the last units_at that gave NULL; ENOENT: there is no such file
+
+cdef void queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size,
+                      const char *ext_root, int64_t ext_file_size) noexcept nogil
+cdef void queues_close(QueueReader *reader) noexcept nogil
+# Units from *first* to the end of their file, at most up to *limit*; *count* gets how many. NULL: see *error*.
+cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t first, int64_t limit, int64_t now,
+                             int64_t *count) noexcept nogil
+# The tags code of the ext unit at *address* of a queue whose units have been asked for; False if it cannot be read.
+cdef bint ext_code_at(QueueReader *reader, int32_t queue_row, int64_t address, int64_t now,
+                      int64_t *tags_code) noexcept nogil
+# Unmap what nobody has read since *before*.
+cdef void queues_rest(QueueReader *reader, int64_t before) noexcept nogil

@@ -1,0 +1,193 @@
+"""Reads consume queues through one read-only mapping per queue."""
+
+from libc.errno cimport ENAMETOOLONG, ENOENT, ENOMEM, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport free, realloc
+from libc.string cimport memset
+
+from mqcore._fast.base.atomics cimport observe
+from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, QueueRow, TopicRow
+from mqcore._fast.base.store_file cimport EUCLEAN
+from mqcore._fast.queues.ext cimport ExtUnit, ext_offset, read_ext_unit
+from mqcore._fast.segment.boards cimport Shared
+
+cdef extern from "<sys/mman.h>" nogil:
+    void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
+    int munmap(void *address, size_t length)
+    int PROT_READ, MAP_SHARED
+    void *MAP_FAILED
+
+cdef extern from "<sys/stat.h>" nogil:
+    struct stat_type "stat":
+        int64_t st_size
+    int fstat(int fd, stat_type *out)
+
+cdef extern from "<fcntl.h>" nogil:
+    int open(const char *path, int flags, ...)
+    int O_RDONLY, O_CLOEXEC, O_NOFOLLOW
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef enum:
+    READER_PATH_SIZE = 4096
+    ROWS_MIN = 1024
+
+
+cdef void queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size,
+                      const char *ext_root, int64_t ext_file_size) noexcept nogil:
+    memset(reader, 0, sizeof(QueueReader))
+    reader.shared = shared
+    reader.root = root
+    reader.file_size = file_size
+    reader.ext_root = ext_root
+    reader.ext_file_size = ext_file_size
+
+
+cdef void unmap_ext(QueueReader *reader, QueueFile *file) noexcept nogil:
+    if file.ext_base != NULL:
+        munmap(file.ext_base, reader.ext_file_size)
+    file.ext_base = NULL
+    file.ext_start = -1
+
+
+cdef void unmap_queue(QueueReader *reader, QueueFile *file) noexcept nogil:
+    if file.base != NULL:
+        munmap(file.base, reader.file_size)
+        reader.mapped_count -= 1
+    file.base = NULL
+    file.start = -1
+
+
+cdef void queues_close(QueueReader *reader) noexcept nogil:
+    cdef int32_t row
+    for row in range(reader.capacity):
+        unmap_queue(reader, &reader.files[row])
+        unmap_ext(reader, &reader.files[row])
+    free(reader.files)
+    reader.files = NULL
+    reader.capacity = 0
+
+
+cdef bint grow(QueueReader *reader, int32_t row) noexcept nogil:
+    cdef int32_t capacity = max(<int32_t>ROWS_MIN, reader.capacity)
+    cdef QueueFile *files
+    cdef int32_t index
+    while capacity <= row:
+        capacity *= 2
+    files = <QueueFile *>realloc(reader.files, capacity * sizeof(QueueFile))
+    if files == NULL:
+        return False
+    for index in range(reader.capacity, capacity):
+        files[index].start = -1
+        files[index].base = NULL
+        files[index].ext_start = -1
+        files[index].ext_base = NULL
+        files[index].ext_missing = -1
+        files[index].resets = 0
+    reader.files = files
+    reader.capacity = capacity
+    return True
+
+
+# Map a file of a queue's directory under *root*; NULL if it is not there in its full length.
+cdef uint8_t *map_file(QueueReader *reader, int32_t queue_row, const char *root, int64_t start,
+                       int64_t size) noexcept nogil:
+    cdef const QueueRow *queue = &reader.shared.queues[queue_row]
+    cdef const TopicRow *topic = &reader.shared.topics[queue.topic_row]
+    cdef char path[READER_PATH_SIZE]
+    cdef stat_type info
+    cdef void *base
+    cdef int fd
+    if snprintf(path, READER_PATH_SIZE, "%s/%.*s/%d/%020lld", root, topic.name_size, <const char *>topic.name,
+                queue.queue_id, <long long>start) >= READER_PATH_SIZE:
+        reader.error = ENAMETOOLONG
+        return NULL
+    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+    if fd < 0:
+        reader.error = errno
+        return NULL
+    if fstat(fd, &info) != 0 or info.st_size != size:
+        reader.error = EUCLEAN
+        close(fd)
+        return NULL
+    base = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0)
+    reader.error = errno if base == MAP_FAILED else 0
+    close(fd)
+    return NULL if base == MAP_FAILED else <uint8_t *>base
+
+
+cdef bint map_queue(QueueReader *reader, int32_t queue_row, int64_t start) noexcept nogil:
+    cdef uint8_t *base = map_file(reader, queue_row, reader.root, start, reader.file_size)
+    if base == NULL:
+        return False
+    unmap_queue(reader, &reader.files[queue_row])
+    reader.files[queue_row].base = base
+    reader.files[queue_row].start = start
+    reader.mapped_count += 1
+    return True
+
+
+cdef bint map_ext(QueueReader *reader, int32_t queue_row, int64_t start, int64_t now) noexcept nogil:
+    cdef QueueFile *file = &reader.files[queue_row]
+    cdef uint8_t *base
+    if file.ext_missing == start and file.ext_missing_at == now:
+        return False                # one look a turn, not one for every unit of a scan
+    base = map_file(reader, queue_row, reader.ext_root, start, reader.ext_file_size)
+    if base == NULL:
+        file.ext_missing = start
+        file.ext_missing_at = now
+        return False
+    unmap_ext(reader, file)
+    file.ext_base = base
+    file.ext_start = start
+    return True
+
+
+cdef bint ext_code_at(QueueReader *reader, int32_t queue_row, int64_t address, int64_t now,
+                      int64_t *tags_code) noexcept nogil:
+    cdef int64_t offset = ext_offset(address)
+    cdef int64_t start = offset - offset % reader.ext_file_size
+    cdef ExtUnit unit
+    if reader.files[queue_row].ext_start != start and not map_ext(reader, queue_row, start, now):
+        return False
+    if not read_ext_unit(reader.files[queue_row].ext_base + (offset - start), start + reader.ext_file_size - offset,
+                         &unit):
+        return False
+    tags_code[0] = unit.tags_code
+    return True
+
+
+cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t first, int64_t limit, int64_t now,
+                             int64_t *count) noexcept nogil:
+    cdef int64_t position = first * CQ_UNIT_SIZE
+    cdef int64_t start = position - position % reader.file_size
+    cdef int64_t resets
+    cdef QueueFile *file
+    count[0] = 0
+    if first < 0:
+        reader.error = ENOENT
+        return NULL
+    if queue_row >= reader.capacity and not grow(reader, queue_row):
+        reader.error = ENOMEM
+        return NULL
+    file = &reader.files[queue_row]
+    resets = observe(&reader.shared.queues[queue_row].resets)
+    if file.resets != resets:
+        unmap_queue(reader, file)
+        unmap_ext(reader, file)
+        file.resets = resets
+    if file.start != start and not map_queue(reader, queue_row, start):
+        return NULL
+    file.used_at = now
+    count[0] = min(limit - first, (start + reader.file_size - position) // CQ_UNIT_SIZE)
+    return file.base + (position - start)
+
+
+cdef void queues_rest(QueueReader *reader, int64_t before) noexcept nogil:
+    cdef int32_t row
+    for row in range(reader.capacity):
+        if reader.files[row].base != NULL and reader.files[row].used_at < before:
+            unmap_queue(reader, &reader.files[row])
+            unmap_ext(reader, &reader.files[row])

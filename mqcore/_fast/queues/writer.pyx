@@ -1,0 +1,292 @@
+"""Consume queue files that are being written. The rules are those of mqcore/store/dispatcher.py."""
+
+from libc.errno cimport ENOENT, ENOMEM
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free
+from libc.string cimport memcmp, memcpy, memset
+
+from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, PRE_FILL_SIZE
+from mqcore._fast.base.store_file cimport PATH_SIZE_MAX, mq_read_end
+from mqcore._fast.log.record cimport TOPIC_SIZE_MAX
+from mqcore._fast.queues.ext_writer cimport ext_append
+from mqcore._fast.queues.newest_file cimport (QueuePlace, fail, file_path, find_file, make_file, map_file, reserve_file,
+                                              resume_file, sync_files, unmap_file)
+from mqcore._fast.queues.units cimport CqUnit, count_valid_units, read_unit, write_unit
+
+
+cdef enum:
+    TABLE_CAPACITY_FIRST = 256
+
+
+cdef inline bint is_topic_byte(uint8_t c) noexcept nogil:
+    return (97 <= c <= 122) or (65 <= c <= 90) or (48 <= c <= 57) or c == 95 or c == 45 or c == 37 or c == 124
+
+
+cdef bint is_topic(const uint8_t *topic, Py_ssize_t size) noexcept nogil:
+    cdef Py_ssize_t at
+    if not 0 < size <= TOPIC_SIZE_MAX:
+        return False
+    for at in range(size):
+        if not is_topic_byte(topic[at]):
+            return False
+    return True
+
+
+cdef uint64_t hash_queue(const uint8_t *topic, int32_t topic_size, int32_t queue_id) noexcept nogil:
+    cdef uint64_t value = <uint64_t>0xcbf29ce484222325
+    cdef int32_t at
+    for at in range(topic_size):
+        value = (value ^ topic[at]) * <uint64_t>0x100000001b3
+    value = (value ^ <uint64_t>queue_id) * <uint64_t>0x9e3779b97f4a7c15
+    return value ^ (value >> 32)
+
+
+cdef QueuePlace place_of(QueueTable *queues, QueueWriter *queue) noexcept nogil:
+    cdef QueuePlace place
+    place.root = queues.path
+    place.topic = queue.topic
+    place.topic_size = queue.topic_size
+    place.queue_id = queue.queue_id
+    place.file_size = queues.file_size
+    return place
+
+
+cdef QueuePlace ext_place(QueueTable *queues, QueueWriter *queue) noexcept nogil:
+    cdef QueuePlace place = place_of(queues, queue)
+    place.root = queues.ext_path
+    place.file_size = queues.ext_file_size
+    return place
+
+
+# ------------------------------------------------------------------------------------------------------- the table
+
+
+cdef bint queues_open(QueueTable *queues, const char *path, int64_t file_size, int32_t mapped_count_max) noexcept nogil:
+    memset(queues, 0, sizeof(QueueTable))
+    snprintf(queues.path, DIRECTORY_SIZE_MAX, "%s", path)
+    queues.file_size = file_size
+    queues.mapped_count_max = mapped_count_max
+    queues.capacity = TABLE_CAPACITY_FIRST
+    queues.slots = <QueueWriter **>calloc(queues.capacity, sizeof(QueueWriter *))
+    return queues.slots != NULL
+
+
+cdef void queues_close(QueueTable *queues) noexcept nogil:
+    cdef size_t at
+    if queues.slots == NULL:
+        return
+    for at in range(queues.capacity):
+        if queues.slots[at] != NULL:
+            unmap_queue(queues, queues.slots[at])
+            free(queues.slots[at])
+    free(queues.slots)
+    queues.slots = NULL
+    queues.capacity = queues.count = 0
+
+
+cdef bint is_queue(
+    const QueueWriter *queue, uint64_t hash, const uint8_t *topic, int32_t topic_size, int32_t queue_id
+) noexcept nogil:
+    return (queue.hash == hash and queue.queue_id == queue_id and queue.topic_size == topic_size
+            and memcmp(queue.topic, topic, topic_size) == 0)
+
+
+# Move every queue but those of a topic (NULL: all) to a new table of *capacity*.
+cdef bint rebuild(QueueTable *queues, size_t capacity, const uint8_t *topic, int32_t topic_size) noexcept nogil:
+    cdef QueueWriter **slots = <QueueWriter **>calloc(capacity, sizeof(QueueWriter *))
+    cdef QueueWriter *queue
+    cdef size_t at, slot
+    if slots == NULL:
+        return False
+    queues.count = 0
+    for at in range(queues.capacity):
+        queue = queues.slots[at]
+        if queue == NULL:
+            continue
+        if topic != NULL and queue.topic_size == topic_size and memcmp(queue.topic, topic, topic_size) == 0:
+            unmap_queue(queues, queue)
+            free(queue)
+            continue
+        slot = queue.hash & (capacity - 1)
+        while slots[slot] != NULL:
+            slot = (slot + 1) & (capacity - 1)
+        slots[slot] = queue
+        queues.count += 1
+    free(queues.slots)
+    queues.slots = slots
+    queues.capacity = capacity
+    queues.clock_hand = 0
+    return True
+
+
+cdef bint forget_topic(QueueTable *queues, const uint8_t *topic, int32_t topic_size) noexcept nogil:
+    return queues.slots == NULL or rebuild(queues, queues.capacity, topic, topic_size)
+
+
+cdef QueueWriter *find_writer(
+    QueueTable *queues, const uint8_t *topic, int32_t topic_size, int32_t queue_id, FileFailure *failure
+) noexcept nogil:
+    cdef uint64_t hash = hash_queue(topic, topic_size, queue_id)
+    cdef size_t slot
+    cdef QueueWriter *queue
+    if 2 * queues.count >= queues.capacity and not rebuild(queues, 2 * queues.capacity, NULL, 0):
+        fail(failure, ENOMEM, queues.path)
+        return NULL
+    slot = hash & (queues.capacity - 1)
+    while queues.slots[slot] != NULL and not is_queue(queues.slots[slot], hash, topic, topic_size, queue_id):
+        slot = (slot + 1) & (queues.capacity - 1)
+    queue = queues.slots[slot]
+    if queue == NULL:
+        queue = <QueueWriter *>calloc(1, sizeof(QueueWriter))
+        if queue == NULL:
+            fail(failure, ENOMEM, queues.path)
+            return NULL
+        memcpy(queue.topic, topic, topic_size)
+        queue.topic_size = topic_size
+        queue.queue_id = queue_id
+        queue.hash = hash
+        queues.slots[slot] = queue
+        queues.count += 1
+    if not queue.loaded and not load_queue(queues, queue, failure):
+        return NULL
+    return queue
+
+
+# ------------------------------------------------------------------------------------------------------- one queue
+
+
+cdef bint load_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
+    cdef QueuePlace place = place_of(queues, queue)
+    unmap_queue(queues, queue)
+    memset(&queue.ext, 0, sizeof(queue.ext))
+    queue.max_physical = -1
+    if not find_file(&queue.file, &place, failure):
+        return False
+    if queue.file.file_start < 0:
+        queue.loaded = True
+        return True
+    if not map_queue(queues, queue, failure):
+        return False
+    resume_file(&queue.file, &place, CQ_UNIT_SIZE * count_valid_units(queue.file.map, queues.file_size // CQ_UNIT_SIZE))
+    queue.loaded = load_end(queue, &place, failure)
+    return queue.loaded
+
+
+# The end of the newest record that has a unit: from the last unit, which may be the last one of the file before.
+cdef bint load_end(QueueWriter *queue, const QueuePlace *place, FileFailure *failure) noexcept nogil:
+    cdef char path[PATH_SIZE_MAX]
+    cdef uint8_t raw[CQ_UNIT_SIZE]
+    cdef CqUnit unit
+    cdef int failed = 0
+    memset(raw, 0, CQ_UNIT_SIZE)
+    if queue.file.wrote > 0:
+        memcpy(raw, queue.file.map + queue.file.wrote - CQ_UNIT_SIZE, CQ_UNIT_SIZE)
+    elif queue.file.file_start >= place.file_size:
+        file_path(path, place, queue.file.file_start - place.file_size)
+        failed = mq_read_end(path, place.file_size, raw, CQ_UNIT_SIZE)
+        if failed and failed != ENOENT:
+            return fail(failure, failed, path)
+    read_unit(raw, &unit)
+    queue.bare = unit.record_size <= 0 or unit.record_size == PRE_FILL_SIZE
+    queue.known_code = unit.tags_code
+    if not queue.bare and unit.physical_offset >= 0:
+        queue.max_physical = unit.physical_offset + unit.record_size
+    return True
+
+
+cdef void unmap_queue(QueueTable *queues, QueueWriter *queue) noexcept nogil:
+    unmap_file(&queue.ext.file, queues.ext_file_size)
+    if queue.file.map != NULL:
+        unmap_file(&queue.file, queues.file_size)
+        queues.mapped_count -= 1
+
+
+# Unmap the next queue in turn: with more queues in use than mappings allowed, every choice is about equally bad.
+cdef void evict_queue(QueueTable *queues) noexcept nogil:
+    cdef size_t _tried
+    for _tried in range(queues.capacity):
+        queues.clock_hand = (queues.clock_hand + 1) & (queues.capacity - 1)
+        if queues.slots[queues.clock_hand] != NULL and queues.slots[queues.clock_hand].file.map != NULL:
+            unmap_queue(queues, queues.slots[queues.clock_hand])
+            return
+
+
+cdef bint map_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
+    cdef QueuePlace place = place_of(queues, queue)
+    if queues.mapped_count >= queues.mapped_count_max:
+        evict_queue(queues)
+    if not map_file(&queue.file, &place, failure):
+        return False
+    queues.mapped_count += 1
+    return True
+
+
+# Make the queue's first file, or the next one, and map it.
+cdef bint begin_file(QueueTable *queues, QueueWriter *queue, int64_t file_start, FileFailure *failure) noexcept nogil:
+    cdef QueuePlace place = place_of(queues, queue)
+    cdef bint is_first = queue.file.file_start < 0
+    unmap_queue(queues, queue)
+    if not make_file(&queue.file, &place, file_start, failure):
+        return False
+    queue.bare = is_first
+    return map_queue(queues, queue, failure)
+
+
+cdef bint make_room(
+    QueueTable *queues, QueueWriter *queue, int64_t target, bint fill, FileFailure *failure
+) noexcept nogil:
+    if queue.file.file_start < 0:
+        if not begin_file(queues, queue, target - target % queues.file_size, failure):
+            return False
+    elif not open_end(queues, queue, failure):
+        return False
+    # Also when a writer died while it pre-filled: the file is bare until it holds a message.
+    if (queue.bare and target < queue.file.file_start + queues.file_size) or (
+            fill and target - queue_end(queue) <= <int64_t>FILL_UNITS_MAX * CQ_UNIT_SIZE):
+        while queue_end(queue) < target:
+            if not append_unit(queues, queue, 0, PRE_FILL_SIZE, 0, failure) or not open_end(queues, queue, failure):
+                return False
+    return True
+
+
+# See that the newest file is mapped and not full.
+cdef bint open_end(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
+    if queue.file.wrote >= queues.file_size:
+        return begin_file(queues, queue, queue.file.file_start + queues.file_size, failure)
+    return queue.file.map != NULL or map_queue(queues, queue, failure)
+
+
+cdef bint append_unit(
+    QueueTable *queues, QueueWriter *queue, int64_t physical_offset, int32_t record_size, int64_t tags_code,
+    FileFailure *failure
+) noexcept nogil:
+    cdef QueuePlace place
+    if queue.file.wrote + CQ_UNIT_SIZE > queue.file.reserved:
+        place = place_of(queues, queue)
+        if not reserve_file(&queue.file, &place, failure):
+            return False
+    write_unit(queue.file.map + queue.file.wrote, physical_offset, record_size, tags_code)
+    queue.file.wrote += CQ_UNIT_SIZE
+    return True
+
+
+cdef bint append_ext(
+    QueueTable *queues, QueueWriter *queue, int64_t tags_code, int64_t store_timestamp, int64_t *address,
+    FileFailure *failure
+) noexcept nogil:
+    cdef QueuePlace place = ext_place(queues, queue)
+    return ext_append(&queue.ext, &place, queue.known_code, tags_code, store_timestamp, address, failure)
+
+
+cdef int64_t sync_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
+    cdef QueuePlace place
+    cdef int64_t ext_synced = 0
+    cdef int64_t synced = 0
+    if queue.ext.loaded:
+        place = ext_place(queues, queue)
+        ext_synced = sync_files(&queue.ext.file, &place, failure)
+    if ext_synced >= 0 and queue.loaded:
+        place = place_of(queues, queue)
+        synced = sync_files(&queue.file, &place, failure)
+    return -1 if ext_synced < 0 or synced < 0 else ext_synced + synced

@@ -1,0 +1,1 @@
+"""The reput worker: from the commit log to queues and index."""

@@ -1,0 +1,283 @@
+"""The loop of the reput worker: commit log to consume queues and index, and word of arrivals to the pull workers.
+
+It follows the published end of the commit log; with SYNC_FLUSH only as far as it is flushed, so that nobody reads what
+a power cut may take back. Consume queue bounds are published after the unit is in place.
+"""
+
+from libc.errno cimport ENOENT
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+
+import os
+
+from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_TIMED_OUT, coarse_ms, drain_fd, exchange_full, full_fence,
+                                        lock_release, lock_take, now_ms, observe, peek, publish, put_relaxed, wake_fd)
+from mqcore._fast.base.layout cimport (RING_KIND_ARRIVAL, RING_KIND_RESCAN, WORKER_COMMAND_STOP, Arrival, QueueRow,
+                                       WorkerRow)
+from mqcore._fast.log.append cimport finish_intent
+from mqcore._fast.log.mapped_file cimport (FileSet, bytes_at, files_close, files_open, files_release, files_rest,
+                                           files_trim)
+from mqcore._fast.queues.dispatch cimport DISPATCH_BLANK, DISPATCH_FAILED, DISPATCH_INVALID, DISPATCH_SHORT, Dispatcher
+from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, find_topic, make_queue, make_topic, puller_of
+from mqcore._fast.segment.rings cimport Ring, open_arrival_ring, ring_publish, ring_reserve
+
+from mqcore.errors import StoreError
+
+cdef extern from "<poll.h>" nogil:
+    struct pollfd:
+        int fd
+        short events
+        short revents
+    int poll(pollfd *fds, unsigned long count, int timeout_ms)
+    short POLLIN
+
+cdef enum:
+    CHUNK_MAX = 1 << 20             # bytes between two publications of the dispatched watermark
+    NAP_MS = 1                      # while traffic lasts nobody has to wake us; upstream's pace
+    NAPS_MAX = 100                  # then we sleep until we are woken
+    SLEEP_MS = 1000
+    HOUSEKEEPING_MS = 1000
+
+# Why the loop came back to Python.
+cpdef enum ReputNews:
+    REPUT_STOP                      # the broker process says so
+    REPUT_LINK                      # there is something to read on the link
+    REPUT_FAILED                    # a file could not be made or grown
+    REPUT_CORRUPT                   # a record that was published does not hold together
+    REPUT_HOUSEKEEPING              # time to look around
+
+
+cdef class ReputLoop(Dispatcher):
+    """A Dispatcher that follows the store board. One thread drives it."""
+
+    cdef Shared *shared
+    cdef SharedSegment segment
+    cdef WorkerRow *row
+    cdef FileSet *files
+    cdef int64_t file_size
+    cdef bint follows_flush
+    cdef int wake
+    cdef int link
+    cdef int puller_count
+    cdef WorkerRow *puller_rows[4]
+    cdef int puller_wakes[4]
+    cdef Ring arrivals[4]
+    cdef bint puller_has_news[4]
+    cdef int32_t last_topic_row
+    cdef int64_t housekeeping_at
+    cdef int naps
+
+    def attach(self, SharedSegment segment not None, dict options not None):
+        """Follow *segment*; once, before run(). *options* names every descriptor, see workers/reput.py."""
+        cdef int index
+        self.segment = segment
+        self.shared = &segment.shared
+        self.row = &segment.shared.workers[<int>options["row"]]
+        self.wake = options["wake"]
+        self.link = options["link"]
+        self.follows_flush = options["waits_for_flush"]
+        self.file_size = options["commit_log_file_size"]
+        self.last_topic_row = ROW_NONE
+        self.files = <FileSet *>malloc(sizeof(FileSet))
+        if self.files == NULL:
+            raise MemoryError()
+        files_open(self.files, options["commit_log"], self.file_size, False)
+        self.puller_count = len(options["pullers"])
+        for index, (row, wake) in enumerate(options["pullers"]):
+            self.puller_rows[index] = &segment.shared.workers[<int>row]
+            self.puller_wakes[index] = wake
+            open_arrival_ring(&self.arrivals[index], self.shared, index)
+
+    def __dealloc__(self):
+        if self.files != NULL:
+            files_close(self.files)
+            free(self.files)
+
+    cdef void on_unit(self, const uint8_t *topic, int32_t topic_size, int32_t queue_id, int64_t queue_offset,
+                      int64_t tags_code, int64_t store_timestamp) noexcept nogil:
+        cdef int32_t queue_row
+        cdef QueueRow *queue
+        self.last_topic_row = make_topic(self.shared, topic, topic_size)
+        queue_row = ROW_NONE
+        if self.last_topic_row != ROW_NONE:
+            queue_row = make_queue(self.shared, self.last_topic_row, queue_id)
+        if queue_row == ROW_NONE:
+            return
+        queue = &self.shared.queues[queue_row]
+        if queue_offset + 1 <= peek(&queue.max_offset):
+            return
+        publish(&queue.max_physical, self.record_end)
+        publish(&queue.max_offset, queue_offset + 1)
+        full_fence()
+        if peek(&queue.waiters) != 0:
+            self.tell_arrival(topic, topic_size, queue_row, queue_offset + 1, tags_code, store_timestamp)
+
+    cdef void tell_arrival(self, const uint8_t *topic, int32_t topic_size, int32_t queue_row, int64_t max_offset,
+                           int64_t tags_code, int64_t store_timestamp) noexcept nogil:
+        cdef int puller = puller_of(topic, topic_size, self.shared.queues[queue_row].queue_id, self.puller_count)
+        cdef Arrival *arrival
+        self.puller_has_news[puller] = True
+        arrival = <Arrival *>ring_reserve(&self.arrivals[puller], sizeof(Arrival), RING_KIND_ARRIVAL)
+        if arrival == NULL:
+            # It looks at every held pull by itself within five seconds; nothing is lost.
+            return
+        arrival.queue_row = queue_row
+        arrival.max_offset = max_offset
+        arrival.tags_code = tags_code
+        arrival.store_timestamp = store_timestamp
+        ring_publish(&self.arrivals[puller], sizeof(Arrival))
+
+    cdef void wake_pullers(self) noexcept nogil:
+        cdef int puller
+        full_fence()
+        for puller in range(self.puller_count):
+            if self.puller_has_news[puller]:
+                self.puller_has_news[puller] = False
+                if peek(&self.puller_rows[puller].sleeping):
+                    wake_fd(self.puller_wakes[puller])
+                    self.row.wakes += 1
+
+    cdef int64_t readable_end(self) noexcept nogil:
+        if self.follows_flush:
+            return observe(&self.shared.board.flushed_offset)
+        return observe(&self.shared.board.wrote_offset)
+
+    cdef void publish_progress(self, int64_t offset) noexcept nogil:
+        publish(&self.shared.board.dispatched_timestamp, self.logics_timestamp)
+        publish(&self.shared.board.index_timestamp, self.index.synced_timestamp)
+        publish(&self.shared.board.dispatched_offset, offset)
+        put_relaxed(&self.row.units, self.record_count)
+
+    cdef int dispatch_some(self) noexcept nogil:
+        # One chunk. Returns 1 when something was done, 0 when there is nothing to do, -1 on failure, -2 on corruption.
+        cdef int64_t at = peek(&self.shared.board.dispatched_offset)
+        cdef int64_t end = self.readable_end()
+        cdef int64_t kept = observe(&self.shared.board.min_offset)
+        cdef int64_t available
+        cdef const uint8_t *base
+        cdef Py_ssize_t done
+        if at < kept:
+            at = kept
+        if at >= end:
+            return 0
+        base = bytes_at(self.files, at, &available)
+        if base == NULL:
+            self.failure.error_number = ENOENT if self.files.error == 0 else self.files.error
+            return -1
+        done = self.dispatch_range(base, at, min(min(available, end - at), <int64_t>CHUNK_MAX))
+        at += done
+        if self.status == DISPATCH_BLANK:
+            at += self.file_size - at % self.file_size
+        elif self.status == DISPATCH_SHORT and done == 0:
+            # A record longer than a chunk: hand over all there is. If that is short too, it is no record.
+            done = self.dispatch_range(base, at, min(available, end - at))
+            at += done
+            if done == 0 and self.status == DISPATCH_SHORT:
+                return -2
+        self.publish_progress(at)
+        put_relaxed(&self.row.bytes, self.row.bytes + done)
+        if self.status == DISPATCH_FAILED:
+            return -1
+        return -2 if self.status == DISPATCH_INVALID else 1
+
+    cdef int rest(self) noexcept nogil:
+        # Nothing to do: nap while traffic lasts, then sleep. True when the link has something to say.
+        cdef pollfd fds[2]
+        cdef int timeout = NAP_MS
+        fds[0].fd = self.wake
+        fds[0].events = POLLIN
+        fds[1].fd = self.link
+        fds[1].events = POLLIN
+        fds[1].revents = 0
+        if self.naps >= NAPS_MAX or peek(&self.shared.board.waiting_pulls) != 0:
+            exchange_full(&self.row.sleeping, 1)
+            timeout = 0 if peek(&self.shared.board.dispatched_offset) < self.readable_end() else SLEEP_MS
+        else:
+            self.naps += 1
+        poll(fds, 2, timeout)
+        put_relaxed(&self.row.sleeping, 0)
+        if fds[0].revents:
+            drain_fd(self.wake)
+            self.naps = 0
+        return fds[1].revents != 0
+
+    cdef void release_cold(self) noexcept nogil:
+        cdef int64_t cold = observe(&self.shared.board.cold_end)
+        if cold > peek(&self.row.released):
+            files_release(self.files, cold)
+            publish(&self.row.released, cold)
+
+    cdef ReputNews follow(self) noexcept nogil:
+        cdef int done
+        while observe(&self.row.command) != WORKER_COMMAND_STOP:
+            done = self.dispatch_some()
+            self.row.turns += 1
+            self.release_cold()
+            if done != 0:
+                self.wake_pullers()
+                self.naps = 0
+            if done == -1:
+                return REPUT_FAILED
+            if done == -2:
+                return REPUT_CORRUPT
+            if done == 0 and self.rest():
+                return REPUT_LINK
+            if coarse_ms() >= self.housekeeping_at:
+                self.housekeeping_at = coarse_ms() + HOUSEKEEPING_MS
+                put_relaxed(&self.row.heartbeat, now_ms())
+                put_relaxed(&self.row.backlog, self.readable_end() - peek(&self.shared.board.dispatched_offset))
+                files_trim(self.files, observe(&self.shared.board.min_offset))
+                files_rest(self.files)
+                return REPUT_HOUSEKEEPING
+        return REPUT_STOP
+
+    def run(self):
+        """Dispatch until something needs Python's attention; which is a ReputNews."""
+        cdef ReputNews news
+        with nogil:
+            news = self.follow()
+        return news
+
+    def failure_error(self):
+        """What REPUT_FAILED is about, as a StoreError."""
+        if self.files.error != 0 and self.status != DISPATCH_FAILED:
+            return StoreError(f"commit log at {self.segment.get('dispatched_offset')}: {os.strerror(self.files.error)}")
+        return self.make_error()
+
+    def skip_damage(self):
+        """After REPUT_CORRUPT: go on behind the damaged part, at the next file or at the end; (from, to)."""
+        cdef int64_t at = peek(&self.shared.board.dispatched_offset)
+        cdef int64_t target = min(at + self.file_size - at % self.file_size, self.readable_end())
+        publish(&self.shared.board.dispatched_offset, target)
+        return at, target
+
+    def rescan(self):
+        """Make every pull worker look at its held pulls."""
+        cdef int puller
+        for puller in range(self.puller_count):
+            if ring_reserve(&self.arrivals[puller], 0, RING_KIND_RESCAN) != NULL:
+                ring_publish(&self.arrivals[puller], 0)
+                self.puller_has_news[puller] = True
+        self.wake_pullers()
+
+    def reset_queues(self, bytes topic not None, int queue_id):
+        """After the files of a queue (-1: of all of the topic) are gone: it starts at 0 again. Takes the put lock."""
+        cdef int32_t topic_row = find_topic(self.shared, <const uint8_t *><const char *>topic, <int32_t>len(topic))
+        cdef int32_t row
+        cdef int taken
+        if topic_row == ROW_NONE:
+            return
+        taken = lock_take(self.shared.board.put_lock, SLEEP_MS)
+        if taken == LOCK_TIMED_OUT or taken == LOCK_BROKEN:
+            raise StoreError("put lock: not to be had")
+        # Its last owner may have died over a message of this very topic.
+        finish_intent(self.shared)
+        for row in range(self.segment.queue_count()):
+            if self.shared.queues[row].topic_row == topic_row and queue_id in (-1, self.shared.queues[row].queue_id):
+                publish(&self.shared.queues[row].resets, self.shared.queues[row].resets + 1)
+                publish(&self.shared.queues[row].next_offset, 0)
+                publish(&self.shared.queues[row].max_offset, 0)
+                publish(&self.shared.queues[row].min_offset, 0)
+                publish(&self.shared.queues[row].max_physical, 0)
+                publish(&self.shared.queues[row].flushed_units, 0)
+        lock_release(self.shared.board.put_lock)

@@ -1,0 +1,48 @@
+# The shared segment: rows of topics, queues, groups and offsets, and how they are found.
+#
+# A row is found through an open-addressing index of row numbers (stored plus one; 0 = free). Rows are made by anyone
+# under the board lock and are never moved or taken away, so that readers need no lock. A row is whole before it counts,
+# and counts before its number is published in the index; who inherits the lock from a dead owner does that last step.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore._fast.base.layout cimport GroupRow, OffsetRow, QueueRow, StoreBoard, TopicRow, WorkerRow
+
+cdef struct Shared:
+    uint8_t *base
+    StoreBoard *board
+    WorkerRow *workers
+    TopicRow *topics
+    int32_t *topic_index
+    QueueRow *queues
+    int32_t *queue_index
+    GroupRow *groups
+    int32_t *group_index
+    OffsetRow *offsets
+    int32_t *offset_index
+
+cdef enum:
+    ROW_NONE = -1
+
+# Row number of the key, or ROW_NONE.
+cdef int32_t find_topic(const Shared *shared, const uint8_t *name, int32_t size) noexcept nogil
+cdef int32_t find_queue(const Shared *shared, int32_t topic_row, int32_t queue_id) noexcept nogil
+cdef int32_t find_group(const Shared *shared, const uint8_t *name, int32_t size) noexcept nogil
+cdef int32_t find_offset(const Shared *shared, int32_t group_row, int32_t queue_row) noexcept nogil
+
+# Row number of the key, made if it is new; ROW_NONE when the board is full, the key too long, or the lock broken.
+cdef int32_t make_topic(Shared *shared, const uint8_t *name, int32_t size) noexcept nogil
+cdef int32_t make_queue(Shared *shared, int32_t topic_row, int32_t queue_id) noexcept nogil
+cdef int32_t make_group(Shared *shared, const uint8_t *name, int32_t size) noexcept nogil
+cdef int32_t make_offset(Shared *shared, int32_t group_row, int32_t queue_row) noexcept nogil
+
+# Number of the pull worker that has the queue, of *count*. One has it for good, so that a held pull is told of arrivals
+# by one ring.
+cdef int puller_of(const uint8_t *topic, int32_t topic_size, int32_t queue_id, int count) noexcept nogil
+
+# The first failure wins: store_flags gets *flags*, and what broke is written down.
+cdef void report_failure(Shared *shared, int64_t flags, int32_t error, int32_t where, int64_t offset) noexcept nogil
+
+cdef class SharedSegment:
+    cdef Shared shared
+    cdef readonly int fd
+    cdef Py_ssize_t size

@@ -1,0 +1,505 @@
+"""The shared segment: an unnamed memory file that every worker maps, and the rows on it.
+
+Unnamed on purpose: it vanishes with its last process, whoever dies first, and nothing is left to clean up.
+What is written by whom, and in which order, is the table in workers/SHARING.md.
+"""
+
+from libc.errno cimport errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.string cimport memcmp, memcpy
+
+import os
+
+from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TIMED_OUT, add_full, and_full, lock_make,
+                                        lock_release, lock_take, observe, observe_i32, or_full, peek, publish,
+                                        publish_i32, put_relaxed)
+from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPACITY, QUEUE_CAPACITY, REGION_BOARD_AT,
+                                       REGION_END_AT, REGION_GROUP_INDEX_AT, REGION_GROUPS_AT, REGION_OFFSET_INDEX_AT,
+                                       REGION_OFFSETS_AT, REGION_QUEUE_INDEX_AT, REGION_QUEUES_AT,
+                                       REGION_TOPIC_INDEX_AT, REGION_TOPICS_AT, REGION_WORKERS_AT, SHARED_MAGIC,
+                                       STORE_FLAG_SYNC_FAILED, TOPIC_CAPACITY, TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG,
+                                       TOPIC_WORD_PERM_SHIFT, TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE,
+                                       TOPIC_WORD_WRITE_SHIFT, WORKER_CAPACITY, GroupRow, OffsetRow, QueueRow,
+                                       StoreBoard, TopicRow, WorkerRow)
+from mqcore._fast.log.record cimport TOPIC_SIZE_MAX
+
+from mqcore import layout as tables
+from mqcore.errors import StoreError
+
+cdef extern from "<sys/mman.h>" nogil:
+    void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
+    int munmap(void *address, size_t length)
+    int PROT_READ, PROT_WRITE, MAP_SHARED
+    void *MAP_FAILED
+
+cdef enum:
+    BOARD_LOCK_WAIT_MS = 5000
+    PAGE_SIZE = 4096
+
+
+cdef inline uint64_t mix(uint64_t value) noexcept nogil:
+    value ^= value >> 33
+    value *= <uint64_t>0xff51afd7ed558ccd
+    value ^= value >> 33
+    value *= <uint64_t>0xc4ceb9fe1a85ec53
+    return value ^ (value >> 33)
+
+
+cdef inline uint64_t hash_bytes(const uint8_t *data, int32_t size) noexcept nogil:
+    cdef uint64_t value = <uint64_t>0xcbf29ce484222325
+    cdef int32_t at
+    for at in range(size):
+        value = (value ^ data[at]) * <uint64_t>0x100000001b3
+    return mix(value)
+
+
+cdef inline uint64_t hash_pair(int32_t first, int32_t second) noexcept nogil:
+    return mix((<uint64_t><uint64_t>first << 32) ^ <uint64_t><unsigned int>second)
+
+
+cdef int32_t find_topic(const Shared *shared, const uint8_t *name, int32_t size) noexcept nogil:
+    cdef uint64_t mask = 2 * TOPIC_CAPACITY - 1
+    cdef uint64_t slot = hash_bytes(name, size) & mask
+    cdef int32_t row
+    while True:
+        row = observe_i32(&shared.topic_index[slot])
+        if row == 0:
+            return ROW_NONE
+        if shared.topics[row - 1].name_size == size and memcmp(shared.topics[row - 1].name, name, size) == 0:
+            return row - 1
+        slot = (slot + 1) & mask
+
+
+cdef int32_t find_group(const Shared *shared, const uint8_t *name, int32_t size) noexcept nogil:
+    cdef uint64_t mask = 2 * GROUP_CAPACITY - 1
+    cdef uint64_t slot = hash_bytes(name, size) & mask
+    cdef int32_t row
+    while True:
+        row = observe_i32(&shared.group_index[slot])
+        if row == 0:
+            return ROW_NONE
+        if shared.groups[row - 1].name_size == size and memcmp(shared.groups[row - 1].name, name, size) == 0:
+            return row - 1
+        slot = (slot + 1) & mask
+
+
+cdef int32_t find_queue(const Shared *shared, int32_t topic_row, int32_t queue_id) noexcept nogil:
+    cdef uint64_t mask = 2 * QUEUE_CAPACITY - 1
+    cdef uint64_t slot = hash_pair(topic_row, queue_id) & mask
+    cdef int32_t row
+    while True:
+        row = observe_i32(&shared.queue_index[slot])
+        if row == 0:
+            return ROW_NONE
+        if shared.queues[row - 1].topic_row == topic_row and shared.queues[row - 1].queue_id == queue_id:
+            return row - 1
+        slot = (slot + 1) & mask
+
+
+cdef int32_t find_offset(const Shared *shared, int32_t group_row, int32_t queue_row) noexcept nogil:
+    cdef uint64_t mask = 2 * OFFSET_CAPACITY - 1
+    cdef uint64_t slot = hash_pair(group_row, queue_row) & mask
+    cdef int32_t row
+    while True:
+        row = observe_i32(&shared.offset_index[slot])
+        if row == 0:
+            return ROW_NONE
+        if shared.offsets[row - 1].group_row == group_row and shared.offsets[row - 1].queue_row == queue_row:
+            return row - 1
+        slot = (slot + 1) & mask
+
+
+cdef void claim_slot(int32_t *index, uint64_t mask, uint64_t slot, int32_t row) noexcept nogil:
+    # An index has twice as many slots as there are rows, so a free one is always found.
+    while observe_i32(&index[slot & mask]) != 0:
+        slot += 1
+    publish_i32(&index[slot & mask], row + 1)
+
+
+cdef void index_last_rows(Shared *shared) noexcept nogil:
+    # What a dead owner of the board lock may have left: a whole row that counts, but that no slot points to yet.
+    cdef int32_t row = observe_i32(&shared.board.topic_rows) - 1
+    if row >= 0 and find_topic(shared, shared.topics[row].name, shared.topics[row].name_size) == ROW_NONE:
+        claim_slot(shared.topic_index, 2 * TOPIC_CAPACITY - 1,
+                   hash_bytes(shared.topics[row].name, shared.topics[row].name_size), row)
+    row = observe_i32(&shared.board.queue_rows) - 1
+    if row >= 0 and find_queue(shared, shared.queues[row].topic_row, shared.queues[row].queue_id) == ROW_NONE:
+        claim_slot(shared.queue_index, 2 * QUEUE_CAPACITY - 1,
+                   hash_pair(shared.queues[row].topic_row, shared.queues[row].queue_id), row)
+    row = observe_i32(&shared.board.group_rows) - 1
+    if row >= 0 and find_group(shared, shared.groups[row].name, shared.groups[row].name_size) == ROW_NONE:
+        claim_slot(shared.group_index, 2 * GROUP_CAPACITY - 1,
+                   hash_bytes(shared.groups[row].name, shared.groups[row].name_size), row)
+    row = observe_i32(&shared.board.offset_rows) - 1
+    if row >= 0 and find_offset(shared, shared.offsets[row].group_row, shared.offsets[row].queue_row) == ROW_NONE:
+        claim_slot(shared.offset_index, 2 * OFFSET_CAPACITY - 1,
+                   hash_pair(shared.offsets[row].group_row, shared.offsets[row].queue_row), row)
+
+
+cdef bint take_board_lock(Shared *shared) noexcept nogil:
+    cdef int result = lock_take(shared.board.board_lock, BOARD_LOCK_WAIT_MS)
+    if result == LOCK_INHERITED:
+        index_last_rows(shared)
+    return result != LOCK_TIMED_OUT and result != LOCK_BROKEN
+
+
+cdef int32_t free_row(const int32_t *count, int32_t capacity) noexcept nogil:
+    # The row to be filled next; it is nobody's until add_row.
+    cdef int32_t row = observe_i32(count)
+    return row if row < capacity else ROW_NONE
+
+
+cdef void add_row(int32_t *count, int32_t *index, uint64_t mask, uint64_t hashed, int32_t row) noexcept nogil:
+    # The row is whole: whoever walks the rows sees it, then whoever looks for its key.
+    publish_i32(count, row + 1)
+    claim_slot(index, mask, hashed, row)
+
+
+cdef int32_t make_topic(Shared *shared, const uint8_t *name, int32_t size) noexcept nogil:
+    cdef int32_t row = find_topic(shared, name, size)
+    if row != ROW_NONE or size <= 0 or size > TOPIC_SIZE_MAX or not take_board_lock(shared):
+        return row
+    row = find_topic(shared, name, size)
+    if row == ROW_NONE:
+        row = free_row(&shared.board.topic_rows, TOPIC_CAPACITY)
+        if row != ROW_NONE:
+            memcpy(shared.topics[row].name, name, size)
+            shared.topics[row].name_size = size
+            add_row(&shared.board.topic_rows, shared.topic_index, 2 * TOPIC_CAPACITY - 1, hash_bytes(name, size), row)
+    lock_release(shared.board.board_lock)
+    return row
+
+
+cdef int32_t make_group(Shared *shared, const uint8_t *name, int32_t size) noexcept nogil:
+    cdef int32_t row = find_group(shared, name, size)
+    if row != ROW_NONE or size <= 0 or size > <int32_t>sizeof(shared.groups.name) or not take_board_lock(shared):
+        return row
+    row = find_group(shared, name, size)
+    if row == ROW_NONE:
+        row = free_row(&shared.board.group_rows, GROUP_CAPACITY)
+        if row != ROW_NONE:
+            memcpy(shared.groups[row].name, name, size)
+            shared.groups[row].name_size = size
+            add_row(&shared.board.group_rows, shared.group_index, 2 * GROUP_CAPACITY - 1, hash_bytes(name, size), row)
+    lock_release(shared.board.board_lock)
+    return row
+
+
+cdef int32_t make_queue(Shared *shared, int32_t topic_row, int32_t queue_id) noexcept nogil:
+    cdef int32_t row = find_queue(shared, topic_row, queue_id)
+    if row != ROW_NONE or queue_id < 0 or not take_board_lock(shared):
+        return row
+    row = find_queue(shared, topic_row, queue_id)
+    if row == ROW_NONE:
+        row = free_row(&shared.board.queue_rows, QUEUE_CAPACITY)
+        if row != ROW_NONE:
+            shared.queues[row].topic_row = topic_row
+            shared.queues[row].queue_id = queue_id
+            add_row(&shared.board.queue_rows, shared.queue_index, 2 * QUEUE_CAPACITY - 1,
+                    hash_pair(topic_row, queue_id), row)
+    lock_release(shared.board.board_lock)
+    return row
+
+
+cdef int32_t make_offset(Shared *shared, int32_t group_row, int32_t queue_row) noexcept nogil:
+    cdef int32_t row = find_offset(shared, group_row, queue_row)
+    if row != ROW_NONE or not take_board_lock(shared):
+        return row
+    row = find_offset(shared, group_row, queue_row)
+    if row == ROW_NONE:
+        row = free_row(&shared.board.offset_rows, OFFSET_CAPACITY)
+        if row != ROW_NONE:
+            shared.offsets[row].group_row = group_row
+            shared.offsets[row].queue_row = queue_row
+            shared.offsets[row].committed = -1
+            add_row(&shared.board.offset_rows, shared.offset_index, 2 * OFFSET_CAPACITY - 1,
+                    hash_pair(group_row, queue_row), row)
+    lock_release(shared.board.board_lock)
+    return row
+
+
+cdef int puller_of(const uint8_t *topic, int32_t topic_size, int32_t queue_id, int count) noexcept nogil:
+    cdef unsigned int hashed = <unsigned int>queue_id
+    cdef int32_t at
+    for at in range(topic_size):
+        hashed = hashed * 31 + topic[at]
+    return <int>(hashed % <unsigned int>count)
+
+
+cdef void report_failure(Shared *shared, int64_t flags, int32_t error, int32_t where, int64_t offset) noexcept nogil:
+    if shared.board.error_number == 0:
+        shared.board.error_where = where
+        publish(&shared.board.error_offset, offset)
+        publish_i32(&shared.board.error_number, error)
+    or_full(&shared.board.store_flags, flags)
+
+
+cdef bytes row_name(const uint8_t *name, int32_t size):
+    return (<const char *>name)[:size]
+
+
+cdef class SharedSegment:
+    """The mapped segment. Made by the broker process (``create``), mapped by workers from a descriptor.
+
+    Reads of single words are atomic; what is told together (a queue's bounds) is not taken at one instant.
+    """
+
+    def __cinit__(self, int fd):
+        cdef void *base
+        self.fd = fd
+        self.size = REGION_END_AT
+        base = mmap(NULL, self.size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
+        if base == MAP_FAILED:
+            raise OSError(errno, "shared segment: " + os.strerror(errno))
+        self.shared.base = <uint8_t *>base
+        self.shared.board = <StoreBoard *>(self.shared.base + REGION_BOARD_AT)
+        self.shared.workers = <WorkerRow *>(self.shared.base + REGION_WORKERS_AT)
+        self.shared.topics = <TopicRow *>(self.shared.base + REGION_TOPICS_AT)
+        self.shared.topic_index = <int32_t *>(self.shared.base + REGION_TOPIC_INDEX_AT)
+        self.shared.queues = <QueueRow *>(self.shared.base + REGION_QUEUES_AT)
+        self.shared.queue_index = <int32_t *>(self.shared.base + REGION_QUEUE_INDEX_AT)
+        self.shared.groups = <GroupRow *>(self.shared.base + REGION_GROUPS_AT)
+        self.shared.group_index = <int32_t *>(self.shared.base + REGION_GROUP_INDEX_AT)
+        self.shared.offsets = <OffsetRow *>(self.shared.base + REGION_OFFSETS_AT)
+        self.shared.offset_index = <int32_t *>(self.shared.base + REGION_OFFSET_INDEX_AT)
+
+    def __dealloc__(self):
+        if self.shared.base != NULL:
+            munmap(self.shared.base, self.size)
+
+    @staticmethod
+    def create():
+        """A new, empty segment. The caller owns the descriptor ``fd``; children inherit it."""
+        fd = os.memfd_create("mqcore", os.MFD_CLOEXEC)
+        os.ftruncate(fd, REGION_END_AT)
+        cdef SharedSegment segment = SharedSegment(fd)
+        if lock_make(segment.shared.board.put_lock) != 0 or lock_make(segment.shared.board.board_lock) != 0:
+            raise StoreError("this system has no robust process-shared locks")
+        publish(&segment.shared.board.magic, SHARED_MAGIC)
+        return segment
+
+    @staticmethod
+    def attach(int fd):
+        """Map the segment behind *fd*. Raises StoreError if it was made by another version."""
+        if os.fstat(fd).st_size != REGION_END_AT:
+            raise StoreError(f"shared segment: got {os.fstat(fd).st_size} bytes, wanted {REGION_END_AT}")
+        cdef SharedSegment segment = SharedSegment(fd)
+        if observe(&segment.shared.board.magic) != SHARED_MAGIC:
+            raise StoreError("shared segment: its magic is that of another version")
+        return segment
+
+    # The store board -------------------------------------------------------------------------------------------
+
+    def get(self, str name not None):
+        """A word of the store board by the field's name in mqcore.layout.STORE_BOARD."""
+        cdef int64_t at = tables.STORE_BOARD.offsets[name]
+        return observe(<int64_t *>(<uint8_t *>self.shared.board + at))
+
+    def set(self, str name not None, int64_t value):
+        """Store a word of the store board, with release order."""
+        cdef int64_t at = tables.STORE_BOARD.offsets[name]
+        publish(<int64_t *>(<uint8_t *>self.shared.board + at), value)
+
+    def add(self, str name not None, int64_t value):
+        """Add to a word of the store board; the new value."""
+        cdef int64_t at = tables.STORE_BOARD.offsets[name]
+        return add_full(<int64_t *>(<uint8_t *>self.shared.board + at), value)
+
+    def set_flags(self, int64_t flags):
+        """Set bits of store_flags; the new flags."""
+        return or_full(&self.shared.board.store_flags, flags)
+
+    def clear_flags(self, int64_t flags):
+        """Clear bits of store_flags; the new flags. A failed sync is final: SYNC_FAILED is never cleared."""
+        return and_full(&self.shared.board.store_flags, ~(flags & ~STORE_FLAG_SYNC_FAILED))
+
+    def fail(self, int64_t flags, int error, int where, int64_t offset):
+        """Write down a failure (errno, WorkerKind, physical offset) and set *flags*; the first failure is kept."""
+        report_failure(&self.shared, flags, error, where, offset)
+
+    def failure(self):
+        """(errno, WorkerKind, physical offset) of the first failure, or None."""
+        cdef int32_t error = observe_i32(&self.shared.board.error_number)
+        if error == 0:
+            return None
+        return error, self.shared.board.error_where, observe(&self.shared.board.error_offset)
+
+    def set_store_host(self, const uint8_t[::1] address not None, int port):
+        """The address that goes into records and message ids: 4 or 16 bytes."""
+        if address.shape[0] != 4 and address.shape[0] != 16:
+            raise ValueError(f"store host: got {address.shape[0]} address bytes, wanted 4 or 16")
+        memcpy(self.shared.board.store_host, &address[0], address.shape[0])
+        self.shared.board.store_host_size = <int32_t>address.shape[0]
+        self.shared.board.store_host_port = port
+
+    # Topics and queues -----------------------------------------------------------------------------------------
+
+    def topic_row(self, bytes name not None, bint make=False):
+        """Row number of a topic, -1 if unknown. With *make* a new row; raises StoreError when the board is full."""
+        cdef const uint8_t *at = <const uint8_t *><const char *>name
+        cdef int32_t row = make_topic(&self.shared, at, <int32_t>len(name)) if make else find_topic(
+            &self.shared, at, <int32_t>len(name))
+        if make and row == ROW_NONE:
+            raise StoreError(f"topic board: no row for {name!r}; {TOPIC_CAPACITY} topics of at most 127 bytes fit")
+        return row
+
+    def topic_name(self, int row):
+        return row_name(self.shared.topics[row].name, self.shared.topics[row].name_size)
+
+    def topic_count(self):
+        return observe_i32(&self.shared.board.topic_rows)
+
+    def publish_topic(self, bytes name not None, int perm, int read_queues, int write_queues, bint sendable,
+                      bint multi_tag):
+        """Make a topic's configuration visible to the workers, in one store; its queues get rows first."""
+        cdef int32_t row = self.topic_row(name, True)
+        cdef int queue_id
+        for queue_id in range(max(read_queues, write_queues)):
+            if make_queue(&self.shared, row, queue_id) == ROW_NONE:
+                raise StoreError(f"queue board: no row for {name!r} queue {queue_id}; {QUEUE_CAPACITY} queues fit")
+        cdef int64_t word = TOPIC_WORD_EXISTS
+        if sendable:
+            word |= TOPIC_WORD_SENDABLE
+        if multi_tag:
+            word |= TOPIC_WORD_MULTI_TAG
+        word |= <int64_t>(perm & 0xff) << TOPIC_WORD_PERM_SHIFT
+        word |= <int64_t>(read_queues & 0xffff) << TOPIC_WORD_READ_SHIFT
+        word |= <int64_t>(write_queues & 0xffff) << TOPIC_WORD_WRITE_SHIFT
+        publish(&self.shared.topics[row].config, word)
+
+    def remove_topic(self, bytes name not None):
+        """Hide a topic from the workers; its rows stay."""
+        cdef int32_t row = self.topic_row(name)
+        if row != ROW_NONE:
+            publish(&self.shared.topics[row].config, 0)
+
+    def topic_counters(self, bytes name not None):
+        """(messages, bytes) appended to the topic since start."""
+        cdef int32_t row = self.topic_row(name)
+        if row == ROW_NONE:
+            return 0, 0
+        return peek(&self.shared.topics[row].put_nums), peek(&self.shared.topics[row].put_bytes)
+
+    def queue_row(self, bytes topic not None, int queue_id, bint make=False):
+        """Row number of a queue, -1 if unknown; with *make* the topic and the queue get rows."""
+        cdef int32_t topic_row = self.topic_row(topic, make)
+        if topic_row == ROW_NONE:
+            return ROW_NONE
+        cdef int32_t row = make_queue(&self.shared, topic_row, queue_id) if make else find_queue(
+            &self.shared, topic_row, queue_id)
+        if make and row == ROW_NONE:
+            raise StoreError(f"queue board: no row for {topic!r} queue {queue_id}; {QUEUE_CAPACITY} queues fit")
+        return row
+
+    def queue_count(self):
+        return observe_i32(&self.shared.board.queue_rows)
+
+    def queue_key(self, int row):
+        """(topic name, queue id) of a row."""
+        return self.topic_name(self.shared.queues[row].topic_row), self.shared.queues[row].queue_id
+
+    def queue_bounds(self, int row):
+        """(min, max) readable queue offsets of a row."""
+        return observe(&self.shared.queues[row].min_offset), observe(&self.shared.queues[row].max_offset)
+
+    def queue_word(self, int row, str name not None):
+        """A word of a queue row by the field's name in mqcore.layout.QUEUE_ROW."""
+        cdef int64_t at = tables.QUEUE_ROW.offsets[name]
+        return observe(<int64_t *>(<uint8_t *>&self.shared.queues[row] + at))
+
+    def set_queue_word(self, int row, str name not None, int64_t value):
+        """Store a word of a queue row."""
+        cdef int64_t at = tables.QUEUE_ROW.offsets[name]
+        publish(<int64_t *>(<uint8_t *>&self.shared.queues[row] + at), value)
+
+    def unflushed_queues(self, int64_t least_pages):
+        """Rows of queues with at least so many unflushed pages of consume queue; with 0 any unflushed unit will do."""
+        cdef int32_t row
+        cdef int64_t end, flushed
+        rows = []
+        for row in range(observe_i32(&self.shared.board.queue_rows)):
+            end = observe(&self.shared.queues[row].max_offset)
+            flushed = peek(&self.shared.queues[row].flushed_units)
+            if end > flushed and end * CQ_UNIT_SIZE // PAGE_SIZE - flushed * CQ_UNIT_SIZE // PAGE_SIZE >= least_pages:
+                rows.append(row)
+        return rows
+
+    # Groups and offsets ----------------------------------------------------------------------------------------
+
+    def offset_row(self, bytes group not None, bytes topic not None, int queue_id, bint make=False):
+        """Row number of (group, topic, queue), -1 if unknown; with *make* all rows that it needs."""
+        cdef const uint8_t *at = <const uint8_t *><const char *>group
+        cdef int32_t queue_row = self.queue_row(topic, queue_id, make)
+        if queue_row == ROW_NONE:
+            return ROW_NONE
+        cdef int32_t group_row = make_group(&self.shared, at, <int32_t>len(group)) if make else find_group(
+            &self.shared, at, <int32_t>len(group))
+        if group_row == ROW_NONE:
+            if make:
+                raise StoreError(f"group board: no row for {group!r}; {GROUP_CAPACITY} groups of at most 256 bytes fit")
+            return ROW_NONE
+        cdef int32_t row = make_offset(&self.shared, group_row, queue_row) if make else find_offset(
+            &self.shared, group_row, queue_row)
+        if make and row == ROW_NONE:
+            raise StoreError(f"offset table: no row for {group!r}; {OFFSET_CAPACITY} offsets fit")
+        return row
+
+    def offset_count(self):
+        return observe_i32(&self.shared.board.offset_rows)
+
+    def offset_key(self, int row):
+        """(group, topic, queue id) of a row."""
+        cdef OffsetRow *at = &self.shared.offsets[row]
+        topic, queue_id = self.queue_key(at.queue_row)
+        group = row_name(self.shared.groups[at.group_row].name, self.shared.groups[at.group_row].name_size)
+        return group, topic, queue_id
+
+    def committed(self, int row):
+        """The committed offset of a row, -1 = none."""
+        return observe(&self.shared.offsets[row].committed)
+
+    def commit(self, int row, int64_t offset):
+        """Store the committed offset of a row; the last store wins. -1 takes it away."""
+        publish(&self.shared.offsets[row].committed, offset)
+
+    def offset_word(self, int row, str name not None):
+        """A word of an offset row by the field's name in mqcore.layout.OFFSET_ROW."""
+        cdef int64_t at = tables.OFFSET_ROW.offsets[name]
+        return observe(<int64_t *>(<uint8_t *>&self.shared.offsets[row] + at))
+
+    def set_offset_word(self, int row, str name not None, int64_t value):
+        """Store a word of an offset row."""
+        cdef int64_t at = tables.OFFSET_ROW.offsets[name]
+        publish(<int64_t *>(<uint8_t *>&self.shared.offsets[row] + at), value)
+
+    def behind_bytes_max(self, int64_t since):
+        """How far behind the end the farthest of the groups reads that were given messages since *since*, ms; bytes."""
+        cdef int32_t row
+        cdef int64_t behind = 0
+        with nogil:
+            for row in range(observe_i32(&self.shared.board.offset_rows)):
+                if peek(&self.shared.offsets[row].get_timestamp) >= since:
+                    behind = max(behind, peek(&self.shared.offsets[row].behind_bytes))
+        return behind
+
+    # Workers ---------------------------------------------------------------------------------------------------
+
+    def worker_word(self, int index, str name not None):
+        """A word of a worker row by the field's name in mqcore.layout.WORKER_ROW."""
+        cdef int64_t at = tables.WORKER_ROW.offsets[name]
+        if not 0 <= index < WORKER_CAPACITY:
+            raise IndexError(f"worker row {index}: wanted 0 to {WORKER_CAPACITY - 1}")
+        return observe(<int64_t *>(<uint8_t *>&self.shared.workers[index] + at))
+
+    def set_worker_word(self, int index, str name not None, int64_t value):
+        """Store a word of a worker row."""
+        cdef int64_t at = tables.WORKER_ROW.offsets[name]
+        if not 0 <= index < WORKER_CAPACITY:
+            raise IndexError(f"worker row {index}: wanted 0 to {WORKER_CAPACITY - 1}")
+        publish(<int64_t *>(<uint8_t *>&self.shared.workers[index] + at), value)
+
+    def describe_worker(self, int index, int kind, int number):
+        """Write down which worker owns a row; done by the broker process before it is started."""
+        self.shared.workers[index].kind = kind
+        self.shared.workers[index].number = number
+        put_relaxed(&self.shared.workers[index].state, 0)

@@ -1,0 +1,397 @@
+"""Connections of a send worker and its link to the broker process.
+
+A connection whose peer does not read is paused first (we stop reading its requests) and closed when its unsent answers
+pass the limit. Over all connections there is a budget for unsent answers and one for unfinished frames: when it is
+spent, whoever holds most is closed. So memory is bounded, and those who behave do not pay for those who do not.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdio cimport snprintf
+from libc.stdlib cimport calloc, free, realloc
+from libc.string cimport memcpy, memset
+
+from mqcore._fast.base.atomics cimport add_relaxed, put_relaxed
+from mqcore._fast.base.buffers cimport buffer_free, buffer_room, buffer_size, buffer_take
+from mqcore._fast.base.layout cimport LINK_KIND_CLOSED, LINK_KIND_CONNECTED, LINK_KIND_REQUEST, LinkHead
+from mqcore._fast.send.state cimport GENERATION_BITS, SLOT_BITS, Connection, SendState
+
+cdef extern from "<sys/epoll.h>" nogil:
+    ctypedef union epoll_data_t:
+        uint64_t u64
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_ctl(int epoll, int operation, int fd, epoll_event *event)
+    uint32_t EPOLLIN, EPOLLOUT, EPOLLRDHUP
+    int EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
+
+cdef extern from "<sys/socket.h>" nogil:
+    struct sockaddr:
+        pass
+    struct sockaddr_storage:
+        unsigned short ss_family
+    int getpeername(int fd, sockaddr *address, unsigned int *size)
+    ssize_t send(int fd, const void *data, size_t size, int flags)
+    struct linger:
+        int l_onoff
+        int l_linger
+    int setsockopt(int fd, int level, int name, const void *value, unsigned int size)
+    int MSG_NOSIGNAL, AF_INET, AF_INET6, SOL_SOCKET, SO_LINGER
+
+cdef extern from "<sys/ioctl.h>" nogil:
+    int ioctl(int fd, unsigned long request, ...)
+
+cdef extern from "<linux/sockios.h>" nogil:
+    unsigned long SIOCOUTQ
+
+cdef extern from "<netinet/in.h>" nogil:
+    struct in_addr:
+        uint32_t s_addr
+    struct sockaddr_in:
+        unsigned short sin_port
+        in_addr sin_addr
+    struct in6_addr:
+        uint8_t s6_addr[16]
+    struct sockaddr_in6:
+        unsigned short sin6_port
+        in6_addr sin6_addr
+    unsigned short ntohs(unsigned short value)
+    int IPPROTO_TCP
+
+cdef extern from "<netinet/tcp.h>" nogil:
+    int TCP_NODELAY
+
+cdef extern from "<arpa/inet.h>" nogil:
+    const char *inet_ntop(int family, const void *address, char *out, unsigned int size)
+
+cdef extern from "<unistd.h>" nogil:
+    int close(int fd)
+
+cdef enum:
+    CONNECTION_CAPACITY_MIN = 256
+    PAUSE_BYTES = 1 << 22           # unsent answers of a connection that stop us reading its requests
+    LINK_BYTES_MAX = 1 << 26        # unsent bytes to the broker process that make it busy
+    LINK_HOLD_BYTES = 1 << 21       # with so many, whoever adds to them is not read from
+    LINK_RESUME_BYTES = 1 << 20     # until there are no more than these
+
+
+cdef int64_t connection_id(const SendState *state, const Connection *connection) noexcept nogil:
+    return (<int64_t>state.worker_number << (GENERATION_BITS + SLOT_BITS)) | (
+        <int64_t>connection.generation << SLOT_BITS) | connection.slot
+
+
+cdef Connection *find_connection(SendState *state, int64_t identity) noexcept nogil:
+    cdef int32_t slot = <int32_t>(identity & ((1 << SLOT_BITS) - 1))
+    cdef Connection *connection
+    if slot >= state.connection_capacity:
+        return NULL
+    connection = state.connections[slot]
+    if connection == NULL or connection.is_closing or connection_id(state, connection) != identity:
+        return NULL
+    return connection
+
+
+cdef bint grow_connections(SendState *state) noexcept nogil:
+    cdef int32_t capacity = max(<int32_t>CONNECTION_CAPACITY_MIN, state.connection_capacity * 2)
+    cdef Connection **connections
+    cdef int32_t *dirty
+    if capacity > 1 << SLOT_BITS:
+        return False
+    connections = <Connection **>realloc(state.connections, capacity * sizeof(Connection *))
+    if connections == NULL:
+        return False
+    state.connections = connections
+    dirty = <int32_t *>realloc(state.dirty, 2 * capacity * sizeof(int32_t))
+    if dirty == NULL:
+        return False
+    state.dirty = dirty
+    memset(connections + state.connection_capacity, 0,
+           (capacity - state.connection_capacity) * sizeof(Connection *))
+    state.connection_capacity = capacity
+    return True
+
+
+cdef void read_peer(Connection *connection) noexcept nogil:
+    # An IPv4 peer of a dual-stack socket is told as IPv4, as Java does: it decides the record's host size.
+    cdef sockaddr_storage storage
+    cdef unsigned int size = sizeof(storage)
+    cdef sockaddr_in *v4 = <sockaddr_in *>&storage
+    cdef sockaddr_in6 *v6 = <sockaddr_in6 *>&storage
+    cdef const uint8_t *mapped_prefix = <const uint8_t *>b"\0\0\0\0\0\0\0\0\0\0\xff\xff"
+    cdef int32_t index
+    cdef bint is_mapped = True
+    connection.address_size = 4
+    if getpeername(connection.fd, <sockaddr *>&storage, &size) != 0:
+        return
+    if storage.ss_family == AF_INET:
+        memcpy(connection.address, &v4.sin_addr, 4)
+        connection.port = ntohs(v4.sin_port)
+    elif storage.ss_family == AF_INET6:
+        for index in range(12):
+            is_mapped = is_mapped and v6.sin6_addr.s6_addr[index] == mapped_prefix[index]
+        connection.port = ntohs(v6.sin6_port)
+        if is_mapped:
+            memcpy(connection.address, v6.sin6_addr.s6_addr + 12, 4)
+        else:
+            memcpy(connection.address, v6.sin6_addr.s6_addr, 16)
+            connection.address_size = 16
+
+
+cdef Connection *open_connection(SendState *state, int fd, bint is_vip) noexcept nogil:
+    cdef int32_t slot = state.slot_free
+    cdef int one = 1
+    cdef epoll_event event
+    cdef Connection *connection
+    while slot < state.connection_capacity and state.connections[slot] != NULL:
+        slot += 1
+    if slot >= state.connection_capacity and not grow_connections(state):
+        return NULL
+    connection = <Connection *>calloc(1, sizeof(Connection))
+    if connection == NULL:
+        return NULL
+    connection.slot = slot
+    connection.fd = fd
+    connection.is_vip = is_vip
+    connection.generation = state.generation_next
+    connection.active_at = state.turn_ms
+    read_peer(connection)
+    setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
+    event.events = EPOLLIN | EPOLLRDHUP
+    event.data.u64 = <uint64_t>connection_id(state, connection)
+    if epoll_ctl(state.epoll, EPOLL_CTL_ADD, fd, &event) != 0:
+        free(connection)
+        return NULL
+    state.generation_next += 1
+    state.connections[slot] = connection
+    state.slot_free = slot + 1
+    state.connection_count += 1
+    return connection
+
+
+cdef void doom(SendState *state, Connection *connection) noexcept nogil:
+    if not connection.is_closing:
+        mark_dirty(state, connection)
+        connection.is_closing = True
+
+
+cdef bint is_stalled(const SendState *state, const Connection *connection) noexcept nogil:
+    # Whether its peer leaves answers unread: some are still here, or it was idle and the system has some.
+    cdef int unread = 0
+    if buffer_size(&connection.out) > 0:
+        return True
+    if state.turn_ms - connection.active_at < state.settings.idle_timeout_ms:
+        return False
+    return ioctl(connection.fd, SIOCOUTQ, &unread) == 0 and unread > 0
+
+
+cdef void close_connection(SendState *state, Connection *connection) noexcept nogil:
+    cdef int64_t identity = connection_id(state, connection)
+    cdef linger at_once
+    if is_stalled(state, connection):
+        # Reset it. After a mere close the system keeps megabytes of answers and goes on offering them for minutes, and
+        # the peer does not even hear of the close, which is queued behind them.
+        at_once.l_onoff = 1
+        at_once.l_linger = 0
+        setsockopt(connection.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once))
+    close(connection.fd)
+    drop_partial(state, connection)
+    buffer_free(&connection.out)
+    count_unsent(state, connection)
+    state.connections[connection.slot] = NULL
+    state.slot_free = min(state.slot_free, connection.slot)
+    state.connection_count -= 1
+    if connection.is_known:
+        # May not be dropped, or the broker process would keep a dead consumer in its group; it is 16 bytes.
+        link_put(state, LINK_KIND_CLOSED, identity, NULL, 0)
+    free(connection)
+
+
+cdef void mark_dirty(SendState *state, Connection *connection) noexcept nogil:
+    if not connection.is_dirty and not connection.is_closing:
+        connection.is_dirty = True
+        state.dirty[state.dirty_count] = connection.slot
+        state.dirty_count += 1
+
+
+cdef void drop_partial(SendState *state, Connection *connection) noexcept nogil:
+    state.partial_bytes -= connection.partial.capacity
+    buffer_free(&connection.partial)
+
+
+cdef bint make_room(SendState *state, const Connection *connection) noexcept nogil:
+    cdef int32_t slot
+    cdef Connection *most
+    while state.partial_bytes > state.settings.read_budget:
+        most = NULL
+        for slot in range(state.connection_capacity):
+            if state.connections[slot] != NULL and (
+                    most == NULL or state.connections[slot].partial.capacity > most.partial.capacity):
+                most = state.connections[slot]
+        if most == NULL or most == connection:
+            return False
+        drop_partial(state, most)
+        doom(state, most)
+    return True
+
+
+cdef void count_unsent(SendState *state, Connection *connection) noexcept nogil:
+    state.unsent_bytes += connection.out.capacity - connection.unsent_bytes
+    connection.unsent_bytes = connection.out.capacity
+
+
+cdef void cut_off(SendState *state, Connection *connection) noexcept nogil:
+    put_relaxed(&state.row.slow_readers, state.row.slow_readers + 1)
+    doom(state, connection)
+
+
+cdef void cut_off_slowest(SendState *state) noexcept nogil:
+    # Close those who leave most unread until the rest is within the budget.
+    cdef int32_t slot
+    cdef Connection *most
+    while state.unsent_bytes > state.settings.write_budget:
+        most = NULL
+        for slot in range(state.connection_capacity):
+            if state.connections[slot] != NULL and (
+                    most == NULL or state.connections[slot].unsent_bytes > most.unsent_bytes):
+                most = state.connections[slot]
+        if most == NULL or most.unsent_bytes == 0:
+            return
+        cut_off(state, most)
+        # Its memory goes at the end of this turn.
+        state.unsent_bytes -= most.unsent_bytes
+        most.unsent_bytes = 0
+
+
+cdef void arm(SendState *state, Connection *connection) noexcept nogil:
+    cdef epoll_event event
+    event.events = EPOLLRDHUP
+    if not connection.is_paused and not connection.is_held:
+        event.events |= EPOLLIN
+    if connection.wants_write:
+        event.events |= EPOLLOUT
+    event.data.u64 = <uint64_t>connection_id(state, connection)
+    epoll_ctl(state.epoll, EPOLL_CTL_MOD, connection.fd, &event)
+
+
+cdef void write_connection(SendState *state, Connection *connection) noexcept nogil:
+    cdef int64_t left = buffer_size(&connection.out)
+    cdef ssize_t sent
+    cdef bint wanted_write = connection.wants_write
+    cdef bint was_paused = connection.is_paused
+    while left > 0:
+        sent = send(connection.fd, connection.out.data + connection.out.start, left, MSG_NOSIGNAL)
+        if sent < 0 and errno == EINTR:
+            continue
+        if sent <= 0:
+            if sent < 0 and errno != EAGAIN:
+                doom(state, connection)
+                return
+            break
+        connection.active_at = state.turn_ms
+        add_relaxed(&state.row.bytes, sent)
+        buffer_take(&connection.out, sent)
+        left -= sent
+    if left > state.settings.write_buffer_max:
+        cut_off(state, connection)
+        return
+    count_unsent(state, connection)
+    if state.unsent_bytes > state.settings.write_budget:
+        cut_off_slowest(state)
+    connection.wants_write = left > 0
+    connection.is_paused = left > PAUSE_BYTES
+    if connection.wants_write != wanted_write or connection.is_paused != was_paused:
+        arm(state, connection)
+
+
+cdef void write_dirty(SendState *state) noexcept nogil:
+    # Writing may doom connections, which puts them at the end of this very list.
+    cdef int32_t index = 0
+    cdef Connection *connection
+    while index < state.dirty_count:
+        connection = state.connections[state.dirty[index]]
+        index += 1
+        if connection == NULL:
+            continue
+        connection.is_dirty = False
+        if not connection.is_closing:
+            write_connection(state, connection)
+        if connection.is_closing and not connection.is_dirty:
+            close_connection(state, connection)
+    state.dirty_count = 0
+
+
+cdef bint link_put(SendState *state, int32_t kind, int64_t identity, const void *payload, int64_t size) noexcept nogil:
+    cdef LinkHead *head
+    cdef uint8_t *at = buffer_room(&state.link_out, <int64_t>sizeof(LinkHead) + size)
+    if at == NULL:
+        return False
+    head = <LinkHead *>at
+    memset(head, 0, sizeof(LinkHead))
+    head.size = <int32_t>size
+    head.kind = kind
+    head.connection_id = identity
+    if size > 0:
+        memcpy(at + sizeof(LinkHead), payload, size)
+    state.link_out.end += sizeof(LinkHead) + size
+    return True
+
+
+cdef bint link_request(SendState *state, Connection *connection, const uint8_t *payload, int64_t size) noexcept nogil:
+    cdef char address[64]
+    cdef char text[128]
+    cdef int64_t identity = connection_id(state, connection)
+    if state.link_is_closed or buffer_size(&state.link_out) > LINK_BYTES_MAX:
+        return False
+    if not connection.is_known:
+        inet_ntop(AF_INET if connection.address_size == 4 else AF_INET6, connection.address, address, sizeof(address))
+        snprintf(text, sizeof(text), "%s %d %d", address, connection.port, <int>connection.is_vip)
+        if not link_put(state, LINK_KIND_CONNECTED, identity, text, <int64_t>strlen_of(text)):
+            return False
+        connection.is_known = True
+    if not link_put(state, LINK_KIND_REQUEST, identity, payload, size):
+        return False
+    if buffer_size(&state.link_out) > LINK_HOLD_BYTES and not connection.is_held:
+        # The broker process is behind: who asks so much waits for it, so that the others' heart-beats do not.
+        connection.is_held = True
+        state.has_held = True
+        arm(state, connection)
+    return True
+
+
+cdef void resume_held(SendState *state) noexcept nogil:
+    cdef int32_t slot
+    state.has_held = False
+    for slot in range(state.connection_capacity):
+        if state.connections[slot] != NULL and state.connections[slot].is_held:
+            state.connections[slot].is_held = False
+            arm(state, state.connections[slot])
+
+
+cdef inline int64_t strlen_of(const char *text) noexcept nogil:
+    cdef int64_t size = 0
+    while text[size] != 0:
+        size += 1
+    return size
+
+
+cdef void link_write(SendState *state) noexcept nogil:
+    cdef ssize_t sent
+    cdef epoll_event event
+    cdef bint wants_write
+    while not state.link_is_closed and buffer_size(&state.link_out) > 0:
+        sent = send(state.link, state.link_out.data + state.link_out.start, buffer_size(&state.link_out), MSG_NOSIGNAL)
+        if sent < 0 and errno == EINTR:
+            continue
+        if sent <= 0:
+            state.link_is_closed = sent < 0 and errno != EAGAIN
+            break
+        buffer_take(&state.link_out, sent)
+    if state.has_held and buffer_size(&state.link_out) <= LINK_RESUME_BYTES:
+        resume_held(state)
+    wants_write = buffer_size(&state.link_out) > 0
+    if wants_write != state.link_wants_write:
+        state.link_wants_write = wants_write
+        event.events = EPOLLIN | EPOLLOUT if wants_write else EPOLLIN
+        event.data.u64 = <uint64_t>1
+        epoll_ctl(state.epoll, EPOLL_CTL_MOD, state.link, &event)

@@ -1,0 +1,563 @@
+"""The event loop of a send worker: epoll, frames in, answers out, and everybody else woken at the end of a turn.
+
+One turn: wait, read every readable socket once, handle every whole frame of it, take what the pull workers and the
+broker process have answered, release what was flushed, then write each connection once. Many requests of a read are so
+answered by one write, which is worth more than anything else here.
+"""
+
+from libc.errno cimport EAGAIN, ECONNABORTED, EINTR, EMFILE, ENFILE, ENOBUFS, ENOMEM, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdlib cimport calloc, free, malloc
+from libc.string cimport memcpy
+
+import os
+
+from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, monotonic_ns, now_ms, observe,
+                                        peek, publish, put_relaxed, wake_fd)
+from mqcore._fast.base.big_endian cimport load_i32
+from mqcore._fast.base.buffers cimport buffer_free, buffer_put, buffer_room, buffer_size, buffer_take
+from mqcore._fast.base.layout cimport (LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, WORKER_COMMAND_DRAIN,
+                                       WORKER_COMMAND_STOP, WORKER_STATE_DRAINED, WORKER_STATE_RUNNING,
+                                       WORKER_STATE_STOPPED, LinkHead)
+from mqcore._fast.log.append cimport append_rest
+from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
+from mqcore._fast.segment.boards cimport SharedSegment
+from mqcore._fast.segment.rings cimport open_pull_reply_ring, open_pull_request_ring, ring_is_empty
+from mqcore._fast.send.connections cimport (close_connection, doom, drop_partial, find_connection, link_request,
+                                            link_write, make_room, mark_dirty, open_connection, write_dirty)
+from mqcore._fast.send.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
+from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, handle_send, release_waiting
+from mqcore._fast.send.state cimport MEMBERS_MAX, READ_SIZE, SCRATCH_SIZE, TICKET_COUNT, Connection, SendState, Ticket
+from mqcore._fast.wire.header cimport COMMAND_BAD, COMMAND_OK, CommandStatus, CommandView, scan_command
+
+from mqcore.codes import RequestCode, ResponseCode
+
+cdef extern from "<sched.h>" nogil:
+    int sched_yield()
+
+cdef extern from "<sys/epoll.h>" nogil:
+    ctypedef union epoll_data_t:
+        uint64_t u64
+    struct epoll_event:
+        uint32_t events
+        epoll_data_t data
+    int epoll_create1(int flags)
+    int epoll_ctl(int epoll, int operation, int fd, epoll_event *event)
+    int epoll_wait(int epoll, epoll_event *events, int count, int timeout_ms)
+    uint32_t EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLRDHUP, EPOLLEXCLUSIVE
+    int EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CLOEXEC
+
+cdef extern from "<sys/socket.h>" nogil:
+    int accept4(int fd, void *address, void *size, int flags)
+    int SOCK_NONBLOCK, SOCK_CLOEXEC
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    ssize_t readv(int fd, const iovec *parts, int count)
+
+cdef extern from "<unistd.h>" nogil:
+    ssize_t read(int fd, void *out, size_t size)
+    int close(int fd)
+
+cdef int32_t SEND_MESSAGE = RequestCode.SEND_MESSAGE
+cdef int32_t SEND_MESSAGE_V2 = RequestCode.SEND_MESSAGE_V2
+cdef int32_t SEND_BATCH_MESSAGE = RequestCode.SEND_BATCH_MESSAGE
+cdef int32_t PULL_MESSAGE = RequestCode.PULL_MESSAGE
+cdef int32_t LITE_PULL_MESSAGE = RequestCode.LITE_PULL_MESSAGE
+cdef int32_t SYSTEM_BUSY = ResponseCode.SYSTEM_BUSY
+cdef int32_t SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
+
+cdef enum:
+    EVENTS_MAX = 256
+    ACCEPTS_PER_TURN = 64
+    # Marks in epoll's data; a connection's id is far above them, since generations start at 1.
+    MARK_WAKE = 0
+    MARK_LINK = 1
+    MARK_LISTENER = 2
+    FLAG_RESPONSE = 1
+    FLAG_ONEWAY = 2
+    LINK_READ_SIZE = 262144
+    PARTIAL_STEP_MIN = 65536
+    HOUSEKEEPING_MS = 500
+    WAITING_TIMEOUT_MS = 20
+    DRAIN_MS_MAX = 3000
+    LINGER_NS = 40_000
+    LINGER_MISSES_MAX = 6           # then it lingers once in 64 turns
+
+cdef const char *OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+cdef const char *PULL_TOO_LONG = "the pull's topic, group and subscription are longer than 32768 bytes together"
+
+
+cdef void handle_frame(SendState *state, Connection *connection, const uint8_t *payload, int32_t size) noexcept nogil:
+    cdef CommandView command
+    cdef CommandStatus status = scan_command(payload, size, &command)
+    state.row.units += 1
+    if status == COMMAND_BAD:
+        put_relaxed(&state.row.protocol_errors, state.row.protocol_errors + 1)
+        doom(state, connection)
+        return
+    if status == COMMAND_OK and not command.flag & FLAG_RESPONSE:
+        if command.code == SEND_MESSAGE_V2 or command.code == SEND_BATCH_MESSAGE or command.code == SEND_MESSAGE:
+            if handle_send(state, connection, &command) != SEND_UNUSUAL:
+                return
+        elif command.code == PULL_MESSAGE or command.code == LITE_PULL_MESSAGE:
+            if handle_pull(state, connection, &command) != PULL_UNUSUAL:
+                return
+    if not link_request(state, connection, payload, size) and status == COMMAND_OK and not command.flag & 3:
+        answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, OVERLOAD)
+
+
+cdef int64_t handle_bytes(SendState *state, Connection *connection, const uint8_t *data, int64_t size) noexcept nogil:
+    # Handle the whole frames at the start of *data*; how many bytes they have. A bad length dooms the connection.
+    cdef int64_t at = 0
+    cdef int32_t length
+    while size - at >= 4 and not connection.is_closing:
+        length = load_i32(data + at)
+        if length < 4 or length > state.settings.frame_length_max:
+            put_relaxed(&state.row.protocol_errors, state.row.protocol_errors + 1)
+            doom(state, connection)
+            break
+        if size - at - 4 < length:
+            break
+        handle_frame(state, connection, data + at + 4, length)
+        at += 4 + length
+    return at
+
+
+cdef bint keep_partial(SendState *state, Connection *connection, const uint8_t *data, int64_t size) noexcept nogil:
+    cdef int64_t before = connection.partial.capacity
+    cdef bint ok = buffer_put(&connection.partial, data, size)
+    state.partial_bytes += connection.partial.capacity - before
+    return ok and make_room(state, connection)
+
+
+cdef void handle_fresh(SendState *state, Connection *connection, const uint8_t *data, int64_t size) noexcept nogil:
+    cdef int64_t handled = handle_bytes(state, connection, data, size)
+    if not connection.is_closing and handled < size:
+        if not keep_partial(state, connection, data + handled, size - handled):
+            doom(state, connection)
+
+
+cdef void read_rest(SendState *state, Connection *connection, ssize_t got) noexcept nogil:
+    if got == 0 or (got < 0 and errno != EAGAIN and errno != EINTR):
+        doom(state, connection)
+
+
+cdef void read_connection(SendState *state, Connection *connection) noexcept nogil:
+    # One read. What completes a frame under way goes behind its start, what follows into the common buffer; memory
+    # grows with what has arrived, never with what a length promises.
+    cdef int64_t have = buffer_size(&connection.partial)
+    cdef int64_t need, room, before
+    cdef ssize_t got
+    cdef iovec parts[2]
+    if have < 4:
+        if have > 0:
+            memcpy(state.read_buffer, connection.partial.data + connection.partial.start, have)
+        got = read(connection.fd, state.read_buffer + have, READ_SIZE - have)
+        if got <= 0:
+            read_rest(state, connection, got)
+            return
+        connection.active_at = state.turn_ms
+        drop_partial(state, connection)
+        handle_fresh(state, connection, state.read_buffer, have + got)
+        return
+    need = 4 + <int64_t>load_i32(connection.partial.data + connection.partial.start) - have
+    room = min(need, max(<int64_t>PARTIAL_STEP_MIN, have))
+    before = connection.partial.capacity
+    parts[0].iov_base = buffer_room(&connection.partial, room)
+    state.partial_bytes += connection.partial.capacity - before
+    if parts[0].iov_base == NULL or not make_room(state, connection):
+        doom(state, connection)
+        return
+    parts[0].iov_len = room
+    parts[1].iov_base = state.read_buffer
+    parts[1].iov_len = READ_SIZE
+    got = readv(connection.fd, parts, 2 if room == need else 1)
+    if got <= 0:
+        read_rest(state, connection, got)
+        return
+    connection.active_at = state.turn_ms
+    connection.partial.end += min(<int64_t>got, room)
+    if got < need:
+        return
+    handle_bytes(state, connection, connection.partial.data + connection.partial.start, have + need)
+    drop_partial(state, connection)
+    if not connection.is_closing and got > need:
+        handle_fresh(state, connection, state.read_buffer, got - need)
+
+
+cdef void arm_listeners(SendState *state, bint wanted) noexcept nogil:
+    cdef epoll_event event
+    cdef int index
+    if wanted == state.listeners_armed:
+        return
+    for index in range(state.listener_count):
+        event.events = EPOLLIN | EPOLLEXCLUSIVE
+        event.data.u64 = MARK_LISTENER + index
+        epoll_ctl(state.epoll, EPOLL_CTL_ADD if wanted else EPOLL_CTL_DEL, state.listeners[index], &event)
+    state.listeners_armed = wanted
+
+
+cdef void accept_some(SendState *state, int index) noexcept nogil:
+    cdef int _turn, fd
+    for _turn in range(ACCEPTS_PER_TURN):
+        fd = accept4(state.listeners[index], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
+        if fd >= 0:
+            if open_connection(state, fd, state.listener_is_vip[index]) == NULL:
+                close(fd)
+            else:
+                put_relaxed(&state.row.accepted, state.row.accepted + 1)
+        elif errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM:
+            # Out of descriptors: leave them in the backlog and look again at the next housekeeping.
+            arm_listeners(state, False)
+            return
+        elif errno != EINTR and errno != ECONNABORTED:
+            return
+
+
+cdef void handle_injected(
+    SendState *state, Connection *connection, const uint8_t *payload, int32_t size
+) noexcept nogil:
+    # A pull that the broker process has put into plain words: handle it as if the client had sent it so. What is not
+    # plain even now must not go back, or the two would hand it to and fro for ever.
+    cdef CommandView command
+    if scan_command(payload, size, &command) == COMMAND_OK and handle_pull(state, connection, &command) != PULL_UNUSUAL:
+        return
+    answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_ERROR, PULL_TOO_LONG)
+
+
+cdef void handle_link_message(SendState *state, const LinkHead *head, const uint8_t *payload) noexcept nogil:
+    cdef Connection *connection = find_connection(state, head.connection_id)
+    if connection == NULL:
+        return
+    if head.kind == LINK_KIND_FRAME:
+        if buffer_put(&connection.out, payload, head.size):
+            mark_dirty(state, connection)
+        else:
+            doom(state, connection)
+    elif head.kind == LINK_KIND_INJECT:
+        handle_injected(state, connection, payload, head.size)
+    elif head.kind == LINK_KIND_CLOSE:
+        doom(state, connection)
+
+
+cdef void read_link(SendState *state) noexcept nogil:
+    cdef uint8_t *at = buffer_room(&state.link_in, LINK_READ_SIZE)
+    cdef LinkHead head
+    cdef ssize_t got
+    if at == NULL:
+        state.link_is_closed = True
+        return
+    got = read(state.link, at, LINK_READ_SIZE)
+    if got <= 0:
+        state.link_is_closed = got == 0 or (errno != EAGAIN and errno != EINTR)
+        return
+    state.link_in.end += got
+    while buffer_size(&state.link_in) >= <int64_t>sizeof(LinkHead):
+        memcpy(&head, state.link_in.data + state.link_in.start, sizeof(LinkHead))
+        if buffer_size(&state.link_in) < <int64_t>sizeof(LinkHead) + head.size:
+            break
+        handle_link_message(state, &head, state.link_in.data + state.link_in.start + sizeof(LinkHead))
+        buffer_take(&state.link_in, <int64_t>sizeof(LinkHead) + head.size)
+
+
+cdef void handle_event(SendState *state, const epoll_event *event) noexcept nogil:
+    cdef Connection *connection
+    if event.data.u64 == MARK_WAKE:
+        drain_fd(state.wake)
+    elif event.data.u64 == MARK_LINK:
+        if event.events & (EPOLLIN | EPOLLHUP | EPOLLERR):
+            read_link(state)
+    elif event.data.u64 < MARK_LISTENER + <uint64_t>state.listener_count:
+        accept_some(state, <int>(event.data.u64 - MARK_LISTENER))
+    else:
+        connection = find_connection(state, <int64_t>event.data.u64)
+        if connection == NULL:
+            return
+        if event.events & (EPOLLERR | EPOLLHUP):
+            doom(state, connection)
+            return
+        if event.events & EPOLLOUT:
+            mark_dirty(state, connection)
+        if event.events & (EPOLLIN | EPOLLRDHUP) and not state.is_draining:
+            if (connection.is_paused or connection.is_held) and not event.events & EPOLLRDHUP:
+                return
+            read_connection(state, connection)
+            append_rest(&state.appender)
+
+
+cdef void close_idle(SendState *state) noexcept nogil:
+    cdef int32_t slot
+    cdef Connection *connection
+    for slot in range(state.connection_capacity):
+        connection = state.connections[slot]
+        if connection != NULL and state.turn_ms - connection.active_at >= state.settings.idle_timeout_ms:
+            doom(state, connection)
+
+
+cdef void housekeeping(SendState *state) noexcept nogil:
+    cdef int64_t kept = observe(&state.shared.board.min_offset)
+    state.housekeeping_at = state.turn_ms + HOUSEKEEPING_MS
+    close_idle(state)
+    files_trim(state.appender.files, kept)
+    files_trim(state.read_files, kept)
+    files_rest(state.appender.files)
+    files_rest(state.read_files)
+    if not state.is_draining:
+        arm_listeners(state, True)
+    put_relaxed(&state.row.connections, state.connection_count)
+    put_relaxed(&state.row.buffered, state.partial_bytes + state.unsent_bytes + state.link_out.capacity)
+    put_relaxed(&state.row.heartbeat, now_ms())
+
+
+cdef void release_cold(SendState *state) noexcept nogil:
+    cdef int64_t cold = observe(&state.shared.board.cold_end)
+    if cold > peek(&state.row.released):
+        files_release(state.appender.files, cold)
+        files_release(state.read_files, cold)
+        publish(&state.row.released, cold)
+
+
+cdef void wake_others(SendState *state) noexcept nogil:
+    # Our news are published; whoever went to sleep before that says so in its row.
+    cdef int puller
+    full_fence()
+    if state.has_appended:
+        state.has_appended = False
+        if peek(&state.reput_row.sleeping):
+            wake_fd(state.reput_wake)
+            state.row.wakes += 1
+    for puller in range(state.settings.puller_count):
+        if state.puller_has_news[puller]:
+            state.puller_has_news[puller] = False
+            if peek(&state.puller_rows[puller].sleeping):
+                wake_fd(state.puller_wakes[puller])
+                state.row.wakes += 1
+
+
+cdef bint has_news(SendState *state) noexcept nogil:
+    cdef int puller
+    for puller in range(state.settings.puller_count):
+        if not ring_is_empty(&state.reply_rings[puller]):
+            return True
+    return state.waiting_head < state.waiting_tail and (
+        state.waiting[state.waiting_head & (state.waiting_capacity - 1)].end_offset
+        <= observe(&state.shared.board.flushed_offset))
+
+
+cdef int64_t unsent_connections(SendState *state) noexcept nogil:
+    cdef int32_t slot
+    cdef int64_t count = 0
+    for slot in range(state.connection_capacity):
+        if state.connections[slot] != NULL and buffer_size(&state.connections[slot].out) > 0:
+            count += 1
+    return count
+
+
+cdef bint follow_command(SendState *state) noexcept nogil:
+    # What the broker process wants; True when this loop is to end.
+    cdef int64_t command = observe(&state.row.command)
+    if command == WORKER_COMMAND_STOP or state.link_is_closed:
+        return True
+    if command == WORKER_COMMAND_DRAIN and not state.is_draining:
+        state.is_draining = True
+        state.drain_deadline = state.turn_ms + DRAIN_MS_MAX
+        arm_listeners(state, False)
+    if state.is_draining and peek(&state.row.state) != WORKER_STATE_DRAINED:
+        if state.turn_ms >= state.drain_deadline or (
+                state.waiting_head == state.waiting_tail and unsent_connections(state) == 0):
+            publish(&state.row.state, WORKER_STATE_DRAINED)
+    return False
+
+
+cdef int linger(SendState *state, epoll_event *events) noexcept nogil:
+    # Who waits for each answer sends its next request within microseconds of it. To be asleep by then costs more than
+    # to look out for it: the client must wake us, which takes it longer than the sending itself. Where nothing
+    # comes so soon we soon stop looking, and others who want this core go first.
+    cdef int64_t until
+    cdef int count
+    if state.linger_pause > 0:
+        state.linger_pause -= 1
+        return 0
+    until = monotonic_ns() + LINGER_NS
+    while True:
+        count = epoll_wait(state.epoll, events, EVENTS_MAX, 0)
+        if count != 0 or has_news(state):
+            state.linger_misses = 0
+            return count
+        if monotonic_ns() >= until:
+            break
+        sched_yield()
+    state.linger_misses = min(state.linger_misses + 1, <int32_t>LINGER_MISSES_MAX)
+    state.linger_pause = (1 << state.linger_misses) - 1
+    return 0
+
+
+cdef void turn(SendState *state) noexcept nogil:
+    cdef epoll_event events[EVENTS_MAX]
+    cdef int count = 0
+    cdef int index
+    cdef int timeout = HOUSEKEEPING_MS
+    if state.waiting_head < state.waiting_tail or state.is_draining:
+        timeout = WAITING_TIMEOUT_MS
+    if state.was_busy:
+        count = linger(state, events)
+    if count <= 0:
+        exchange_full(&state.row.sleeping, 1)
+        count = epoll_wait(state.epoll, events, EVENTS_MAX, 0 if has_news(state) else timeout)
+        put_relaxed(&state.row.sleeping, 0)
+    state.was_busy = count > 0
+    state.turn_ms = coarse_ms()
+    state.row.turns += 1
+    for index in range(count):
+        handle_event(state, &events[index])
+    if state.settings.waits_for_flush and state.has_appended:
+        full_fence()
+        if peek(&state.flush_row.sleeping):
+            wake_fd(state.flush_wake)
+            state.row.wakes += 1
+    check_pullers(state)
+    take_pull_replies(state)
+    release_waiting(state)
+    release_cold(state)
+    if state.turn_ms >= state.housekeeping_at:
+        housekeeping(state)
+    write_dirty(state)
+    link_write(state)
+    wake_others(state)
+
+
+cdef class SendLoop:
+    """A send worker's loop. *options* names every setting of SendSettings and every descriptor; see workers/send.py."""
+
+    cdef SendState state
+    cdef SharedSegment segment
+    cdef object kept
+
+    def __cinit__(self, SharedSegment segment not None, dict options not None):
+        cdef SendState *state = &self.state
+        cdef int index
+        self.segment = segment
+        state.shared = &segment.shared
+        state.worker_number = options["number"]
+        state.row = &segment.shared.workers[<int>options["row"]]
+        # Ids of an earlier life of this worker may still be under way in rings.
+        state.generation_next = ((<uint32_t>observe(&state.row.generation) & 0xFF) << 24) + 1
+        self.take_settings(options)
+        self.take_memory(options)
+        state.wake = options["wake"]
+        state.link = options["link"]
+        state.reput_wake = options["reput_wake"]
+        state.flush_wake = options["flush_wake"]
+        state.reput_row = &segment.shared.workers[<int>options["reput_row"]]
+        state.flush_row = &segment.shared.workers[<int>options["flush_row"]]
+        for index, (row, wake) in enumerate(options["pullers"]):
+            state.puller_rows[index] = &segment.shared.workers[<int>row]
+            state.puller_generations[index] = observe(&state.puller_rows[index].generation)
+            state.puller_wakes[index] = wake
+            open_pull_request_ring(&state.request_rings[index], state.shared, state.worker_number, index)
+            open_pull_reply_ring(&state.reply_rings[index], state.shared, state.worker_number, index)
+        for index, (listener, is_vip) in enumerate(options["listeners"]):
+            state.listeners[index] = listener
+            state.listener_is_vip[index] = is_vip
+        state.listener_count = len(options["listeners"])
+        self.open_epoll()
+
+    cdef take_settings(self, dict options):
+        cdef SendState *state = &self.state
+        texts = (b"CLUSTER\x01" + options["cluster"].encode(), options["region"].encode(),
+                 b"true" if options["trace_on"] else b"false")
+        self.kept = texts
+        state.settings.cluster_property = <const uint8_t *><const char *><bytes>texts[0]
+        state.settings.cluster_property_size = <int32_t>len(texts[0])
+        state.settings.region = <const uint8_t *><const char *><bytes>texts[1]
+        state.settings.region_size = <int32_t>len(texts[1])
+        state.settings.trace_on = <const uint8_t *><const char *><bytes>texts[2]
+        state.settings.trace_on_size = <int32_t>len(texts[2])
+        state.settings.max_message_size = options["max_message_size"]
+        state.settings.frame_length_max = options["frame_length_max"]
+        state.settings.write_buffer_max = options["write_buffer_max"]
+        state.settings.read_budget = options["read_budget"]
+        state.settings.write_budget = options["write_budget"]
+        state.settings.idle_timeout_ms = options["idle_timeout_ms"]
+        state.settings.sync_timeout_ms = options["sync_timeout_ms"]
+        state.settings.waits_for_flush = options["waits_for_flush"]
+        state.settings.puller_count = len(options["pullers"])
+
+    cdef take_memory(self, dict options):
+        cdef SendState *state = &self.state
+        cdef int index
+        state.appender.files = <FileSet *>calloc(1, sizeof(FileSet))
+        state.read_files = <FileSet *>calloc(1, sizeof(FileSet))
+        state.tickets = <Ticket *>calloc(TICKET_COUNT, sizeof(Ticket))
+        state.read_buffer = <uint8_t *>malloc(READ_SIZE)
+        state.scratch = <uint8_t *>malloc(SCRATCH_SIZE)
+        state.starts = <int64_t *>malloc(MEMBERS_MAX * sizeof(int64_t))
+        if (state.appender.files == NULL or state.read_files == NULL or state.tickets == NULL
+                or state.read_buffer == NULL or state.scratch == NULL or state.starts == NULL):
+            raise MemoryError()
+        files_open(state.appender.files, options["commit_log"], options["commit_log_file_size"], True, self.segment.fd)
+        files_open(state.read_files, options["commit_log"], options["commit_log_file_size"], False)
+        state.appender.shared = state.shared
+        state.appender.file_size = options["commit_log_file_size"]
+        state.appender.record_size_max = <int64_t>options["max_message_size"] + 65536
+        state.appender.lock_timeout_ms = options["lock_timeout_ms"]
+        state.appender.counts_topics = True
+        state.appender.tallies = not options["waits_for_flush"]
+        # Alone it may keep the put lock for all the messages of one read; several would wait for each other.
+        state.appender.keeps_lock = options["is_only_sender"]
+        for index in range(TICKET_COUNT):
+            state.tickets[index].next_free = index + 1 if index + 1 < TICKET_COUNT else -1
+        state.random = <uint32_t>(now_ms() | 1)
+
+    cdef open_epoll(self):
+        cdef SendState *state = &self.state
+        cdef epoll_event event
+        state.epoll = epoll_create1(EPOLL_CLOEXEC)
+        if state.epoll < 0:
+            raise OSError(errno, "epoll: " + os.strerror(errno))
+        for mark, fd in ((MARK_WAKE, state.wake), (MARK_LINK, state.link)):
+            event.events = EPOLLIN
+            event.data.u64 = mark
+            if epoll_ctl(state.epoll, EPOLL_CTL_ADD, fd, &event) != 0:
+                raise OSError(errno, "epoll: " + os.strerror(errno))
+
+    def run(self):
+        """Serve until the broker process says STOP or is gone. Holds no GIL; raises nothing."""
+        cdef SendState *state = &self.state
+        with nogil:
+            state.turn_ms = coarse_ms()
+            housekeeping(state)
+            publish(&state.row.state, WORKER_STATE_RUNNING)
+            while not follow_command(state):
+                turn(state)
+            publish(&state.row.state, WORKER_STATE_STOPPED)
+
+    def __dealloc__(self):
+        cdef SendState *state = &self.state
+        cdef int32_t slot
+        for slot in range(state.connection_capacity):
+            if state.connections[slot] != NULL:
+                close_connection(state, state.connections[slot])
+        while state.waiting_head < state.waiting_tail:
+            free(state.waiting[state.waiting_head & (state.waiting_capacity - 1)].ids)
+            state.waiting_head += 1
+        if state.appender.files != NULL:
+            files_close(state.appender.files)
+        if state.read_files != NULL:
+            files_close(state.read_files)
+        buffer_free(&state.link_in)
+        buffer_free(&state.link_out)
+        free(state.appender.files)
+        free(state.read_files)
+        free(state.tickets)
+        free(state.read_buffer)
+        free(state.scratch)
+        free(state.starts)
+        free(state.waiting)
+        free(state.connections)
+        free(state.dirty)
+        if state.epoll > 0:
+            close(state.epoll)

@@ -1,0 +1,335 @@
+"""Pulls pass here twice: as a descriptor to a pull worker, and back as ranges of the commit log.
+
+No message byte crosses a ring. The ranges go from the mapped file to the socket in one writev; what the socket does
+not take at once is copied into the connection's bounded buffer.
+"""
+
+from libc.errno cimport EAGAIN, EINTR, ENOENT, errno
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcpy, memset
+
+from mqcore._fast.base.atomics cimport add_relaxed, observe
+from mqcore._fast.base.buffers cimport Buffer, buffer_put, buffer_size, buffer_take
+from mqcore._fast.base.layout cimport (GET_STATUS_COMMIT_LOG_NOT_READABLE, GET_STATUS_MESSAGE_WAS_REMOVING,
+                                       PULL_RANGES_MAX, PullRange, PullReply, PullRequest, RING_KIND_PULL_REQUEST,
+                                       STORE_FLAG_PULL_CLOSED)
+from mqcore._fast.base.store_file cimport EUCLEAN
+from mqcore._fast.base.worker_log cimport warn_unreadable
+from mqcore._fast.log.mapped_file cimport bytes_at
+from mqcore._fast.segment.boards cimport puller_of
+from mqcore._fast.segment.rings cimport ring_peek, ring_publish, ring_release, ring_reserve
+from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty, write_connection
+from mqcore._fast.send.request cimport answer_plain
+from mqcore._fast.send.state cimport SCRATCH_SIZE, TICKET_COUNT, TICKET_INDEX_MASK, Connection, SendState, Ticket
+from mqcore._fast.wire.header cimport CommandView, TextView, field_of, text_to_i32, text_to_i64, text_unescape
+from mqcore._fast.wire.replies cimport Reply, put_decimal, reply_field, reply_put, reply_remark, reply_start
+
+from mqcore.codes import RequestCode, ResponseCode, SerializeType
+from mqcore.layout import constants
+
+cdef extern from "<sys/uio.h>" nogil:
+    struct iovec:
+        void *iov_base
+        size_t iov_len
+    ssize_t writev(int fd, const iovec *parts, int count)
+
+cdef int32_t PULL_MESSAGE = RequestCode.PULL_MESSAGE
+cdef int32_t SUCCESS = ResponseCode.SUCCESS
+cdef int32_t SYSTEM_BUSY = ResponseCode.SYSTEM_BUSY
+cdef int32_t SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
+cdef int32_t RETRY_IMMEDIATELY = ResponseCode.PULL_RETRY_IMMEDIATELY
+cdef int32_t SERVER_TYPE = SerializeType.JSON
+
+cdef enum:
+    REQUEST_STRINGS_MAX = 65536
+    SERIAL_SHIFT = 16
+    SERIAL_MASK = 0x7FFF
+    STATUS_COUNT = 16
+    STATUS_SIZE = 32
+    DIRECT_BYTES_MIN = 4096         # a smaller answer is copied, to be written together with others
+    UNSENT_MIN = 1 << 16            # bytes that each connection may leave unread before it gets no more messages
+
+cdef const char *NO_PULL_WORKER = "[REJECTREQUEST]system busy, the pull worker does not stay up"
+cdef const char *OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+cdef char status_names[STATUS_COUNT][STATUS_SIZE]
+
+for _name, _number in constants("GetStatus").items():
+    _text = _name.encode() + b"\0"
+    memcpy(status_names[<int>_number], <const char *><bytes>_text, len(_text))
+
+
+cdef inline int32_t text_size(const TextView *text) noexcept nogil:
+    return text.size if text.at != NULL else -1
+
+
+cdef uint8_t *put_text(uint8_t *at, const TextView *text, int32_t *size) noexcept nogil:
+    # An escaped text shrinks; its size in the request is what is there in the end. NULL: it cannot be read.
+    size[0] = -1
+    if text.at == NULL:
+        return at
+    size[0] = text_unescape(text, at, SCRATCH_SIZE // 4)
+    return NULL if size[0] < 0 else at + size[0]
+
+
+cdef bint read_numbers(const CommandView *command, PullRequest *out) noexcept nogil:
+    cdef TextView queue_id = field_of(command, b"queueId", 7)
+    cdef TextView queue_offset = field_of(command, b"queueOffset", 11)
+    cdef TextView count = field_of(command, b"maxMsgNums", 10)
+    cdef TextView sys_flag = field_of(command, b"sysFlag", 7)
+    cdef TextView commit_offset = field_of(command, b"commitOffset", 12)
+    cdef TextView suspend = field_of(command, b"suspendTimeoutMillis", 20)
+    cdef TextView sub_version = field_of(command, b"subVersion", 10)
+    return (text_to_i32(&queue_id, &out.queue_id) and text_to_i64(&queue_offset, &out.queue_offset)
+            and text_to_i32(&count, &out.max_msg_nums) and text_to_i32(&sys_flag, &out.sys_flag)
+            and text_to_i64(&commit_offset, &out.commit_offset)
+            and text_to_i64(&suspend, &out.suspend_timeout_ms) and text_to_i64(&sub_version, &out.sub_version))
+
+
+cdef int32_t read_request(SendState *state, const CommandView *command, PullRequest *out) noexcept nogil:
+    # Fill the descriptor and put its strings into scratch; the size of the strings, or -1.
+    cdef TextView topic = field_of(command, b"topic", 5)
+    cdef TextView group = field_of(command, b"consumerGroup", 13)
+    cdef TextView subscription = field_of(command, b"subscription", 12)
+    cdef TextView expression_type = field_of(command, b"expressionType", 14)
+    cdef uint8_t *at = state.scratch
+    memset(out, 0, sizeof(PullRequest))
+    if topic.at == NULL or group.at == NULL or not read_numbers(command, out):
+        return -1
+    if topic.size + group.size + text_size(&subscription) + text_size(&expression_type) > SCRATCH_SIZE // 4:
+        return -1
+    at = put_text(at, &topic, &out.topic_size)
+    at = put_text(at, &group, &out.group_size) if at != NULL else NULL
+    at = put_text(at, &subscription, &out.subscription_size) if at != NULL else NULL
+    at = put_text(at, &expression_type, &out.expression_type_size) if at != NULL else NULL
+    return -1 if at == NULL else <int32_t>(at - state.scratch)
+
+
+cdef int32_t take_ticket(SendState *state, const Connection *connection, const CommandView *command, int32_t puller,
+                         int64_t queue_offset) noexcept nogil:
+    # A ticket's number holds its serial, so that an answer to a former holder is told apart. -1: all are out.
+    cdef int32_t index = state.ticket_free
+    cdef Ticket *ticket
+    if index < 0:
+        return -1
+    ticket = &state.tickets[index]
+    state.ticket_free = ticket.next_free
+    ticket.connection_id = connection_id(state, connection)
+    ticket.queue_offset = queue_offset
+    ticket.opaque = command.opaque
+    ticket.serialize_type = command.serialize_type
+    ticket.puller = puller
+    ticket.serial = (ticket.serial + 1) & SERIAL_MASK
+    return (ticket.serial << SERIAL_SHIFT) | index
+
+
+cdef void free_ticket(SendState *state, int32_t index) noexcept nogil:
+    state.tickets[index].connection_id = 0
+    state.tickets[index].next_free = state.ticket_free
+    state.ticket_free = index
+
+
+cdef PullOutcome handle_pull(SendState *state, Connection *connection, const CommandView *command) noexcept nogil:
+    cdef PullRequest request
+    cdef int32_t strings, puller
+    cdef uint8_t *at
+    if connection.is_vip and command.code == PULL_MESSAGE:
+        return PULL_UNUSUAL
+    strings = read_request(state, command, &request)
+    if strings < 0:
+        return PULL_UNUSUAL
+    if observe(&state.shared.board.store_flags) & STORE_FLAG_PULL_CLOSED:
+        answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, NO_PULL_WORKER)
+        return PULL_GIVEN
+    puller = puller_of(state.scratch, request.topic_size, request.queue_id, state.settings.puller_count)
+    request.connection_id = connection_id(state, connection)
+    request.opaque = command.opaque
+    request.serialize_type = command.serialize_type
+    request.code = command.code
+    request.version = command.version
+    request.ticket = take_ticket(state, connection, command, puller, request.queue_offset)
+    if request.ticket < 0:
+        answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, OVERLOAD)
+        return PULL_GIVEN
+    at = ring_reserve(&state.request_rings[puller], <int32_t>sizeof(PullRequest) + strings, RING_KIND_PULL_REQUEST)
+    if at == NULL:
+        free_ticket(state, request.ticket & TICKET_INDEX_MASK)
+        answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, OVERLOAD)
+        return PULL_GIVEN
+    memcpy(at, &request, sizeof(PullRequest))
+    memcpy(at + sizeof(PullRequest), state.scratch, strings)
+    ring_publish(&state.request_rings[puller], <int32_t>sizeof(PullRequest) + strings)
+    state.puller_has_news[puller] = True
+    return PULL_GIVEN
+
+
+cdef int map_ranges(SendState *state, const PullReply *answer, iovec *parts) noexcept nogil:
+    # 0, or an errno: ENOENT if a file is gone since the pull worker looked.
+    cdef const PullRange *ranges = <const PullRange *>(<const uint8_t *>answer + sizeof(PullReply))
+    cdef int32_t index
+    cdef int64_t available
+    cdef uint8_t *at
+    for index in range(answer.range_count):
+        at = bytes_at(state.read_files, ranges[index].physical_offset, &available)
+        if at == NULL:
+            if state.read_files.error != ENOENT:
+                warn_unreadable(&state.unreadable, "commit log", ranges[index].physical_offset, state.read_files.error)
+            return state.read_files.error if state.read_files.error != 0 else EUCLEAN
+        if available < ranges[index].size:
+            return EUCLEAN
+        parts[index + 1].iov_base = at
+        parts[index + 1].iov_len = ranges[index].size
+    return 0
+
+
+cdef bint keep_rest(Connection *connection, const iovec *parts, int32_t count, ssize_t sent) noexcept nogil:
+    # Copy what the socket did not take. parts[0] is the head, which stands in the out buffer already.
+    cdef int32_t index
+    cdef ssize_t size
+    for index in range(1, count):
+        size = <ssize_t>parts[index].iov_len
+        if sent >= size:
+            sent -= size
+            continue
+        if not buffer_put(&connection.out, <const uint8_t *>parts[index].iov_base + sent, size - sent):
+            return False
+        sent = 0
+    return True
+
+
+cdef void write_ranges(SendState *state, Connection *connection, iovec *parts, int32_t count, int64_t head_start,
+                       int64_t total) noexcept nogil:
+    # The head was just put behind *head_start* bytes of unsent answers. If there were none, socket first, copy after.
+    cdef Buffer *out = &connection.out
+    cdef int64_t head_size = buffer_size(out) - head_start
+    cdef ssize_t sent = 0
+    if head_start == 0 and not connection.wants_write and total >= DIRECT_BYTES_MIN:
+        parts[0].iov_base = out.data + out.start
+        parts[0].iov_len = head_size
+        while True:
+            sent = writev(connection.fd, parts, count)
+            if sent >= 0 or errno != EINTR:
+                break
+        if sent < 0:
+            if errno != EAGAIN:
+                doom(state, connection)
+                return
+            sent = 0
+        if sent > 0:
+            connection.active_at = state.turn_ms
+        add_relaxed(&state.row.bytes, sent)
+        if sent < head_size:
+            buffer_take(out, sent)
+            sent = 0
+        else:
+            buffer_take(out, head_size)
+            sent -= head_size
+    if not keep_rest(connection, parts, count, sent):
+        doom(state, connection)
+        return
+    if buffer_size(out) > 0:
+        mark_dirty(state, connection)
+
+
+cdef bint reads_slowly(SendState *state, Connection *connection) noexcept nogil:
+    # Whether so many answers wait for it already that messages would only pile up here. It may close the connection.
+    # Each has its share of one half of the budget; the other half is for answers that must be given.
+    cdef int64_t share = state.settings.write_budget // 2 // max(1, state.connection_count)
+    cdef int64_t limit = min(max(<int64_t>UNSENT_MIN, share), state.settings.write_buffer_max // 2)
+    if buffer_size(&connection.out) <= limit:
+        return False
+    write_connection(state, connection)
+    return buffer_size(&connection.out) > limit
+
+
+cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ticket,
+                      const PullReply *answer) noexcept nogil:
+    cdef iovec parts[PULL_RANGES_MAX + 1]
+    cdef uint8_t numbers[4][20]
+    cdef Reply reply
+    cdef int32_t code = answer.code
+    cdef int32_t status = answer.status
+    cdef int32_t range_count = answer.range_count
+    cdef int64_t total = answer.total_size
+    cdef int64_t next_offset = answer.next_begin_offset
+    cdef int64_t head_start
+    cdef bint is_slow = range_count > 0 and reads_slowly(state, connection)
+    cdef int failed = 0
+    if connection.is_closing:
+        return
+    head_start = buffer_size(&connection.out)
+    if range_count > 0 and not is_slow:
+        failed = map_ranges(state, answer, parts)
+    if is_slow or failed:
+        # It asks again, for the same messages unless they are gone; later, if they cannot be read now.
+        if failed != ENOENT:
+            next_offset = ticket.queue_offset
+        code = RETRY_IMMEDIATELY
+        status = GET_STATUS_MESSAGE_WAS_REMOVING
+        if failed and failed != ENOENT:
+            code = SYSTEM_ERROR
+            status = GET_STATUS_COMMIT_LOG_NOT_READABLE
+        range_count = 0
+        total = 0
+    reply_start(&reply, SERVER_TYPE if answer.was_held else ticket.serialize_type, code, ticket.opaque)
+    reply_field(&reply, "suggestWhichBrokerId", numbers[0], put_decimal(numbers[0], answer.suggest_broker_id))
+    reply_field(&reply, "nextBeginOffset", numbers[1], put_decimal(numbers[1], next_offset))
+    reply_field(&reply, "maxOffset", numbers[2], put_decimal(numbers[2], answer.max_offset))
+    reply_field(&reply, "minOffset", numbers[3], put_decimal(numbers[3], answer.min_offset))
+    reply_remark(&reply, status_names[status])
+    if not reply_put(&reply, &connection.out, total):
+        doom(state, connection)
+        return
+    if range_count > 0:
+        write_ranges(state, connection, parts, range_count + 1, head_start, total)
+    else:
+        mark_dirty(state, connection)
+
+
+cdef void take_reply(SendState *state, const PullReply *answer) noexcept nogil:
+    cdef int32_t index = answer.ticket & TICKET_INDEX_MASK
+    cdef Ticket *ticket = &state.tickets[index]
+    cdef Connection *connection
+    if ticket.connection_id != answer.connection_id or ticket.serial != (answer.ticket >> SERIAL_SHIFT):
+        return
+    connection = find_connection(state, ticket.connection_id)
+    if connection != NULL and not answer.refused:
+        answer_pull(state, connection, ticket, answer)
+    free_ticket(state, index)
+
+
+cdef void take_pull_replies(SendState *state) noexcept nogil:
+    cdef int32_t puller, size, kind
+    cdef const uint8_t *entry
+    for puller in range(state.settings.puller_count):
+        while True:
+            entry = ring_peek(&state.reply_rings[puller], &size, &kind)
+            if entry == NULL:
+                break
+            take_reply(state, <const PullReply *>entry)
+            ring_release(&state.reply_rings[puller], size)
+
+
+cdef void answer_ask_again(SendState *state, Ticket *ticket) noexcept nogil:
+    cdef PullReply answer
+    cdef Connection *connection = find_connection(state, ticket.connection_id)
+    if connection == NULL:
+        return
+    memset(&answer, 0, sizeof(answer))
+    answer.code = RETRY_IMMEDIATELY
+    answer.status = GET_STATUS_MESSAGE_WAS_REMOVING
+    answer.next_begin_offset = ticket.queue_offset
+    answer_pull(state, connection, ticket, &answer)
+
+
+cdef void check_pullers(SendState *state) noexcept nogil:
+    cdef int32_t puller, index
+    cdef int64_t generation
+    for puller in range(state.settings.puller_count):
+        generation = observe(&state.puller_rows[puller].generation)
+        if generation == state.puller_generations[puller]:
+            continue
+        state.puller_generations[puller] = generation
+        for index in range(TICKET_COUNT):
+            if state.tickets[index].connection_id != 0 and state.tickets[index].puller == puller:
+                answer_ask_again(state, &state.tickets[index])
+                free_ticket(state, index)

@@ -1,0 +1,17 @@
+# SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE in the common case: checks, append, answer.
+from libc.stdint cimport int32_t, int64_t, uint8_t
+
+from mqcore._fast.send.state cimport Connection, SendState
+from mqcore._fast.wire.header cimport CommandView
+
+cdef enum SendOutcome:
+    SEND_DONE                   # answered, or waiting for its flush
+    SEND_UNUSUAL                # nothing was done: the broker process decides
+
+cdef SendOutcome handle_send(SendState *state, Connection *connection, const CommandView *command) noexcept nogil
+
+# Answer what the flushed watermark has passed, and what has waited too long.
+cdef void release_waiting(SendState *state) noexcept nogil
+# A short reply without header object: code and remark.
+cdef void answer_plain(SendState *state, Connection *connection, int32_t serialize_type, int32_t opaque, int32_t code,
+                       const char *remark) noexcept nogil

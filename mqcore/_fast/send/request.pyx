@@ -1,0 +1,381 @@
+"""The way of a message from its frame into the commit log, and of its answer back.
+
+Everything that is rare (an unknown topic, a retry topic, a delay, a refusal that wants words) is SEND_UNUSUAL: the
+frame goes to the broker process as it came, and mqcore.broker.processors.send does the same with more thought.
+"""
+
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memchr, memcmp, memcpy, memset
+
+from mqcore._fast.base.atomics cimport observe, put_relaxed
+from mqcore._fast.base.big_endian cimport store_i32, store_i64
+from mqcore._fast.base.crc32 cimport crc32
+from mqcore._fast.base.layout cimport (PUT_STATUS_OS_PAGECACHE_BUSY, PUT_STATUS_PUT_OK, STORE_FLAG_SEND_CLOSED,
+                                       STORE_FLAG_SYNC_FAILED, TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG,
+                                       TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT)
+from mqcore._fast.log.append cimport Appended, append_batch, append_record, tally_put
+from mqcore._fast.log.record cimport BODY_CRC_MASK, PROPERTIES_SIZE_MAX, RecordFields
+from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic
+from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty
+from mqcore._fast.send.state cimport MEMBERS_MAX, SCRATCH_SIZE, Connection, SendState, Waiting
+from mqcore._fast.wire.header cimport CommandView, TextView, text_to_bool, text_to_i32, text_to_i64, text_unescape
+from mqcore._fast.wire.replies cimport Reply, put_decimal, put_hex, reply_field, reply_put, reply_remark, reply_start
+
+from mqcore.codes import RequestCode, ResponseCode, SysFlag
+
+cdef int32_t CODE_LONG = RequestCode.SEND_MESSAGE
+cdef int32_t SUCCESS = ResponseCode.SUCCESS
+cdef int32_t SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
+cdef int32_t SERVICE_NOT_AVAILABLE = ResponseCode.SERVICE_NOT_AVAILABLE
+cdef int32_t FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
+cdef int32_t MULTI_TAGS = SysFlag.MULTI_TAGS
+
+cdef enum:
+    ID_BYTES_MAX = 28               # of an offset message id: address, port, offset
+    WAITING_MIN = 1024
+    PAIR_END = 2                    # between pairs of a properties text
+    NAME_END = 1                    # between a name and its value
+
+cdef const char *PAGE_CACHE_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
+cdef const char *SYNC_FAILED = (
+    "the store is read-only: a sync of the commit log failed, so this message may not be durable")
+
+
+cdef struct SendHeader:
+    TextView topic
+    TextView properties
+    int64_t born_timestamp
+    int32_t queue_id
+    int32_t sys_flag
+    int32_t flag
+    int32_t reconsume_times
+    bint is_batch
+
+
+cdef inline bint named(const TextView *text, const char *name, int32_t size) noexcept nogil:
+    return text.size == size and memcmp(text.at, name, size) == 0
+
+
+cdef uint8_t short_name(const TextView *name) noexcept nogil:
+    # The one-letter name of a long one; 0 for what this path has no use for.
+    if named(name, b"topic", 5):
+        return c"b"
+    if named(name, b"queueId", 7):
+        return c"e"
+    if named(name, b"sysFlag", 7):
+        return c"f"
+    if named(name, b"bornTimestamp", 13):
+        return c"g"
+    if named(name, b"flag", 4):
+        return c"h"
+    if named(name, b"properties", 10):
+        return c"i"
+    if named(name, b"reconsumeTimes", 14):
+        return c"j"
+    if named(name, b"batch", 5):
+        return c"m"
+    return 0
+
+
+cdef bint read_send_header(const CommandView *command, SendHeader *out) noexcept nogil:
+    # False when a required field is missing or is not of its type. producerGroup, defaultTopic and its queue count are
+    # required too, but only a topic's creation asks for them, and that is not done here.
+    cdef int32_t index
+    cdef uint32_t seen = 0
+    cdef uint8_t name
+    cdef const TextView *value
+    memset(out, 0, sizeof(SendHeader))
+    for index in range(command.field_count):
+        value = &command.values[index]
+        if command.code == CODE_LONG:
+            name = short_name(&command.names[index])
+        else:
+            name = command.names[index].at[0] if command.names[index].size == 1 else 0
+        if name == c"b":
+            out.topic = value[0]
+        elif name == c"e":
+            if not text_to_i32(value, &out.queue_id):
+                return False
+        elif name == c"f":
+            if not text_to_i32(value, &out.sys_flag):
+                return False
+        elif name == c"g":
+            if not text_to_i64(value, &out.born_timestamp):
+                return False
+        elif name == c"h":
+            if not text_to_i32(value, &out.flag):
+                return False
+        elif name == c"i":
+            out.properties = value[0]
+        elif name == c"j":
+            if not text_to_i32(value, &out.reconsume_times):
+                return False
+        elif name == c"m":
+            out.is_batch = text_to_bool(value)
+        if 0x61 <= name <= 0x7A:
+            seen |= <uint32_t>1 << (name - 0x61)
+    # b, e, f, g and h.
+    return (seen & 0b11110010) == 0b11110010 and not out.topic.is_escaped
+
+
+cdef enum PropertyVerdict:
+    PROPERTY_KEEP
+    PROPERTY_DROP
+    PROPERTY_UNUSUAL
+
+
+cdef PropertyVerdict judge_property(const uint8_t *name, int32_t name_size, const uint8_t *value, int32_t value_size,
+                                    bint is_batch, bint *waits) noexcept nogil:
+    if name_size == 4 and memcmp(name, b"WAIT", 4) == 0:
+        waits[0] = value_size == 4 and (value[0] | 0x20) == c"t" and (value[1] | 0x20) == c"r" and (
+            value[2] | 0x20) == c"u" and (value[3] | 0x20) == c"e"
+        return PROPERTY_KEEP if is_batch else PROPERTY_DROP
+    if name_size == 7 and memcmp(name, b"CLUSTER", 7) == 0:
+        return PROPERTY_DROP
+    if (name_size == 5 and memcmp(name, b"DELAY", 5) == 0) or (name_size == 8 and memcmp(name, b"TRAN_MSG", 8) == 0):
+        return PROPERTY_UNUSUAL
+    if name_size == 20 and memcmp(name, b"INNER_MULTI_DISPATCH", 20) == 0:
+        return PROPERTY_UNUSUAL
+    return PROPERTY_KEEP
+
+
+cdef int32_t stored_properties(SendState *state, const TextView *text, bint is_batch, uint8_t *out, int32_t capacity,
+                               bint *waits) noexcept nogil:
+    # The properties text as it is stored: WAIT left out (but for batches), CLUSTER added, no 0x02 at the end.
+    # Returns its size, or -1 for what the broker process must look at.
+    cdef const uint8_t *at = text.at
+    cdef const uint8_t *end = text.at
+    cdef const uint8_t *stop
+    cdef const uint8_t *split
+    cdef int32_t size = 0
+    cdef int32_t source_size
+    cdef PropertyVerdict verdict
+    if text.at != NULL:
+        source_size = text.size
+        if text.is_escaped:
+            source_size = text_unescape(text, state.scratch, SCRATCH_SIZE)
+            if source_size < 0:
+                return -1
+            at = state.scratch
+        end = at + source_size
+    while at < end:
+        stop = <const uint8_t *>memchr(at, PAIR_END, end - at)
+        if stop == NULL:
+            stop = end
+        split = <const uint8_t *>memchr(at, NAME_END, stop - at)
+        if split != NULL and split > at and stop > split + 1:
+            verdict = judge_property(at, <int32_t>(split - at), split + 1, <int32_t>(stop - split - 1), is_batch, waits)
+            if verdict == PROPERTY_UNUSUAL:
+                return -1
+            if verdict == PROPERTY_KEEP:
+                if stop - at + 1 > capacity - size:
+                    return -1
+                memcpy(out + size, at, stop - at)
+                size += <int32_t>(stop - at)
+                out[size] = PAIR_END
+                size += 1
+        at = stop + 1
+    if state.settings.cluster_property_size > capacity - size:
+        return -1
+    memcpy(out + size, state.settings.cluster_property, state.settings.cluster_property_size)
+    return size + state.settings.cluster_property_size
+
+
+cdef int32_t put_message_id(const SendState *state, int64_t physical_offset, uint8_t *out) noexcept nogil:
+    cdef uint8_t raw[ID_BYTES_MAX]
+    cdef int32_t size = state.shared.board.store_host_size
+    memcpy(raw, state.shared.board.store_host, size)
+    store_i32(raw + size, state.shared.board.store_host_port)
+    store_i64(raw + size + 4, physical_offset)
+    put_hex(out, raw, size + 12)
+    return 2 * (size + 12)
+
+
+cdef uint8_t *join_message_ids(SendState *state, int32_t count, int32_t *size) noexcept nogil:
+    cdef uint8_t *ids = <uint8_t *>malloc(<size_t>count * (2 * ID_BYTES_MAX + 1))
+    cdef int32_t index
+    size[0] = 0
+    if ids == NULL:
+        return NULL
+    for index in range(count):
+        if index > 0:
+            ids[size[0]] = c","
+            size[0] += 1
+        size[0] += put_message_id(state, state.starts[index], ids + size[0])
+    return ids
+
+
+cdef void answer_send(SendState *state, Connection *connection, const Waiting *sent, int32_t code,
+                      const char *remark) noexcept nogil:
+    cdef Reply reply
+    cdef uint8_t queue_id[20]
+    cdef uint8_t queue_offset[20]
+    cdef uint8_t message_id[2 * ID_BYTES_MAX]
+    reply_start(&reply, sent.serialize_type, code, sent.opaque)
+    reply_field(&reply, "queueId", queue_id, put_decimal(queue_id, sent.queue_id))
+    reply_field(&reply, "TRACE_ON", state.settings.trace_on, state.settings.trace_on_size)
+    reply_field(&reply, "MSG_REGION", state.settings.region, state.settings.region_size)
+    if sent.ids != NULL:
+        reply_field(&reply, "msgId", sent.ids, sent.ids_size)
+    else:
+        reply_field(&reply, "msgId", message_id, put_message_id(state, sent.physical_offset, message_id))
+    reply_field(&reply, "queueOffset", queue_offset, put_decimal(queue_offset, sent.queue_offset))
+    if remark != NULL:
+        reply_remark(&reply, remark)
+    if not reply_put(&reply, &connection.out, 0):
+        doom(state, connection)
+        return
+    mark_dirty(state, connection)
+
+
+cdef void answer_plain(SendState *state, Connection *connection, int32_t serialize_type, int32_t opaque, int32_t code,
+                       const char *remark) noexcept nogil:
+    cdef Reply reply
+    reply_start(&reply, serialize_type, code, opaque)
+    reply_remark(&reply, remark)
+    put_relaxed(&state.row.refused, state.row.refused + 1)
+    if not reply_put(&reply, &connection.out, 0):
+        doom(state, connection)
+        return
+    mark_dirty(state, connection)
+
+
+cdef bint grow_waiting(SendState *state) noexcept nogil:
+    cdef int64_t capacity = max(<int64_t>WAITING_MIN, state.waiting_capacity * 2)
+    cdef Waiting *waiting = <Waiting *>malloc(capacity * sizeof(Waiting))
+    cdef int64_t index
+    if waiting == NULL:
+        return False
+    for index in range(state.waiting_head, state.waiting_tail):
+        waiting[index & (capacity - 1)] = state.waiting[index & (state.waiting_capacity - 1)]
+    free(state.waiting)
+    state.waiting = waiting
+    state.waiting_capacity = capacity
+    return True
+
+
+cdef bint wait_for_flush(SendState *state, const Waiting *sent) noexcept nogil:
+    if state.waiting_tail - state.waiting_head >= state.waiting_capacity and not grow_waiting(state):
+        return False
+    state.waiting[state.waiting_tail & (state.waiting_capacity - 1)] = sent[0]
+    state.waiting_tail += 1
+    put_relaxed(&state.row.parked, state.waiting_tail - state.waiting_head)
+    return True
+
+
+cdef void release_waiting(SendState *state) noexcept nogil:
+    cdef int64_t flushed = observe(&state.shared.board.flushed_offset)
+    cdef bint has_failed = (observe(&state.shared.board.store_flags) & STORE_FLAG_SYNC_FAILED) != 0
+    cdef Waiting *sent
+    cdef Connection *connection
+    while state.waiting_head < state.waiting_tail:
+        sent = &state.waiting[state.waiting_head & (state.waiting_capacity - 1)]
+        if sent.end_offset > flushed and not has_failed and state.turn_ms < sent.deadline:
+            break
+        connection = find_connection(state, sent.connection_id)
+        if connection != NULL:
+            if sent.end_offset <= flushed:
+                tally_put(state.shared, state.turn_ms - (sent.deadline - state.settings.sync_timeout_ms))
+                answer_send(state, connection, sent, SUCCESS, NULL)
+            elif has_failed:
+                answer_plain(state, connection, sent.serialize_type, sent.opaque, SERVICE_NOT_AVAILABLE, SYNC_FAILED)
+            else:
+                answer_send(state, connection, sent, FLUSH_DISK_TIMEOUT, NULL)
+        free(sent.ids)
+        state.waiting_head += 1
+    put_relaxed(&state.row.parked, state.waiting_tail - state.waiting_head)
+
+
+cdef uint32_t next_random(SendState *state) noexcept nogil:
+    state.random ^= state.random << 13
+    state.random ^= state.random >> 17
+    state.random ^= state.random << 5
+    return state.random
+
+
+cdef SendOutcome handle_send(SendState *state, Connection *connection, const CommandView *command) noexcept nogil:
+    cdef SendHeader header
+    cdef RecordFields fields
+    cdef Appended done
+    cdef Waiting sent
+    cdef int32_t topic_row, queue_row, read_queues, write_queues, properties_size, status
+    cdef int64_t word
+    cdef bint waits = True
+    cdef uint8_t properties[PROPERTIES_SIZE_MAX]
+    if not read_send_header(command, &header) or command.body_size > state.settings.max_message_size:
+        return SEND_UNUSUAL
+    if observe(&state.shared.board.store_flags) & STORE_FLAG_SEND_CLOSED:
+        return SEND_UNUSUAL
+    topic_row = find_topic(state.shared, header.topic.at, header.topic.size)
+    if topic_row == ROW_NONE:
+        return SEND_UNUSUAL
+    word = observe(&state.shared.topics[topic_row].config)
+    if (word & (TOPIC_WORD_EXISTS | TOPIC_WORD_SENDABLE)) != (TOPIC_WORD_EXISTS | TOPIC_WORD_SENDABLE):
+        return SEND_UNUSUAL
+    read_queues = <int32_t>((word >> TOPIC_WORD_READ_SHIFT) & 0xFFFF)
+    write_queues = <int32_t>((word >> TOPIC_WORD_WRITE_SHIFT) & 0xFFFF)
+    if header.queue_id >= max(read_queues, write_queues) or (header.queue_id < 0 and write_queues == 0):
+        return SEND_UNUSUAL
+    memset(&fields, 0, sizeof(fields))
+    fields.queue_id = header.queue_id
+    if header.queue_id < 0:
+        fields.queue_id = <int32_t>(next_random(state) % <uint32_t>write_queues)
+    queue_row = find_queue(state.shared, topic_row, fields.queue_id)
+    properties_size = stored_properties(state, &header.properties, header.is_batch, properties, PROPERTIES_SIZE_MAX,
+                                        &waits)
+    if queue_row == ROW_NONE or properties_size < 0 or command.body_size == 0:
+        return SEND_UNUSUAL
+    fields.flag = header.flag
+    fields.sys_flag = header.sys_flag
+    if word & TOPIC_WORD_MULTI_TAG:
+        fields.sys_flag |= MULTI_TAGS
+    fields.born_timestamp = header.born_timestamp
+    fields.born_host.address = connection.address
+    fields.born_host.address_size = connection.address_size
+    fields.born_host.port = connection.port
+    fields.store_host.address = state.shared.board.store_host
+    fields.store_host.address_size = state.shared.board.store_host_size
+    fields.store_host.port = state.shared.board.store_host_port
+    fields.reconsume_times = header.reconsume_times
+    fields.topic = header.topic.at
+    fields.topic_size = header.topic.size
+    memset(&sent, 0, sizeof(sent))
+    if header.is_batch:
+        fields.batch_properties = properties
+        fields.batch_properties_size = properties_size
+        status = append_batch(&state.appender, &fields, command.body, command.body_size, topic_row, queue_row,
+                              state.starts, MEMBERS_MAX, &done)
+    else:
+        fields.body = command.body
+        fields.body_size = command.body_size
+        fields.body_crc = <int32_t>(crc32(command.body, command.body_size) & BODY_CRC_MASK)
+        fields.properties = properties
+        fields.properties_size = properties_size
+        status = append_record(&state.appender, &fields, topic_row, queue_row, &done)
+    if status == PUT_STATUS_OS_PAGECACHE_BUSY:
+        answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_ERROR, PAGE_CACHE_BUSY)
+        return SEND_DONE
+    if status != PUT_STATUS_PUT_OK:
+        return SEND_UNUSUAL
+    state.has_appended = True
+    if command.flag & 2:
+        return SEND_DONE
+    sent.connection_id = connection_id(state, connection)
+    sent.serialize_type = command.serialize_type
+    sent.opaque = command.opaque
+    # Java answers with the queue that was asked for; for a negative one that is the one that was drawn.
+    sent.queue_id = fields.queue_id
+    sent.queue_offset = done.queue_offset
+    sent.physical_offset = done.physical_offset
+    sent.end_offset = done.end_offset
+    sent.deadline = state.turn_ms + state.settings.sync_timeout_ms
+    if done.count > 1:
+        sent.ids = join_message_ids(state, done.count, &sent.ids_size)
+    if state.settings.waits_for_flush and waits:
+        if not wait_for_flush(state, &sent):
+            doom(state, connection)
+        return SEND_DONE
+    answer_send(state, connection, &sent, SUCCESS, NULL)
+    free(sent.ids)
+    return SEND_DONE

@@ -1,0 +1,139 @@
+# What the parts of a send worker share: connections, the link to the broker process, tickets of pulls under way.
+#
+# Everything here belongs to one thread of one process. A connection is named by its slot and generation: answers that
+# come back for one that is gone find another generation and are dropped.
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+
+from mqcore._fast.base.buffers cimport Buffer
+from mqcore._fast.base.layout cimport PULL_WORKERS_MAX, WorkerRow
+from mqcore._fast.base.worker_log cimport Warning
+from mqcore._fast.log.append cimport Appender
+from mqcore._fast.log.mapped_file cimport FileSet
+from mqcore._fast.segment.boards cimport Shared
+from mqcore._fast.segment.rings cimport Ring
+
+cdef enum:
+    SLOT_BITS = 24
+    GENERATION_BITS = 32
+    TICKET_COUNT = 65536
+    TICKET_INDEX_MASK = 0xFFFF
+    READ_SIZE = 262144          # bytes asked of the socket at once
+    SCRATCH_SIZE = 131072       # unescaped header fields of one request
+    MEMBERS_MAX = 262144        # of one batch
+
+cdef struct Connection:
+    int32_t slot
+    uint32_t generation
+    int fd
+    bint is_vip
+    bint is_known               # the broker process has heard of it
+    bint is_dirty               # stands in the list of connections with answers to write
+    bint is_closing             # to be closed at the end of this turn
+    bint wants_write            # EPOLLOUT is armed
+    bint is_paused              # EPOLLIN is off: it does not read its answers
+    bint is_held                # EPOLLIN is off: it asks the broker process for more than that can answer
+    uint8_t address[16]
+    int32_t address_size
+    int32_t port
+    int64_t active_at           # coarse_ms of the last read or write
+    Buffer partial              # the start of a frame that has not come whole
+    Buffer out
+    int64_t unsent_bytes        # its part of the sum of that name
+
+# An answer that waits for the flushed watermark.
+cdef struct Waiting:
+    int64_t connection_id
+    int64_t end_offset
+    int64_t deadline            # coarse_ms
+    int64_t queue_offset
+    int64_t physical_offset
+    int32_t opaque
+    int32_t serialize_type
+    int32_t queue_id
+    int32_t ids_size
+    uint8_t *ids                # message ids of a batch, owned; NULL = one id from physical_offset
+
+# A pull that is with a pull worker.
+cdef struct Ticket:
+    int64_t connection_id       # 0 = free
+    int64_t queue_offset
+    int32_t opaque
+    int32_t serialize_type
+    int32_t serial
+    int32_t puller
+    int32_t next_free
+
+cdef struct SendSettings:
+    int32_t max_message_size
+    int32_t frame_length_max
+    int64_t write_buffer_max    # a connection with more unsent bytes is closed
+    int64_t read_budget         # bytes of partial frames over all connections
+    int64_t write_budget        # bytes of unsent answers over all connections
+    int64_t idle_timeout_ms
+    int64_t sync_timeout_ms
+    bint waits_for_flush        # SYNC_FLUSH
+    int32_t puller_count
+    int32_t cluster_property_size
+    const uint8_t *cluster_property      # CLUSTER \1 name
+    int32_t region_size
+    const uint8_t *region
+    int32_t trace_on_size
+    const uint8_t *trace_on
+
+cdef struct SendState:
+    Shared *shared
+    WorkerRow *row
+    SendSettings settings
+    Appender appender
+    FileSet *read_files
+    int worker_number
+    uint32_t generation_next
+    int epoll
+    int listeners[4]
+    bint listener_is_vip[4]
+    int listener_count
+    bint listeners_armed
+    bint is_draining
+    int64_t drain_deadline
+    int wake
+    int link
+    bint link_wants_write
+    bint link_is_closed
+    bint has_held               # some connection is_held
+    Buffer link_in
+    Buffer link_out
+    int puller_wakes[4]
+    int reput_wake
+    WorkerRow *reput_row
+    WorkerRow *flush_row
+    int flush_wake
+    Ring request_rings[4]
+    Ring reply_rings[4]
+    WorkerRow *puller_rows[4]
+    int64_t puller_generations[4]
+    bint puller_has_news[4]
+    bint has_appended
+    Connection **connections
+    int32_t connection_capacity
+    int32_t connection_count
+    int32_t slot_free           # lowest slot worth looking at
+    int32_t *dirty
+    int32_t dirty_count
+    int64_t partial_bytes       # memory of partial frames over all connections
+    int64_t unsent_bytes        # memory of unsent answers over all connections, as of each one's last write
+    Waiting *waiting            # ring in the order of end_offset
+    int64_t waiting_head
+    int64_t waiting_tail
+    int64_t waiting_capacity
+    Ticket *tickets
+    int32_t ticket_free
+    int64_t turn_ms             # coarse_ms of this turn
+    int64_t housekeeping_at
+    bint was_busy               # the last turn had events
+    int32_t linger_misses       # times in a row that nothing came while it lingered
+    int32_t linger_pause        # turns before it lingers again
+    Warning unreadable
+    uint32_t random
+    uint8_t *read_buffer
+    uint8_t *scratch
+    int64_t *starts

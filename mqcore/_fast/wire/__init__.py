@@ -1,0 +1,1 @@
+"""What goes over connections: scanners of headers, and answers."""
