@@ -427,7 +427,7 @@ OFFSET_ROW = Layout(
         Field("get_timestamp", "q", "when messages were last handed out, ms"),
         Field("behind_bytes", "q", "commit log bytes behind at the last pull"),
         Field("pulls", "q", "pulls answered with messages since start"),
-        Field("spare", "q", "0"),
+        Field("pull_offset", "q", "queue offset that the last pull was told to go on at; 0 = none yet"),
     ),
 )
 WORKER_ROW = Layout(

@@ -75,6 +75,10 @@ class ConsumerOffsetManager:
         offset = self._table.get(group, topic, queue_id)
         return NO_OFFSET if offset is None else offset
 
+    def pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """Return the offset that the group's last pull was told to go on at, 0 if it has not pulled since the start."""
+        return self._table.pulled(group, topic, queue_id)
+
     def commit(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
         """Store *offset*; a lower one than before is stored too, and logged."""
         before = self.query(group, topic, queue_id)

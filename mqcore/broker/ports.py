@@ -147,6 +147,10 @@ class OffsetTable(Protocol):
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None: ...
 
+    def pulled(self, group: str, topic: str, queue_id: int) -> int:
+        """Where the last answer to a pull let it go on; 0 if there was none since the start."""
+        ...
+
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
 
     def remove(self, group: str, topic: str) -> None:

@@ -65,6 +65,10 @@ class SharedOffsetTable:
         offset: int = self._segment.committed(row) if row >= 0 else -1
         return offset if offset >= 0 else None
 
+    def pulled(self, group: str, topic: str, queue_id: int) -> int:
+        row = self._segment.offset_row(group.encode(), topic.encode(), queue_id)
+        return self._segment.offset_word(row, "pull_offset") if row >= 0 else 0
+
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         self._segment.commit(self._segment.offset_row(group.encode(), topic.encode(), queue_id, True), offset)
 
@@ -74,6 +78,7 @@ class SharedOffsetTable:
                 row_group, row_topic, _ = self._segment.offset_key(row)
                 if row_group == group.encode() and row_topic == topic.encode():
                     self._segment.commit(row, -1)
+                    self._segment.set_offset_word(row, "pull_offset", 0)
 
     def items(self) -> Iterator[tuple[str, str, int, int]]:
         for row in range(self._segment.offset_count()):

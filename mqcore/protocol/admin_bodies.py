@@ -51,11 +51,16 @@ class TopicStatsTable(JsonBody):
 
 @dataclass(slots=True)
 class OffsetWrapper(JsonBody):
-    """How far a group is in a queue, and when the last message it has consumed was stored."""
+    """How far a group is in a queue, and when the last message it has consumed was stored.
+
+    What lies between *consumer_offset* and *pull_offset* has been handed out and is not committed; 4.9 brokers do not
+    say *pull_offset*.
+    """
 
     broker_offset: int = 0
     consumer_offset: int = 0
     last_timestamp: int = 0
+    pull_offset: int | None = None
 
 
 @dataclass(slots=True)

@@ -273,9 +273,13 @@ class MemoryOffsets:
 
     def __init__(self) -> None:
         self.table: dict[tuple[str, str, int], int] = {}
+        self.pulls: dict[tuple[str, str, int], int] = {}
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         return self.table.get((group, topic, queue_id))
+
+    def pulled(self, group: str, topic: str, queue_id: int) -> int:
+        return self.pulls.get((group, topic, queue_id), 0)
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         self.table[group, topic, queue_id] = offset

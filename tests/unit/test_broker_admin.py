@@ -216,13 +216,23 @@ async def test_consume_stats_of_a_group(rig: BrokerRig) -> None:
         rig.clock.advance(10)
     rig.broker.offsets.commit("g", "orders", 0, 2, "c")
     rig.broker.offsets.commit("g", "deleted", 0, 2, "c")
+    rig.offsets.pulls["g", "orders", 0] = 3
+    rig.offsets.pulls["h", "orders", 1] = 3
     reply = await rig.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})
     assert reply.body == (
         b'{"consumeTps":0.0,"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:'
-        b'{"brokerOffset":3,"consumerOffset":2,"lastTimestamp":1700000000010},'
+        b'{"brokerOffset":3,"consumerOffset":2,"lastTimestamp":1700000000010,"pullOffset":3},'
         b'{"brokerName":"broker-a","queueId":1,"topic":"orders"}:'
-        b'{"brokerOffset":0,"consumerOffset":0,"lastTimestamp":0}}}'
+        b'{"brokerOffset":0,"consumerOffset":0,"lastTimestamp":0,"pullOffset":0}}}'
     )
+
+
+async def test_a_group_that_commits_without_pulling_has_nothing_in_flight(rig: BrokerRig) -> None:
+    """An administrator has set its offset, or it has not pulled since the broker started."""
+    await rig.send("orders")
+    rig.broker.offsets.commit("g", "orders", 0, 1, "c")
+    reply = await rig.ask(RequestCode.GET_CONSUME_STATS, {"consumerGroup": "g"})
+    assert b'{"brokerOffset":1,"consumerOffset":1,"lastTimestamp":1700000000000,"pullOffset":1}' in reply.body
 
 
 async def test_topics_that_live_members_do_not_subscribe_to_are_left_out(rig: BrokerRig) -> None:

@@ -367,6 +367,21 @@ def test_what_was_handed_out_is_counted(rig: PullRig) -> None:
     assert (rig.segment.get("get_times"), rig.segment.get("get_found"), rig.segment.get("get_missed")) == (15, 1, 0)
 
 
+def test_where_a_pull_goes_on_is_noted(rig: PullRig) -> None:
+    row = rig.segment.offset_row(GROUP, TOPIC, 0, True)
+    assert rig.segment.offset_word(row, "pull_offset") == 0
+    assert rig.pull(1, 3, max_msg_nums=4)["next_begin_offset"] == 7
+    assert rig.segment.offset_word(row, "pull_offset") == 7
+    rig.ask(2, 20)
+    assert rig.reply()["next_begin_offset"] == 15, "it had asked beyond the end"
+    assert rig.segment.offset_word(row, "pull_offset") == 15
+
+
+def test_what_a_filter_leaves_out_counts_as_pulled(rig: PullRig) -> None:
+    assert rig.pull(1, 0, "no such tag")["next_begin_offset"] == 15
+    assert rig.segment.offset_word(rig.segment.offset_row(GROUP, TOPIC, 0), "pull_offset") == 15
+
+
 # Holding ---------------------------------------------------------------------------------------------------------
 
 

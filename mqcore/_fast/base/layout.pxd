@@ -258,7 +258,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t get_timestamp
         int64_t behind_bytes
         int64_t pulls
-        int64_t spare
+        int64_t pull_offset
     ctypedef struct WorkerRow:
         int32_t kind
         int32_t number

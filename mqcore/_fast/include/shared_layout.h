@@ -134,10 +134,10 @@ typedef struct {
     int64_t get_timestamp;
     int64_t behind_bytes;
     int64_t pulls;
-    int64_t spare;
+    int64_t pull_offset;
 } OffsetRow;
 static_assert(sizeof(OffsetRow) == 64, "OffsetRow");
-static_assert(offsetof(OffsetRow, spare) == 56, "OffsetRow.spare");
+static_assert(offsetof(OffsetRow, pull_offset) == 56, "OffsetRow.pull_offset");
 
 typedef struct {
     int32_t kind;

@@ -417,6 +417,7 @@ cdef void serve(PullState *state, Held *held) noexcept nogil:
             break
         if hold(state, held):
             return
+    put_relaxed(&state.shared.offsets[held.binding.offset_row].pull_offset, reply.next_begin_offset)
     if reply.code == OFFSET_MOVED_CODE:
         tell_offset_moved(state, held, &reply)
     elif reply.code == NOT_FOUND:

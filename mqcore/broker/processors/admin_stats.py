@@ -74,8 +74,10 @@ class AdminStatsProcessor:
         store = self._broker.store
         broker_offset = max(store.max_offset(topic, queue_id), 0)
         consumed = max(self._broker.offsets.query(group, topic, queue_id), 0)
+        # As 5.x: who has committed and not pulled, since the broker started or ever, has nothing in flight.
+        pulled = max(self._broker.offsets.pulled(group, topic, queue_id), consumed)
         last = store.store_timestamp(topic, queue_id, consumed - 1) if consumed > 0 else 0
-        return OffsetWrapper(broker_offset, consumed, max(last, 0))
+        return OffsetWrapper(broker_offset, consumed, max(last, 0), pulled)
 
     async def consume_time_span(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 303."""
