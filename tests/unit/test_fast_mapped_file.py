@@ -19,7 +19,7 @@ from mqcore.store.paths import file_name
 
 SIZE = 64 * 1024
 PAGE = 4096
-SLOTS = 512
+MAPPINGS_MAX = 1024
 MORE_THAN_ANY_DISK = 1 << 44
 
 
@@ -81,7 +81,7 @@ def test_a_view_ends_with_its_file(directory: Path, files: MappedFiles) -> None:
     assert (directory / file_name(SIZE)).read_bytes().startswith(b"start\0")
 
 
-@pytest.mark.parametrize("offset", [0, SIZE, SIZE * SLOTS])
+@pytest.mark.parametrize("offset", [0, SIZE, SIZE * MAPPINGS_MAX])
 def test_a_missing_file_is_an_error_and_is_not_made(directory: Path, files: MappedFiles, offset: int) -> None:
     with pytest.raises(FileNotFoundError):
         files.view(offset)
@@ -194,15 +194,58 @@ def test_a_deleted_file_stays_valid_until_it_is_trimmed(directory: Path, files: 
         files.view(0)
 
 
-def test_more_files_than_slots_are_all_readable_and_never_all_mapped(directory: Path) -> None:
+def test_more_files_than_may_be_mapped_are_all_readable_and_never_all_mapped(directory: Path) -> None:
     files = MappedFiles(str(directory), PAGE)
-    count = SLOTS + 50
+    count = MAPPINGS_MAX + 50
     for number in range(count):
         files.make(number * PAGE)
         view(files, number * PAGE)[:4] = number.to_bytes(4, "big")
-    assert len(mapped(directory)) == SLOTS
+    assert len(mapped(directory)) == MAPPINGS_MAX
     assert [int.from_bytes(view(files, number * PAGE)[:4], "big") for number in range(count)] == list(range(count))
-    assert len(mapped(directory)) == SLOTS
+    assert len(mapped(directory)) == MAPPINGS_MAX
+
+
+@pytest.mark.parametrize("apart", [1, 512, MAPPINGS_MAX])
+def test_a_file_stays_mapped_while_somebody_looks_at_it(directory: Path, apart: int) -> None:
+    files = MappedFiles(str(directory), PAGE)
+    count = MAPPINGS_MAX + 50
+    for number in range(count):
+        files.make(number * apart * PAGE)
+        view(files, number * apart * PAGE)[:4] = number.to_bytes(4, "big")
+    held = {number: view(files, number * apart * PAGE) for number in range(0, count, 100)}
+    for number in range(count):
+        view(files, number * apart * PAGE)
+    files.trim(count * apart * PAGE)
+    assert mapped(directory) == [file_name(number * apart * PAGE) for number in held]
+    assert {number: int.from_bytes(part[:4], "big") for number, part in held.items()} == {n: n for n in held}
+    held.clear()
+    files.trim(count * apart * PAGE)
+    assert mapped(directory) == []
+
+
+def test_a_file_too_many_is_an_error_while_all_are_looked_at(directory: Path) -> None:
+    files = MappedFiles(str(directory), PAGE)
+    for number in range(MAPPINGS_MAX + 1):
+        files.make(number * PAGE)
+    held = [view(files, number * PAGE) for number in range(MAPPINGS_MAX)]
+    with pytest.raises(OSError, match=os.strerror(errno.ENOBUFS)):
+        files.view(MAPPINGS_MAX * PAGE)
+    assert len(mapped(directory)) == MAPPINGS_MAX
+    held.pop(MAPPINGS_MAX // 2)
+    files.view(MAPPINGS_MAX * PAGE)
+    assert len(mapped(directory)) == MAPPINGS_MAX
+
+
+def test_a_view_outlives_the_set_that_it_is_of(directory: Path) -> None:
+    files = MappedFiles(str(directory), SIZE, False)
+    MappedFiles(str(directory), SIZE).make(0)
+    part = view(files, 10)
+    assert part.readonly
+    del files
+    assert bytes(part) == bytes(SIZE - 10)
+    assert mapped(directory) == [file_name(0)]
+    del part
+    assert mapped(directory) == []
 
 
 def test_nothing_stays_open_when_the_set_is_gone(directory: Path) -> None:

@@ -19,6 +19,7 @@ from mqcore._fast.segment.rings import PullRequestRing
 from mqcore._fast.send.loop import SendLoop
 from mqcore.codes import RemotingFlag, RequestCode, ResponseCode, SerializeType
 from mqcore.protocol.command import FrameSplitter, RemotingCommand
+from mqcore.store.paths import file_name
 from tests.waiting import wait_until
 
 LINK = layout.constants("LinkKind")
@@ -555,14 +556,16 @@ def test_a_drained_loop_takes_no_new_connection_and_says_so(loop: LoopRig) -> No
         assert loop.word("accepted") == accepted
 
 
-def answer_pull(loop: LoopRig, asked: dict[str, int], physical_offset: int, size: int) -> None:
-    """Be the pull worker: one range of the commit log, and offset 8 to go on with."""
+def answer_pull(loop: LoopRig, asked: dict[str, int], *ranges: tuple[int, int]) -> None:
+    """Be the pull worker: ranges of the commit log, and offset 8 to go on with."""
     status = layout.constants("GetStatus")["FOUND"]
     values = dict.fromkeys((field.name for field in layout.PULL_REPLY.fields), 0) | {
         "connection_id": asked["connection_id"], "next_begin_offset": 8, "max_offset": 9, "ticket": asked["ticket"],
-        "code": ResponseCode.SUCCESS, "status": status, "range_count": 1, "total_size": size, "message_count": 1,
+        "code": ResponseCode.SUCCESS, "status": status, "range_count": len(ranges),
+        "total_size": sum(size for _, size in ranges), "message_count": len(ranges),
     }  # fmt: skip
-    payload = layout.PULL_REPLY.struct.pack(*values.values()) + layout.PULL_RANGE.struct.pack(physical_offset, size)
+    payload = layout.PULL_REPLY.struct.pack(*values.values())
+    payload += b"".join(layout.PULL_RANGE.struct.pack(*each) for each in ranges)
     RawRing(loop.segment.fd, "pull_reply_rings", 0).push(layout.constants("RingKind")["PULL_REPLY"], payload)
     loop.wake()
 
@@ -583,9 +586,30 @@ def test_only_what_is_gone_is_passed_over(
     with loop.connect() as client:
         client.sendall(pull_request(7).encode())
         asked, _ = popped(loop)
-        answer_pull(loop, asked, FILE_SIZE + 4, 8)
+        answer_pull(loop, asked, (FILE_SIZE + 4, 8))
         (answer,) = replies(client, 1)
     assert (answer.code, answer.remark) == (code, remark)
     assert answer.ext_fields is not None
     assert answer.ext_fields["nextBeginOffset"] == next_offset
     assert answer.body == (b"bodybody" if code == ResponseCode.SUCCESS else b"")
+
+
+SMALL_FILE = 4096
+
+
+@pytest.mark.parametrize("size", [3000, 100], ids=["out of the mappings", "copied"])
+@pytest.mark.parametrize("numbers", [(0, 512), (512, 0, 1024), (1536, 7, 7 + 512, 1536 + 512)], ids=str)
+def test_each_range_of_a_pull_comes_out_of_its_own_file(log: Log, size: int, numbers: tuple[int, ...]) -> None:
+    rig = LoopRig(log, commit_log_file_size=SMALL_FILE)
+    try:
+        for number in numbers:
+            path = log.directory / file_name(number * SMALL_FILE)
+            path.write_bytes(number.to_bytes(4, "big") * (SMALL_FILE // 4))
+        with rig.connect() as client:
+            client.sendall(pull_request(7).encode())
+            asked, _ = popped(rig)
+            answer_pull(rig, asked, *((number * SMALL_FILE + 4, size) for number in numbers))
+            (answer,) = replies(client, 1)
+        assert answer.body == b"".join(number.to_bytes(4, "big") * (size // 4) for number in numbers)
+    finally:
+        rig.close()

@@ -4,7 +4,8 @@ A file's blocks are reserved when it is made, so that a full disk is an error co
 shortens a file: truncation is a change of a position. Deleted files stay valid for whoever has them mapped.
 """
 
-from libc.errno cimport EEXIST, EINVAL, EMFILE, errno
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.errno cimport EEXIST, EINVAL, EMFILE, ENOBUFS, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
@@ -40,23 +41,30 @@ cdef extern from "<unistd.h>" nogil:
 
 
 cdef int files_open(FileSet *files, object places, int64_t file_size, bint writable, int lock_fd=-1) except -1:
-    cdef int slot
+    cdef int index
     memset(files, 0, sizeof(FileSet))
     places_open(&files.places, places, lock_fd)
     files.file_size = file_size
     files.writable = writable
-    for slot in range(FILE_SLOTS):
-        files.slots[slot].start = -1
+    for index in range(FILE_MAPPINGS_MAX):
+        files.mappings[index].start = -1
     files.spare = -1
     keep_spare(files)
     return 0
 
 
-cdef void unmap_slot(FileSet *files, MappedFile *slot) noexcept nogil:
-    if slot.base != NULL:
-        munmap(slot.base, files.file_size)
-    slot.base = NULL
-    slot.start = -1
+cdef inline MappedFile **bucket_of(FileSet *files, int64_t number) noexcept nogil:
+    return &files.buckets[number & (FILE_MAPPINGS_MAX - 1)]
+
+
+cdef void unmap_file(FileSet *files, MappedFile *file) noexcept nogil:
+    cdef MappedFile **link = bucket_of(files, file.start // files.file_size)
+    while link[0] != file:
+        link = &link[0].next
+    link[0] = file.next
+    munmap(file.base, files.file_size)
+    file.base = NULL
+    file.start = -1
 
 
 cdef void keep_spare(FileSet *files) noexcept nogil:
@@ -74,43 +82,49 @@ cdef bint give_spare(FileSet *files) noexcept nogil:
 
 
 cdef void files_close(FileSet *files) noexcept nogil:
-    cdef int slot
+    cdef int index
     if files.file_size == 0:
         return  # it was never opened
-    for slot in range(FILE_SLOTS):
-        unmap_slot(files, &files.slots[slot])
+    for index in range(FILE_MAPPINGS_MAX):
+        if files.mappings[index].base != NULL:
+            unmap_file(files, &files.mappings[index])
     places_close(&files.places)
     give_spare(files)
 
 
 cdef void files_trim(FileSet *files, int64_t offset) noexcept nogil:
-    cdef int slot
-    for slot in range(FILE_SLOTS):
-        if files.slots[slot].base != NULL and files.slots[slot].start + files.file_size <= offset:
-            unmap_slot(files, &files.slots[slot])
+    cdef int index
+    cdef MappedFile *file
+    for index in range(FILE_MAPPINGS_MAX):
+        file = &files.mappings[index]
+        if file.base != NULL and file.pins == 0 and file.start + files.file_size <= offset:
+            unmap_file(files, file)
 
 
 cdef void files_rest(FileSet *files) noexcept nogil:
-    cdef int slot
+    cdef int index
+    cdef MappedFile *file
     files.round += 1
-    for slot in range(FILE_SLOTS):
-        if files.slots[slot].base != NULL and files.slots[slot].used_in < files.round - FILE_ROUNDS_KEPT:
-            unmap_slot(files, &files.slots[slot])
+    for index in range(FILE_MAPPINGS_MAX):
+        file = &files.mappings[index]
+        if file.base != NULL and file.pins == 0 and file.used_in < files.round - FILE_ROUNDS_KEPT:
+            unmap_file(files, file)
 
 
 cdef void files_release(FileSet *files, int64_t offset) noexcept nogil:
-    cdef int slot
+    cdef int index
     cdef int64_t start, end
+    cdef const MappedFile *file
     offset &= ~<int64_t>4095
     if offset <= files.released:
         return
-    for slot in range(FILE_SLOTS):
-        start = files.slots[slot].start
-        if files.slots[slot].base == NULL or start >= offset or start + files.file_size <= files.released:
+    for index in range(FILE_MAPPINGS_MAX):
+        file = &files.mappings[index]
+        if file.base == NULL or file.start >= offset or file.start + files.file_size <= files.released:
             continue
-        end = min(offset - start, files.file_size)
-        start = max(<int64_t>0, files.released - start)
-        madvise(files.slots[slot].base + start, end - start, MADV_DONTNEED)
+        start = max(<int64_t>0, files.released - file.start)
+        end = min(offset - file.start, files.file_size)
+        madvise(file.base + start, end - start, MADV_DONTNEED)
     files.released = offset
 
 
@@ -138,31 +152,73 @@ cdef void *map_file(FileSet *files, int64_t start) noexcept nogil:
     return base
 
 
+cdef MappedFile *free_mapping(FileSet *files) noexcept nogil:
+    # One that is not in use, if need be after unmapping its file: the next behind the last one taken that this round
+    # has not asked for, else any. NULL: all are pinned.
+    cdef int step
+    cdef MappedFile *file
+    for step in range(2 * FILE_MAPPINGS_MAX):
+        files.hand = (files.hand + 1) & (FILE_MAPPINGS_MAX - 1)
+        file = &files.mappings[files.hand]
+        if file.base == NULL:
+            return file
+        if file.pins == 0 and (file.used_in != files.round or step >= FILE_MAPPINGS_MAX):
+            unmap_file(files, file)
+            return file
+    files.error = ENOBUFS
+    return NULL
+
+
+cdef MappedFile *map_another(FileSet *files, int64_t number) noexcept nogil:
+    cdef MappedFile *file
+    cdef MappedFile **bucket
+    cdef void *base = map_file(files, number * files.file_size)
+    if base == MAP_FAILED:
+        return NULL
+    file = free_mapping(files)
+    if file == NULL:
+        munmap(base, files.file_size)
+        return NULL
+    bucket = bucket_of(files, number)
+    file.start = number * files.file_size
+    file.base = <uint8_t *>base
+    file.next = bucket[0]
+    bucket[0] = file
+    return file
+
+
 cdef MappedFile *file_at(FileSet *files, int64_t offset) noexcept nogil:
     cdef int64_t number = offset // files.file_size
     cdef int64_t start = number * files.file_size
-    cdef MappedFile *slot = &files.slots[number % FILE_SLOTS]
-    cdef void *base
-    if slot.start == start:
-        slot.used_in = files.round
-        return slot
-    if offset < 0:
-        files.error = 0
-        return NULL
-    base = map_file(files, start)
-    if base == MAP_FAILED:
-        return NULL
-    unmap_slot(files, slot)
-    slot.start = start
-    slot.base = <uint8_t *>base
-    slot.used_in = files.round
-    return slot
+    cdef MappedFile *file = bucket_of(files, number)[0]
+    while file != NULL and file.start != start:
+        file = file.next
+    if file == NULL:
+        if offset < 0:
+            files.error = 0
+            return NULL
+        file = map_another(files, number)
+        if file == NULL:
+            return NULL
+    file.used_in = files.round
+    return file
+
+
+cdef MappedFile *file_pinned_at(FileSet *files, int64_t offset) noexcept nogil:
+    cdef MappedFile *file = file_at(files, offset)
+    if file != NULL:
+        file.pins += 1
+    return file
+
+
+cdef void file_unpin(MappedFile *file) noexcept nogil:
+    file.pins -= 1
 
 
 cdef MappedFile *file_made_at(FileSet *files, int64_t offset) noexcept nogil:
-    cdef MappedFile *slot = file_at(files, offset)
-    if slot != NULL:
-        return slot
+    cdef MappedFile *file = file_at(files, offset)
+    if file != NULL:
+        return file
     if offset % files.file_size != 0:
         return NULL
     files.error = make_placed(&files.places, offset, files.file_size)
@@ -172,11 +228,11 @@ cdef MappedFile *file_made_at(FileSet *files, int64_t offset) noexcept nogil:
 
 
 cdef uint8_t *bytes_at(FileSet *files, int64_t offset, int64_t *available) noexcept nogil:
-    cdef MappedFile *slot = file_at(files, offset)
-    if slot == NULL:
+    cdef MappedFile *file = file_at(files, offset)
+    if file == NULL:
         return NULL
-    available[0] = slot.start + files.file_size - offset
-    return slot.base + (offset - slot.start)
+    available[0] = file.start + files.file_size - offset
+    return file.base + (offset - file.start)
 
 
 cdef class MappedFiles:
@@ -213,31 +269,31 @@ cdef class MappedFiles:
 
     def warm(self, int64_t offset, int64_t size):
         """Bring pages [offset, offset + size) into memory, to be written. Raises OSError; EFAULT means no space."""
-        cdef MappedFile *slot = file_at(self.files, offset)
+        cdef MappedFile *file = file_at(self.files, offset)
         cdef int64_t at, end
         cdef int failed = 0
-        if slot == NULL:
+        if file == NULL:
             raise OSError(self.files.error, os.strerror(self.files.error), str(self.places))
-        at = (offset - slot.start) & ~<int64_t>4095
-        end = min(offset - slot.start + size, self.files.file_size)
+        at = (offset - file.start) & ~<int64_t>4095
+        end = min(offset - file.start + size, self.files.file_size)
         with nogil:
             # EINVAL: a kernel before 5.14, where the appends touch the pages themselves.
-            if madvise(slot.base + at, end - at, MADV_POPULATE_WRITE) != 0 and errno != EINVAL:
+            if madvise(file.base + at, end - at, MADV_POPULATE_WRITE) != 0 and errno != EINVAL:
                 failed = errno
         if failed != 0:
             raise OSError(failed, os.strerror(failed))
 
     def lock(self, int64_t offset, int64_t size):
         """Keep pages in memory. Raises OSError beyond RLIMIT_MEMLOCK."""
-        cdef MappedFile *slot = file_at(self.files, offset)
-        if slot == NULL or mlock(slot.base + (offset - slot.start), size) != 0:
+        cdef MappedFile *file = file_at(self.files, offset)
+        if file == NULL or mlock(file.base + (offset - file.start), size) != 0:
             raise OSError(errno, os.strerror(errno))
 
     def advise_needed(self, int64_t offset, int64_t size):
         """Tell the kernel that pages will be read soon."""
-        cdef MappedFile *slot = file_at(self.files, offset)
-        if slot != NULL:
-            madvise(slot.base + ((offset - slot.start) & ~<int64_t>4095), size, MADV_WILLNEED)
+        cdef MappedFile *file = file_at(self.files, offset)
+        if file != NULL:
+            madvise(file.base + ((offset - file.start) & ~<int64_t>4095), size, MADV_WILLNEED)
 
     def trim(self, int64_t offset):
         """Unmap the files that end at or before *offset*."""
@@ -248,9 +304,29 @@ cdef class MappedFiles:
         files_release(self.files, offset)
 
     def view(self, int64_t offset):
-        """A writable view from *offset* to the end of its file. Borrowed: not valid after trim() or close."""
-        cdef int64_t available = 0
-        cdef uint8_t *at = bytes_at(self.files, offset, &available)
-        if at == NULL:
-            raise OSError(self.files.error, os.strerror(self.files.error))
-        return <uint8_t[:available]>at
+        """A writable view from *offset* to the end of its file, which stays mapped for as long as the view is there."""
+        return memoryview(MappedBytes(self, offset))
+
+
+cdef class MappedBytes:
+    """The bytes from an offset to the end of their file, as a buffer that holds a pin."""
+
+    cdef MappedFiles owner
+    cdef MappedFile *file
+    cdef uint8_t *at
+    cdef Py_ssize_t size
+
+    def __cinit__(self, MappedFiles owner not None, int64_t offset):
+        self.owner = owner
+        self.file = file_pinned_at(owner.files, offset)
+        if self.file == NULL:
+            raise OSError(owner.files.error, os.strerror(owner.files.error))
+        self.at = self.file.base + (offset - self.file.start)
+        self.size = self.file.start + owner.files.file_size - offset
+
+    def __dealloc__(self):
+        if self.file != NULL:
+            file_unpin(self.file)
+
+    def __getbuffer__(self, Py_buffer *buffer, int flags):
+        PyBuffer_FillInfo(buffer, self, self.at, self.size, not self.owner.files.writable, flags)

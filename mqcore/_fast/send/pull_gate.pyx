@@ -15,7 +15,7 @@ from mqcore._fast.base.layout cimport (GET_STATUS_COMMIT_LOG_NOT_READABLE, GET_S
                                        STORE_FLAG_PULL_CLOSED)
 from mqcore._fast.base.store_file cimport EUCLEAN
 from mqcore._fast.base.worker_log cimport warn_unreadable
-from mqcore._fast.log.mapped_file cimport bytes_at
+from mqcore._fast.log.mapped_file cimport FILE_MAPPINGS_MAX, MappedFile, file_pinned_at, file_unpin
 from mqcore._fast.segment.boards cimport puller_of
 from mqcore._fast.segment.rings cimport ring_peek, ring_publish, ring_release, ring_reserve
 from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty, write_connection
@@ -162,22 +162,51 @@ cdef PullOutcome handle_pull(SendState *state, Connection *connection, const Com
     return PULL_GIVEN
 
 
-cdef int map_ranges(SendState *state, const PullReply *answer, iovec *parts) noexcept nogil:
-    # 0, or an errno: ENOENT if a file is gone since the pull worker looked.
-    cdef const PullRange *ranges = <const PullRange *>(<const uint8_t *>answer + sizeof(PullReply))
+# Each range of an answer may lie in a file of its own, and all of them are pinned together.
+assert <int>PULL_RANGES_MAX < <int>FILE_MAPPINGS_MAX
+
+
+# The messages of one answer in their mappings, which are pinned until unpin_ranges.
+cdef struct MappedRanges:
+    int32_t file_count
+    MappedFile *files[PULL_RANGES_MAX]
+    iovec parts[PULL_RANGES_MAX + 1]    # the first is the frame's head
+
+
+cdef void unpin_ranges(MappedRanges *mapped) noexcept nogil:
     cdef int32_t index
-    cdef int64_t available
-    cdef uint8_t *at
+    for index in range(mapped.file_count):
+        file_unpin(mapped.files[index])
+
+
+cdef int cannot_map(SendState *state, MappedRanges *mapped, int64_t offset, int error) noexcept nogil:
+    unpin_ranges(mapped)
+    if error != ENOENT:
+        warn_unreadable(&state.unreadable, "commit log", offset, error)
+    return error
+
+
+cdef int map_ranges(SendState *state, const PullReply *answer, MappedRanges *mapped) noexcept nogil:
+    # 0, or an errno, and then nothing is pinned: ENOENT if a file is gone since the pull worker looked.
+    cdef const PullRange *ranges = <const PullRange *>(<const uint8_t *>answer + sizeof(PullReply))
+    cdef int64_t file_size = state.read_files.file_size
+    cdef int32_t index
+    cdef int64_t at, size
+    cdef MappedFile *file = NULL
+    mapped.file_count = 0
     for index in range(answer.range_count):
-        at = bytes_at(state.read_files, ranges[index].physical_offset, &available)
-        if at == NULL:
-            if state.read_files.error != ENOENT:
-                warn_unreadable(&state.unreadable, "commit log", ranges[index].physical_offset, state.read_files.error)
-            return state.read_files.error if state.read_files.error != 0 else EUCLEAN
-        if available < ranges[index].size:
-            return EUCLEAN
-        parts[index + 1].iov_base = at
-        parts[index + 1].iov_len = ranges[index].size
+        at = ranges[index].physical_offset
+        size = ranges[index].size
+        if file == NULL or not 0 <= at - file.start < file_size:
+            file = file_pinned_at(state.read_files, at)
+            if file == NULL:
+                return cannot_map(state, mapped, at, state.read_files.error if state.read_files.error != 0 else EUCLEAN)
+            mapped.files[mapped.file_count] = file
+            mapped.file_count += 1
+        if size > file.start + file_size - at:
+            return cannot_map(state, mapped, at, EUCLEAN)
+        mapped.parts[index + 1].iov_base = file.base + (at - file.start)
+        mapped.parts[index + 1].iov_len = size
     return 0
 
 
@@ -243,7 +272,7 @@ cdef bint reads_slowly(SendState *state, Connection *connection) noexcept nogil:
 
 cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ticket,
                       const PullReply *answer) noexcept nogil:
-    cdef iovec parts[PULL_RANGES_MAX + 1]
+    cdef MappedRanges mapped
     cdef uint8_t numbers[4][20]
     cdef Reply reply
     cdef int32_t code = answer.code
@@ -258,7 +287,7 @@ cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ti
         return
     head_start = buffer_size(&connection.out)
     if range_count > 0 and not is_slow:
-        failed = map_ranges(state, answer, parts)
+        failed = map_ranges(state, answer, &mapped)
     if is_slow or failed:
         # It asks again, for the same messages unless they are gone; later, if they cannot be read now.
         if failed != ENOENT:
@@ -278,11 +307,12 @@ cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ti
     reply_remark(&reply, status_names[status])
     if not reply_put(&reply, &connection.out, total):
         doom(state, connection)
-        return
-    if range_count > 0:
-        write_ranges(state, connection, parts, range_count + 1, head_start, total)
+    elif range_count > 0:
+        write_ranges(state, connection, mapped.parts, range_count + 1, head_start, total)
     else:
         mark_dirty(state, connection)
+    if range_count > 0:
+        unpin_ranges(&mapped)
 
 
 cdef void take_reply(SendState *state, const PullReply *answer) noexcept nogil:
