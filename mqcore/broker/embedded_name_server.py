@@ -2,31 +2,72 @@
 
 from __future__ import annotations
 
-from mqcore.config import Program, Settings, load
+from collections.abc import Mapping
+
+from mqcore.broker import live_settings
+from mqcore.config import Program, Settings, load, rows_of
+from mqcore.config.table import format_value
+from mqcore.namesrv.live_settings import LiveSettings
 from mqcore.namesrv.server import NameServer
 
 LOOPBACK = "127.0.0.1"
 ANY = ("0.0.0.0", "::")
 
 
+def settings_inside(settings: Settings) -> Settings:
+    """Return what a name server inside a broker with *settings* goes by: what both know is the same for both."""
+    values = settings.used_values()
+    overrides = {
+        row.key: format_value(values[row.key])
+        for row in rows_of(Program.NAMESRV)
+        if row.used and row.key in settings.sources
+    }
+    # These three have other defaults in a broker.
+    overrides |= {
+        "listenPort": str(settings.mqcore.namesrv_listen_port),
+        "kvConfigPath": settings.namesrv.kv_config_path,
+        "configStorePath": settings.namesrv.config_store_path,
+    }
+    return load(Program.NAMESRV, overrides=overrides, environment={})
+
+
+class SettingsInside(LiveSettings):
+    """The settings of a name server inside a broker: a change of what both know is one change, whoever is asked."""
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings_inside(settings))
+        self._broker: live_settings.LiveSettings | None = None
+
+    def follow(self, broker: live_settings.LiveSettings) -> None:
+        """Go by *broker* from now on."""
+        self._broker = broker
+        broker.on_change(self._on_change)
+
+    def _on_change(self, before: Settings, after: Settings) -> None:
+        self.current = settings_inside(after)
+
+    async def _accept(self, after: Settings, changes: Mapping[str, str]) -> None:
+        if self._broker is None:
+            self.current = after
+        else:
+            await self._broker.update(changes)
+
+
 class EmbeddedNameServer:
-    """Runs on the broker's event loop; its tables lie in the broker's store, under ``config/namesrv``."""
+    """Runs on the broker's event loop; its files lie where the broker's settings say, in the store if they do not."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        directory = settings.store.config_dir / "namesrv"
-        directory.mkdir(parents=True, exist_ok=True)
-        overrides = {
-            "bindAddress": settings.mqcore.bind_address,
-            "listenPort": str(settings.mqcore.namesrv_listen_port),
-            "kvConfigPath": str(directory / "kvConfig.json"),
-            "configStorePath": str(directory / "namesrv.properties"),
-        }
-        self._server = NameServer(load(Program.NAMESRV, overrides=overrides, environment={}))
+        self._live = SettingsInside(settings)
+        self._server = NameServer(self._live.current, live=self._live)
 
     @property
     def port(self) -> int:
         return self._server.port
+
+    def follow(self, live: live_settings.LiveSettings) -> None:
+        """Let changes that are asked of the broker or of this name server hold for both."""
+        self._live.follow(live)
 
     async def start(self) -> Settings:
         """Listen; returns the broker's settings with this name server as the one to register with."""

@@ -120,6 +120,8 @@ class BrokerServer:
             self.settings, self._make_ports(), config_path=self._config_path, address=address,
             ha_address=f"{self.settings.broker.broker_ip2}:{port + 1}",
         )  # fmt: skip
+        if self._name_server is not None:
+            self._name_server.follow(self._core.broker.settings)
         self._core.load()
         self._store_boot.begin()
         await self._supervisor.start()

@@ -58,7 +58,7 @@ import fails if the two disagree. Then run ``python -m mqcore.config``, which wr
 """
 
 from mqcore.config.groups import BrokerSettings, MqcoreSettings, NamesrvSettings, ServerSettings, StoreSettings
-from mqcore.config.index import SETTINGS, find, preferred_spelling
+from mqcore.config.index import SETTINGS, find, preferred_spelling, rows_of
 from mqcore.config.loading import load
 from mqcore.config.properties import decode_properties, edit_properties, format_properties, parse_properties
 from mqcore.config.settings import Settings
@@ -89,4 +89,5 @@ __all__ = [
     "load",
     "parse_properties",
     "preferred_spelling",
+    "rows_of",
 ]

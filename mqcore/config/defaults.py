@@ -35,7 +35,13 @@ def _commit_log(context: Context) -> str:
 
 
 def _in_namesrv_home(name: str) -> Computed:
-    return Computed(f"~/namesrv/{name}", lambda _: str(Path.home() / "namesrv" / name))
+    # Several brokers of one machine must not share the tables of the name servers inside them.
+    def path(context: Context) -> str:
+        if context.program is Program.NAMESRV:
+            return str(Path.home() / "namesrv" / name)
+        return str(Path(str(context.known["storePathRootDir"])) / "config" / "namesrv" / name)
+
+    return Computed(f"~/namesrv/{name}; inside a broker: <storePathRootDir>/config/namesrv/{name}", path)
 
 
 def _listen_port(context: Context) -> int:

@@ -71,7 +71,12 @@ CLIENT = (
 
 NAMESRV = (
     text("kvConfigPath", kv_config_path, "file of the name server's key-value tables"),
-    text("configStorePath", config_store_path, "file that a remote update of the name server's settings is written to"),
+    text(
+        "configStorePath",
+        config_store_path,
+        "file that a remote update of the name server's settings is written to; a name server alone that is started"
+        " with -c writes that file instead",
+    ),
     flag("orderMessageEnable", False, "add the order configuration of a topic to its route", LIVE),
     refusing(
         unused("clusterTest", False, "looks unknown topics up in another environment"),

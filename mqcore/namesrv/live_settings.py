@@ -38,7 +38,11 @@ class LiveSettings:
         async with self._lock:
             after = self.current.update(known)
             await asyncio.to_thread(_rewrite, Path(after.namesrv.config_store_path), known)
-            self.current = after
+            await self._accept(after, known)
+
+    async def _accept(self, after: Settings, changes: Mapping[str, str]) -> None:
+        """Let *after*, which is the present with *changes* made, hold from now on."""
+        self.current = after
 
 
 def _is_known(key: str) -> bool:

@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         action="append",
         default=[],
-        help="properties file; may be repeated",
+        help="properties file; may be repeated; remote updates are written to the last one",
     )
     parser.add_argument("-p", "--printConfigItem", dest="print_all", action="store_true", help="print all settings")
     parser.add_argument("--port", metavar="PORT", help="port to listen on, the same as --set listenPort=PORT")
@@ -77,6 +77,9 @@ def _assignment(text: str) -> tuple[str, str]:
 def _overrides(arguments: argparse.Namespace) -> dict[str, str]:
     """Property name to text; a repeated key keeps its last place."""
     overrides: dict[str, str] = {}
+    if arguments.files:
+        # As NamesrvStartup, whatever the file says of it: what is changed later must be read by the next start.
+        overrides["configStorePath"] = arguments.files[-1]
     if arguments.port is not None:
         overrides["listenPort"] = arguments.port
     if arguments.dir is not None:

@@ -29,16 +29,20 @@ class NameServer:
         self,
         settings: Settings,
         *,
+        live: LiveSettings | None = None,
         broker_expiry_ms: int = BROKER_EXPIRY_MS,
         first_scan_s: float = FIRST_SCAN_S,
         scan_interval_s: float = SCAN_INTERVAL_S,
         clock: Callable[[], int] = monotonic_ms,
     ) -> None:
-        """*settings* are those of ``load(Program.NAMESRV)``; the times are RocketMQ's unless a test is in a hurry."""
+        """*settings* are those of ``load(Program.NAMESRV)``; the times are RocketMQ's unless a test is in a hurry.
+
+        *live* is given where somebody else changes the settings too.
+        """
         self._first_scan_s = first_scan_s
         self._scan_interval_s = scan_interval_s
         self._scan_timer: asyncio.TimerHandle | None = None
-        self.settings = LiveSettings(settings)
+        self.settings = live or LiveSettings(settings)
         self.routes = RouteTable(broker_expiry_ms, clock)
         self.kv_config = KVConfig(Path(settings.namesrv.kv_config_path))
         self._server = RemotingServer(

@@ -27,6 +27,16 @@ def test_a_file_is_read_and_the_command_line_wins(tmp_path: Path) -> None:
     assert parse_arguments(["--port", "1", "--set", "listenPort=2"], {}).server.listen_port == 2
 
 
+def test_remote_updates_go_into_the_file_that_it_was_started_with(tmp_path: Path) -> None:
+    """As Apache's: else the next start with the same file would undo them."""
+    file = tmp_path / "namesrv.conf"
+    file.write_text(f"configStorePath={tmp_path / 'never read'}\n")
+    settings = parse_arguments(["-c", "/dev/null", "-c", str(file)], {})
+    assert settings.namesrv.config_store_path == str(file)
+    chosen = parse_arguments(["-c", str(file), "--set", "configStorePath=/chosen"], {})
+    assert chosen.namesrv.config_store_path == "/chosen"
+
+
 def test_p_prints_the_settings_and_ends(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_:
         parse_arguments(["-p"], {})
