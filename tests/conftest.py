@@ -31,10 +31,10 @@ LONG_LIVED = "interop"
 
 _tests = itertools.count(1)
 
-# A busy machine may take any time for an example. The same examples in each run, so that what has passed passes again;
-# other ones with --hypothesis-profile=explore.
-settings.register_profile("explore", deadline=None, suppress_health_check=[HealthCheck.too_slow])
-settings.register_profile("everyday", settings.get_profile("explore"), derandomize=True)
+# A busy machine may take any time for an example. Other examples in each run, by its seed; more of them with the
+# profile thorough.
+settings.register_profile("everyday", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True)
+settings.register_profile("thorough", settings.get_profile("everyday"), max_examples=1_000)
 settings.load_profile("everyday")
 
 

@@ -1,0 +1,10 @@
+"""What every run of the tests stands under, benchmarks' tests included; see tests/suite."""
+
+pytest_plugins = (
+    "tests.suite.seeds",
+    "tests.suite.scheduling",
+    "tests.suite.timeouts",
+    "tests.suite.broker_logs",
+    "tests.suite.closing",
+    "tests.suite.second_look",
+)

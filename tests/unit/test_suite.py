@@ -1,0 +1,341 @@
+"""How the tests are run: shares, time limits, second looks, quarantine, seeds, and what is said at the end."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.suite import second_look
+from tests.suite.closing import described
+from tests.suite.second_look import FAILURES_MAX, RECORD, Failures
+from tests.waiting import wait_until
+
+ROOT = Path(__file__).resolve().parents[2]
+ENVIRONMENT = {**{name: value for name, value in os.environ.items() if "PYTEST" not in name}, "PYTHONPATH": str(ROOT)}
+CONFTEST = """
+from tests.suite import timeouts
+timeouts.GRACE_S = 1
+from conftest_of_all import pytest_plugins
+"""
+SETTINGS = """
+[pytest]
+markers =
+    fault: kills
+    slow: takes long
+timeout = 60
+addopts = -p no:cacheprovider -p no:mqcore -p no:benchmark -p no:asyncio
+"""
+PASSES = "def test_{name}():\n    pass\n"
+FAILS_ALWAYS = "def test_{name}():\n    assert not 'in vain'\n"
+FAILS_ONCE = """
+from pathlib import Path
+
+def test_{name}():
+    been_here = Path(__file__).with_suffix(".txt")
+    first = not been_here.exists()
+    been_here.write_text("yes")
+    print("what it said")
+    assert not first
+"""
+TELLS_WORKER = """
+import os, time
+from pathlib import Path
+import pytest
+
+@pytest.mark.parametrize("number", range(4))
+def test_{name}(number):
+    time.sleep(0.02)
+    with Path(__file__).with_suffix(".worker").open("a") as file:
+        print(os.environ["PYTEST_XDIST_WORKER"], file=file)
+"""
+WAITS = """
+import os, time
+from pathlib import Path
+
+def test_{name}():
+    Path(__file__).with_suffix(".new").write_text(str(os.getpid()))
+    Path(__file__).with_suffix(".new").rename(Path(__file__).with_suffix(".pid"))
+    parent = os.getppid()
+    while os.getppid() == parent:
+        time.sleep(0.05)
+"""
+HANGS = """
+import signal, subprocess, time
+from pathlib import Path
+import pytest
+
+def go_on():
+    child = subprocess.Popen(["sleep", "600"])
+    with Path(__file__).with_suffix(".pid").open("a") as file:
+        print(child.pid, file=file)
+    try:
+        time.sleep(600)
+    finally:
+        child.kill()
+        child.wait()
+
+@pytest.mark.timeout(1)
+def test_waits_in_vain():
+    go_on()
+
+@pytest.mark.timeout(1)
+def test_notices_nothing():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGALRM])
+    go_on()
+
+def test_behind_them():
+    pass
+"""
+CHANCE = """
+from pathlib import Path
+from hypothesis import given, strategies
+
+def test_{name}(chance):
+    write(f"chance {{chance.random()}}")
+
+@given(strategies.integers())
+def test_{name}_hypothesis(number):
+    write(f"drawn {{number}}")
+
+def write(line):
+    with Path(__file__).with_suffix(".txt").open("a") as file:
+        print(line, file=file)
+"""
+SKIPS = """
+import pytest
+
+@pytest.mark.parametrize("number", range(3))
+def test_{name}(number):
+    pytest.skip("not installed: java")
+"""
+QUARANTINED = """
+import pytest
+
+@pytest.mark.quarantine({arguments})
+def test_{{name}}():
+    assert not "in vain"
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    (tmp_path / "conftest_of_all.py").write_text((ROOT / "conftest.py").read_text())
+    (tmp_path / "conftest.py").write_text(CONFTEST)
+    (tmp_path / "pytest.ini").write_text(SETTINGS)
+    return tmp_path
+
+
+def add(project: Path, folder: str, name: str, text: str) -> Path:
+    path = project / folder / f"test_{name}.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text.format(name=name))
+    return path
+
+
+def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "pytest", *arguments]
+    return subprocess.run(
+        command, cwd=project, capture_output=True, text=True, timeout=120, check=False, env=ENVIRONMENT
+    )
+
+
+# Shares.
+
+
+def test_a_module_is_not_torn_and_neither_is_what_spark_shares(project: Path) -> None:
+    modules = [add(project, "tests/unit", f"of_unit_{number}", TELLS_WORKER) for number in range(3)]
+    spark = [add(project, "tests/spark", f"of_spark_{number}", TELLS_WORKER) for number in range(2)]
+    done = run(project, "-n", "2")
+    assert done.returncode == 0, done.stdout
+    workers = [set(module.with_suffix(".worker").read_text().split()) for module in modules]
+    assert [len(found) for found in workers] == [1, 1, 1]
+    together = {line for module in spark for line in module.with_suffix(".worker").read_text().split()}
+    assert len(together) == 1
+    assert len(set.union(together, *workers)) == 2
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_who_is_told_to_end_ends_its_processes(project: Path, number: signal.Signals) -> None:
+    pid_files = [
+        add(project, f"tests/{folder}", f"waits_{folder}", WAITS).with_suffix(".pid") for folder in ("unit", "interop")
+    ]
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest", "-n", "2"],
+        cwd=project,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=ENVIRONMENT,
+    ) as running:
+        try:
+            wait_until(lambda: all(path.exists() for path in pid_files), 60, "both processes are at work")
+            running.send_signal(number)
+            assert running.wait(60) != 0
+        finally:
+            running.kill()
+    assert not any(psutil.pid_exists(int(path.read_text())) for path in pid_files)
+
+
+# Time limits.
+
+
+def test_what_hangs_is_named_once_and_its_processes_end(project: Path) -> None:
+    pids = add(project, "tests/unit", "hangs", HANGS.replace("{", "{{").replace("}", "}}")).with_suffix(".pid")
+    add(project, "tests/unit", "good", PASSES)
+    done = run(project, "-n", "2")
+    assert done.returncode == 1
+    assert "FAILED tests/unit/test_hangs.py::test_waits_in_vain - Failed: Timeout" in done.stdout
+    assert "crashed while running 'tests/unit/test_hangs.py::test_notices_nothing'" in done.stdout
+    assert "2 failed, 2 passed" in done.stdout
+    started = [int(pid) for pid in pids.read_text().split()]
+    assert len(started) == 2
+    # What was killed may not be there for long.
+    wait_until(lambda: not any(psutil.pid_exists(pid) for pid in started), 60, "what had been started has ended")
+
+
+# Second looks.
+
+
+def failed(node_id: str, when: str = "call", **keywords: int) -> pytest.TestReport:
+    return pytest.TestReport(node_id, ("", 0, ""), keywords, "failed", "said", when)  # type: ignore[arg-type]
+
+
+def deserves_one(*reports: pytest.TestReport) -> bool:
+    failures = Failures()
+    for report in reports:
+        failures.pytest_runtest_logreport(report)
+    return failures.deserve_a_second_look()
+
+
+@pytest.mark.parametrize("folder", second_look.FOLDERS)
+def test_a_failure_among_processes_gets_a_second_look(folder: str) -> None:
+    assert deserves_one(failed(f"{folder}/test_a.py::test_b[x/y]"))
+
+
+@pytest.mark.parametrize("folder", ["tests/unit", "tests/compat", "tests/fault", "benchmarks/harness"])
+def test_what_runs_in_one_process_or_tells_of_loss_gets_none(folder: str) -> None:
+    assert not deserves_one(failed(f"{folder}/test_a.py::test_b"))
+    assert not deserves_one(failed(f"{folder}/test_a.py::test_b"), failed("tests/integration/test_a.py::test_b"))
+
+
+def test_a_fault_test_gets_none_wherever_it_is() -> None:
+    assert not deserves_one(failed("tests/integration/test_a.py::test_b", fault=1))
+
+
+def test_a_process_that_has_gone_gets_none() -> None:
+    assert not deserves_one(failed("tests/integration/test_a.py::test_b", when="???"))
+
+
+def test_more_than_two_failures_are_no_accident() -> None:
+    reports = [failed(f"tests/integration/test_a.py::test_{number}") for number in range(FAILURES_MAX + 1)]
+    assert deserves_one(*reports[:-1])
+    assert not deserves_one(*reports)
+
+
+def test_what_fails_once_among_processes_passes_and_is_named_and_recorded(project: Path) -> None:
+    add(project, "tests/integration", "once", FAILS_ONCE)
+    add(project, "tests/unit", "good", PASSES)
+    done = run(project, "-n", "2", "--second-look", "--seed", "17")
+    assert done.returncode == 0, done.stdout + done.stderr
+    test = "tests/integration/test_once.py::test_once"
+    assert f"passed alone: it fails by chance, find out why: {test}" in done.stdout
+    assert "1 failed, 1 passed" in done.stdout
+    assert str(project / RECORD) in done.stdout
+    record = (project / RECORD).read_text()
+    for said in (test, "what it said", "assert not first", "--seed=17", "passed alone"):
+        assert said in record
+
+
+def test_what_fails_again_fails(project: Path) -> None:
+    add(project, "tests/interop", "always", FAILS_ALWAYS)
+    done = run(project, "--second-look")
+    assert done.returncode == 1
+    assert "failed again" in done.stdout
+
+
+def test_nobody_who_did_not_ask_gets_one(project: Path) -> None:
+    add(project, "tests/integration", "once", FAILS_ONCE)
+    done = run(project)
+    assert done.returncode == 1
+    assert "SECOND LOOK" not in done.stdout
+    assert not (project / RECORD).exists()
+
+
+def test_a_module_that_cannot_be_imported_gets_none(project: Path) -> None:
+    add(project, "tests/integration", "broken", "import nothing_of_this_name\n")
+    done = run(project, "--second-look")
+    assert done.returncode == 2
+    assert "SECOND LOOK" not in done.stdout
+
+
+# Seeds.
+
+
+def test_a_seed_repeats_all_choices_and_another_makes_others(project: Path) -> None:
+    choices = add(project, "tests/unit", "choices", CHANCE).with_suffix(".txt")
+
+    def chosen(*arguments: str) -> str:
+        assert run(project, *arguments).returncode == 0
+        found = choices.read_text()
+        choices.unlink()
+        return found
+
+    first = chosen("--seed", "1")
+    assert first.count("chance") == 1
+    assert first.count("drawn") > 1
+    assert chosen("-n", "1", "--seed", "1") == first
+    chance, *drawn = chosen("--seed", "2").splitlines()
+    assert chance != first.splitlines()[0]
+    assert drawn != first.splitlines()[1:]
+
+
+def test_a_failure_says_its_seed(project: Path) -> None:
+    add(project, "tests/unit", "always", FAILS_ALWAYS)
+    said = [line for _ in range(2) for line in run(project, "-q").stdout.splitlines() if line.startswith("SEED: ")]
+    assert len(set(said)) == 2
+    assert run(project, "-q", said[0].removeprefix("SEED: ")).stdout.count(said[0]) == 1
+
+
+def test_a_fixtures_choices_are_the_runs(chance: random.Random, request: pytest.FixtureRequest) -> None:
+    assert chance.random() == random.Random(f"{request.config.option.seed}/{request.node.nodeid}").random()
+
+
+# The end.
+
+
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_the_last_lines_say_what_was_not_tested(project: Path, processes: str) -> None:
+    add(project, "tests/interop", "java", SKIPS)
+    add(project, "tests/compat", "java_too", SKIPS)
+    quarantined = QUARANTINED.format(arguments="since='2026-11-22', reason='nobody knows'")
+    add(project, "tests/unit", "ill", quarantined)
+    add(project, "tests/unit", "good", PASSES)
+    done = run(project, "-n", processes, "-m", "not quarantine")
+    assert done.returncode == 0
+    *_, skipped, ill, closing = done.stdout.splitlines()
+    assert skipped == "NOT TESTED: 6 in tests/compat, tests/interop: not installed: java"
+    assert ill == "IN QUARANTINE: tests/unit/test_ill.py::test_ill since 2026-11-22: nobody knows"
+    assert "1 passed, 6 skipped" in closing
+
+
+WRONG: Sequence[pytest.MarkDecorator] = (
+    pytest.mark.quarantine,
+    pytest.mark.quarantine(reason="why"),
+    pytest.mark.quarantine(since="2026-11-22"),
+    pytest.mark.quarantine(since="yesterday", reason="why"),
+    pytest.mark.quarantine(since="2026-11-22", reason=""),
+    pytest.mark.quarantine("2026-11-22", "why"),
+)
+
+
+@pytest.mark.parametrize("wrong", [decorator.mark for decorator in WRONG], ids=str)
+def test_a_quarantine_needs_a_date_and_a_reason(wrong: pytest.Mark) -> None:
+    with pytest.raises(pytest.UsageError, match="quarantine needs since"):
+        described(wrong, "tests/unit/test_a.py::test_b")
