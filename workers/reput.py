@@ -80,7 +80,10 @@ class Reput:
         )
 
     def run(self) -> None:
-        """Follow the commit log until the broker process says stop; then make the index and consume queues durable."""
+        """Follow the commit log until the broker process says stop; then make the index durable.
+
+        The consume queues are left to the flush worker, which stops later and knows what it has not synced yet.
+        """
         self._segment.set_worker_word(self._handover.row, "state", STATE["RUNNING"])
         # A predecessor may have died between a unit and the word of it.
         self.loop.rescan()
@@ -101,7 +104,7 @@ class Reput:
             else:
                 self.loop.flush_index(full_only=True)
                 self._watch_ext()
-        self.loop.flush()
+        self.loop.flush_index()
         self.loop.close()
         self._segment.set_worker_word(self._handover.row, "state", STATE["STOPPED"])
 

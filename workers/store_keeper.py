@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import logging
 import os
 import threading
 import time
 from bisect import bisect_left
+from collections.abc import Sequence
 from pathlib import Path
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
-from mqcore.files import sync_content, sync_directory
+from mqcore.files import can_sync_file_systems, sync_content, sync_directory, sync_file_system
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.consume_queue import ConsumeQueue
 from mqcore.store.disk import DiskVerdict, disk_used_ratio, judge_disk
@@ -41,6 +43,7 @@ DISK_CHECK_S = 10.0
 FIRST_CLEANING_S = 60.0
 HOUR_MS = 3_600_000
 MANUAL_ROUNDS = 20
+SYNCED_ONE_BY_ONE_MAX = 64
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -108,8 +111,7 @@ class StoreKeeper:
         # The time before the flush: it never claims more than was flushed.
         logics_timestamp = self._segment.get("dispatched_timestamp")
         try:
-            for row in self._segment.unflushed_queues(least_pages):
-                self._flush_queue(row)
+            self._flush_rows(self._segment.unflushed_queues(least_pages))
             if is_thorough:
                 self._write_checkpoint(logics_timestamp)
         except OSError as error:
@@ -119,37 +121,65 @@ class StoreKeeper:
             )  # fmt: skip
             logger.error("sync of a consume queue or the checkpoint failed, the store is read-only error=%s", error)
 
-    def _flush_queue(self, row: int) -> None:
+    def _flush_rows(self, rows: Sequence[int]) -> None:
+        """Make the units of queues durable, with the names of their files, and say how far."""
+        word = self._segment.queue_word
+        found = [(row, word(row, "resets"), word(row, "max_offset")) for row in rows]
+        if len(found) <= SYNCED_ONE_BY_ONE_MAX or not self._sync_at_once(rows):
+            directories: dict[Path, None] = {}
+            for row, _, end in found:
+                directories.update(dict.fromkeys(self._flush_queue(row, end)))
+            for directory in directories:
+                sync_existing_directory(directory)
+        for row, resets, end in found:
+            if word(row, "resets") == resets and word(row, "max_offset") >= end:
+                self._segment.set_queue_word(row, "flushed_units", end)
+
+    def _sync_at_once(self, rows: Sequence[int]) -> bool:
+        """Sync the file systems of the queues' files as a whole; False if that cannot be done."""
+        if not can_sync_file_systems():
+            return False
+        size = self._geometry.consume_queue_file_size
+        for row in rows:
+            topic, queue_id = self._segment.queue_key(row)
+            end = self._segment.queue_word(row, "max_offset") * UNIT_SIZE
+            newest = self._paths.queue(topic.decode(), queue_id) / file_name(max(0, end - 1) // size * size)
+            with contextlib.suppress(FileNotFoundError):
+                witness = os.open(newest, os.O_RDWR | os.O_CLOEXEC)
+                try:
+                    if self._has_ext and self._paths.consume_queue_ext.exists():
+                        sync_file_system(self._paths.consume_queue_ext, witness)
+                    sync_file_system(self._paths.consume_queue, witness)
+                finally:
+                    os.close(witness)
+                return True
+        return False
+
+    def _flush_queue(self, row: int, end: int) -> list[Path]:
+        """Sync the files of one queue up to queue offset *end*; the directories that are to follow, lowest first."""
         topic, queue_id = self._segment.queue_key(row)
-        end = self._segment.queue_word(row, "max_offset")
-        if self._has_ext:
-            self._flush_ext(row, topic.decode(), queue_id)
         at = self._segment.queue_word(row, "flushed_units")
         directory = self._paths.queue(topic.decode(), queue_id)
         size = self._geometry.consume_queue_file_size
+        unnamed = self._flush_ext(row, topic.decode(), queue_id) if self._has_ext else []
         start = at * UNIT_SIZE - at * UNIT_SIZE % size
         while start < end * UNIT_SIZE:
-            if not sync_existing(directory / file_name(start)):
-                start += size
-                continue
-            if start >= at * UNIT_SIZE:
-                sync_directory(directory)
+            if sync_existing(directory / file_name(start)) and start >= at * UNIT_SIZE:
+                unnamed += names_above(directory, at == 0)
             start += size
-        if self._segment.queue_word(row, "max_offset") >= end:
-            self._segment.set_queue_word(row, "flushed_units", end)
+        return unnamed
 
-    def _flush_ext(self, row: int, topic: str, queue_id: int) -> None:
-        """Sync the ext files that may have grown, before the units that name their content."""
+    def _flush_ext(self, row: int, topic: str, queue_id: int) -> list[Path]:
+        """Sync the ext files that may have grown, before the units that name their content; directories as above."""
         directory = self._paths.queue_ext(topic, queue_id)
         starts = sorted(start for start, _, _ in list_files(directory))
-        flushed = self._ext_flushed.get(row, 0)
+        flushed = self._ext_flushed.get(row, -1)
         if not starts or starts[-1] < flushed:  # the topic was dropped and made again
-            flushed = 0
+            flushed = -1
         for start in starts[bisect_left(starts, flushed) :]:
             sync_existing(directory / file_name(start))
-        if starts and starts[-1] > flushed:
-            sync_directory(directory)
-        self._ext_flushed[row] = starts[-1] if starts else 0
+        newest = self._ext_flushed[row] = starts[-1] if starts else -1
+        return names_above(directory, flushed < 0) if newest > flushed else []
 
     def _write_checkpoint(self, logics_timestamp: int) -> None:
         times = Checkpoint.read(self._paths.checkpoint)
@@ -218,6 +248,17 @@ class StoreKeeper:
             if self._segment.queue_word(row, "max_offset") > 0:
                 found.append(ConsumeQueue(self._paths, topic.decode(), queue_id, *sizes))
         return found
+
+
+def names_above(directory: Path, is_new: bool) -> list[Path]:
+    """Return the directories whose names a new file in that of a queue needs: a queue's first file needs them all."""
+    return [directory, directory.parent, directory.parent.parent] if is_new else [directory]
+
+
+def sync_existing_directory(path: Path) -> None:
+    """Make the names in *path* durable, unless it was deleted meanwhile with its topic."""
+    with contextlib.suppress(FileNotFoundError):
+        sync_directory(path)
 
 
 def sync_existing(path: Path) -> bool:

@@ -110,7 +110,8 @@ class StoreBoot:
         files.close()
 
     def _is_flushed(self) -> bool:
-        return bool(self._segment.get("flushed_offset") >= self._segment.get("wrote_offset"))
+        is_log_flushed = self._segment.get("flushed_offset") >= self._segment.get("wrote_offset")
+        return is_log_flushed and not self._segment.unflushed_queues(0)
 
     def release(self) -> None:
         """Give the lock up."""

@@ -210,7 +210,8 @@ def test_a_disk_that_has_room_again_is_gone_on_with(small_disk, long_log, make):
 def test_no_room_for_a_new_file_leaves_nothing_behind(small_disk, long_log, make):
     paths = StorePaths.at(small_disk / "store")
     paths.make_directories()
-    (small_disk / "ballast").write_bytes(bytes(1_000_000))
+    status = os.statvfs(small_disk)
+    (small_disk / "ballast").write_bytes(bytes(status.f_bavail * status.f_frsize))
     dispatcher = make(paths, long_log.geometry)
     offset, data = next(iter(long_log.runs()))
     with pytest.raises(StoreError, match="No space left on device"):

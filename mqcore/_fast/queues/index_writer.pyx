@@ -86,7 +86,7 @@ cdef bint make_file(IndexWriter *index, FileFailure *failure) noexcept nogil:
     if index.retired_count == INDEX_RETIRED_MAX and not index_sync(index, False, failure):
         return False
     file_path(path, index, name)
-    failed = mq_make_file(path, index.path, size, slots_end(index), head, INDEX_HEADER_SIZE)
+    failed = mq_make_file(path, index.path, size, slots_end(index), head, INDEX_HEADER_SIZE, True)
     if not failed:
         failed = mq_map_file(path, size, &map)
     if failed:

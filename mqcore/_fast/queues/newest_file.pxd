@@ -18,6 +18,7 @@ cdef struct QueueFile:
     int64_t wrote                       # position in the file
     int64_t reserved                    # disk blocks exist up to this position
     int64_t flushed                     # synced up to here, bytes in the queue's stream
+    bint named                          # so are the file's name and those of its directories
 
 
 cdef void file_path(char *out, const QueuePlace *place, int64_t file_start) noexcept nogil
@@ -32,13 +33,14 @@ cdef bint map_file(QueueFile *file, const QueuePlace *place, FileFailure *failur
 
 cdef void unmap_file(QueueFile *file, int64_t file_size) noexcept nogil
 
-# Make the file that begins at *file_start*, after which it is the newest one. It is not mapped yet.
+# Make the file that begins at *file_start*, after which it is the newest one. It is not mapped yet, nor durable: nobody
+# waits for the disk here, and who claims that its units are durable syncs its name as well.
 cdef bint make_file(QueueFile *file, const QueuePlace *place, int64_t file_start, FileFailure *failure) noexcept nogil
 
 # Reserve disk blocks for what is appended next; for when it would end behind *reserved*.
 cdef bint reserve_file(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil
 
-# Sync what was appended since the last time; returns files synced, -1 on failure.
+# Sync what was appended since the last time, and names that are new; returns files synced, -1 on failure.
 cdef int64_t sync_files(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil
 
 # Note an error; False.

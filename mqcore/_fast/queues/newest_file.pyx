@@ -4,12 +4,16 @@ from libc.errno cimport EEXIST, ENOENT
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 
-from mqcore._fast.base.store_file cimport (PATH_SIZE_MAX, mq_make_directory, mq_make_file, mq_map_file, mq_newest_file,
-                                           mq_reserve_file, mq_sync_file, mq_unmap_file)
+from mqcore._fast.base.store_file cimport (PATH_SIZE_MAX, mq_expect_single_pages, mq_make_directory, mq_make_file,
+                                           mq_map_file, mq_newest_file, mq_reserve_file, mq_sync_directory,
+                                           mq_sync_file, mq_unmap_file)
 
 
 cdef enum:
-    RESERVE_SIZE = 128 * 1024           # blocks reserved ahead: one system call per 6,553 units of a consume queue
+    # Blocks are reserved ahead: as many as the file has, so that a hundred thousand small queues do not hold the disk,
+    # and from 128 KiB on with one system call per 6,553 units of a consume queue.
+    RESERVE_SIZE_MIN = 4096
+    RESERVE_SIZE_MAX = 128 * 1024
 
 
 cdef bint fail(FileFailure *failure, int error_number, const char *path) noexcept nogil:
@@ -47,6 +51,7 @@ cdef void resume_file(QueueFile *file, const QueuePlace *place, int64_t wrote) n
     # Who made the file, and whether the one before it was synced, is not known: both are done anew, which costs little.
     file.wrote = file.reserved = wrote
     file.flushed = max(<int64_t>0, file.file_start - place.file_size)
+    file.named = False
 
 
 cdef bint map_file(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
@@ -54,7 +59,10 @@ cdef bint map_file(QueueFile *file, const QueuePlace *place, FileFailure *failur
     cdef int failed
     file_path(path, place, file.file_start)
     failed = mq_map_file(path, place.file_size, &file.map)
-    return not failed or fail(failure, failed, path)
+    if failed:
+        return fail(failure, failed, path)
+    mq_expect_single_pages(file.map, place.file_size)
+    return True
 
 
 cdef void unmap_file(QueueFile *file, int64_t file_size) noexcept nogil:
@@ -67,16 +75,18 @@ cdef bint make_file(QueueFile *file, const QueuePlace *place, int64_t file_start
     cdef char topic[PATH_SIZE_MAX]
     cdef char directory[PATH_SIZE_MAX]
     cdef char name[PATH_SIZE_MAX]
-    cdef int64_t reserve = min(<int64_t>RESERVE_SIZE, place.file_size)
+    cdef int64_t reserve = min(<int64_t>RESERVE_SIZE_MIN, place.file_size)
     cdef int failed
     topic_path(topic, place)
     directory_path(directory, place)
     file_path(name, place, file_start)
-    failed = mq_make_directory(topic, place.root)
+    failed = mq_make_directory(directory) if file.file_start < 0 else 0
+    if failed == ENOENT:
+        failed = mq_make_directory(topic)
+        if not failed:
+            failed = mq_make_directory(directory)
     if not failed:
-        failed = mq_make_directory(directory, topic)
-    if not failed:
-        failed = mq_make_file(name, directory, place.file_size, reserve, NULL, 0)
+        failed = mq_make_file(name, directory, place.file_size, reserve, NULL, 0, False)
     if failed and failed != EEXIST:
         return fail(failure, failed, name)
     unmap_file(file, place.file_size)
@@ -85,12 +95,14 @@ cdef bint make_file(QueueFile *file, const QueuePlace *place, int64_t file_start
     file.file_start = file_start
     file.wrote = 0
     file.reserved = 0 if failed else reserve
+    file.named = False
     return True
 
 
 cdef bint reserve_file(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
     cdef char path[PATH_SIZE_MAX]
-    cdef int64_t end = min(file.wrote + RESERVE_SIZE, place.file_size)
+    cdef int64_t ahead = min(max(file.wrote, <int64_t>RESERVE_SIZE_MIN), <int64_t>RESERVE_SIZE_MAX)
+    cdef int64_t end = min(file.wrote + ahead, place.file_size)
     cdef int failed
     file_path(path, place, file.file_start)
     failed = mq_reserve_file(path, file.wrote, end - file.wrote)
@@ -98,6 +110,20 @@ cdef bint reserve_file(QueueFile *file, const QueuePlace *place, FileFailure *fa
         return fail(failure, failed, path)
     file.reserved = end
     return True
+
+
+cdef bint sync_names(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
+    cdef char path[PATH_SIZE_MAX]
+    cdef int failed
+    directory_path(path, place)
+    failed = mq_sync_directory(path)
+    if not failed:
+        topic_path(path, place)
+        failed = mq_sync_directory(path)
+    if not failed:
+        failed = mq_sync_directory(place.root)
+    file.named = not failed
+    return not failed or fail(failure, failed, path)
 
 
 cdef int64_t sync_files(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
@@ -115,4 +141,6 @@ cdef int64_t sync_files(QueueFile *file, const QueuePlace *place, FileFailure *f
         synced += 0 if failed else 1
         start += place.file_size
         file.flushed = min(start, end)
+    if file.file_start >= 0 and not file.named and not sync_names(file, place, failure):
+        return -1
     return synced

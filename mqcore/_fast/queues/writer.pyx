@@ -1,13 +1,13 @@
 """Consume queue files that are being written. The rules are those of mqcore/store/dispatcher.py."""
 
-from libc.errno cimport ENOENT, ENOMEM
+from libc.errno cimport ENOENT, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
 from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, PRE_FILL_SIZE
-from mqcore._fast.base.store_file cimport PATH_SIZE_MAX, mq_read_end
+from mqcore._fast.base.store_file cimport PATH_SIZE_MAX, close, mq_open_to_read, mq_read_bytes, pread
 from mqcore._fast.log.record cimport TOPIC_SIZE_MAX
 from mqcore._fast.queues.ext_writer cimport ext_append
 from mqcore._fast.queues.newest_file cimport (QueuePlace, fail, file_path, find_file, make_file, map_file, reserve_file,
@@ -17,6 +17,8 @@ from mqcore._fast.queues.units cimport CqUnit, count_valid_units, read_unit, wri
 
 cdef enum:
     TABLE_CAPACITY_FIRST = 256
+    CHUNK_UNITS_MIN = 204               # a page: most queues of a store with very many of them have no more
+    CHUNK_UNITS_MAX = 3276              # 64 KiB
 
 
 cdef inline bint is_topic_byte(uint8_t c) noexcept nogil:
@@ -166,11 +168,38 @@ cdef bint load_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failur
     if queue.file.file_start < 0:
         queue.loaded = True
         return True
-    if not map_queue(queues, queue, failure):
-        return False
-    resume_file(&queue.file, &place, CQ_UNIT_SIZE * count_valid_units(queue.file.map, queues.file_size // CQ_UNIT_SIZE))
-    queue.loaded = load_end(queue, &place, failure)
+    queue.loaded = load_wrote(queue, &place, failure) and load_end(queue, &place, failure)
     return queue.loaded
+
+
+# How far the newest file is written. Read and not mapped: a load of many queues costs neither mappings nor faults.
+cdef bint load_wrote(QueueWriter *queue, const QueuePlace *place, FileFailure *failure) noexcept nogil:
+    cdef char path[PATH_SIZE_MAX]
+    cdef uint8_t raw[CHUNK_UNITS_MAX * CQ_UNIT_SIZE]
+    cdef int64_t position = 0
+    cdef Py_ssize_t wanted = CHUNK_UNITS_MIN, count, whole
+    cdef ssize_t got
+    cdef int fd = -1
+    cdef int failed
+    file_path(path, place, queue.file.file_start)
+    failed = mq_open_to_read(path, place.file_size, &fd)
+    while not failed:
+        got = pread(fd, raw, wanted * CQ_UNIT_SIZE, position)
+        if got < 0:
+            failed = errno
+            break
+        count = got // CQ_UNIT_SIZE
+        whole = count_valid_units(raw, count)
+        position += whole * CQ_UNIT_SIZE
+        if whole < wanted:              # the first that is not written, or the end of the file
+            break
+        wanted = CHUNK_UNITS_MAX
+    if fd >= 0:
+        close(fd)
+    if failed:
+        return fail(failure, failed, path)
+    resume_file(&queue.file, place, position)
+    return True
 
 
 # The end of the newest record that has a unit: from the last unit, which may be the last one of the file before.
@@ -181,12 +210,15 @@ cdef bint load_end(QueueWriter *queue, const QueuePlace *place, FileFailure *fai
     cdef int failed = 0
     memset(raw, 0, CQ_UNIT_SIZE)
     if queue.file.wrote > 0:
-        memcpy(raw, queue.file.map + queue.file.wrote - CQ_UNIT_SIZE, CQ_UNIT_SIZE)
+        file_path(path, place, queue.file.file_start)
+        failed = mq_read_bytes(path, queue.file.wrote - CQ_UNIT_SIZE, raw, CQ_UNIT_SIZE)
     elif queue.file.file_start >= place.file_size:
         file_path(path, place, queue.file.file_start - place.file_size)
-        failed = mq_read_end(path, place.file_size, raw, CQ_UNIT_SIZE)
-        if failed and failed != ENOENT:
-            return fail(failure, failed, path)
+        failed = mq_read_bytes(path, place.file_size - CQ_UNIT_SIZE, raw, CQ_UNIT_SIZE)
+        if failed == ENOENT:
+            failed = 0
+    if failed:
+        return fail(failure, failed, path)
     read_unit(raw, &unit)
     queue.bare = unit.record_size <= 0 or unit.record_size == PRE_FILL_SIZE
     queue.known_code = unit.tags_code
