@@ -6,6 +6,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
+from mqcore._fast.base.hashing cimport hash_bytes
 from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, PRE_FILL_SIZE
 from mqcore._fast.base.store_file cimport PATH_SIZE_MAX, close, mq_open_to_read, mq_read_bytes, pread
 from mqcore._fast.log.record cimport TOPIC_SIZE_MAX
@@ -36,12 +37,7 @@ cdef bint is_topic(const uint8_t *topic, Py_ssize_t size) noexcept nogil:
 
 
 cdef uint64_t hash_queue(const uint8_t *topic, int32_t topic_size, int32_t queue_id) noexcept nogil:
-    cdef uint64_t value = <uint64_t>0xcbf29ce484222325
-    cdef int32_t at
-    for at in range(topic_size):
-        value = (value ^ topic[at]) * <uint64_t>0x100000001b3
-    value = (value ^ <uint64_t>queue_id) * <uint64_t>0x9e3779b97f4a7c15
-    return value ^ (value >> 32)
+    return hash_bytes(topic, topic_size, <uint64_t>queue_id)
 
 
 cdef QueuePlace place_of(QueueTable *queues, QueueWriter *queue) noexcept nogil:

@@ -13,6 +13,7 @@ import os
 from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TIMED_OUT, add_full, and_full, lock_make,
                                         lock_release, lock_take, observe, observe_i32, or_full, peek, publish,
                                         publish_i32, put_relaxed)
+from mqcore._fast.base.hashing cimport hash_bytes, hash_pair
 from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPACITY, QUEUE_CAPACITY, REGION_BOARD_AT,
                                        REGION_END_AT, REGION_GROUP_INDEX_AT, REGION_GROUPS_AT, REGION_OFFSET_INDEX_AT,
                                        REGION_OFFSETS_AT, REGION_QUEUE_INDEX_AT, REGION_QUEUES_AT,
@@ -35,26 +36,6 @@ cdef extern from "<sys/mman.h>" nogil:
 cdef enum:
     BOARD_LOCK_WAIT_MS = 5000
     PAGE_SIZE = 4096
-
-
-cdef inline uint64_t mix(uint64_t value) noexcept nogil:
-    value ^= value >> 33
-    value *= <uint64_t>0xff51afd7ed558ccd
-    value ^= value >> 33
-    value *= <uint64_t>0xc4ceb9fe1a85ec53
-    return value ^ (value >> 33)
-
-
-cdef inline uint64_t hash_bytes(const uint8_t *data, int32_t size) noexcept nogil:
-    cdef uint64_t value = <uint64_t>0xcbf29ce484222325
-    cdef int32_t at
-    for at in range(size):
-        value = (value ^ data[at]) * <uint64_t>0x100000001b3
-    return mix(value)
-
-
-cdef inline uint64_t hash_pair(int32_t first, int32_t second) noexcept nogil:
-    return mix((<uint64_t><uint64_t>first << 32) ^ <uint64_t><unsigned int>second)
 
 
 cdef int32_t find_topic(const Shared *shared, const uint8_t *name, int32_t size) noexcept nogil:
