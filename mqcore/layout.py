@@ -516,7 +516,7 @@ PULL_REQUEST = Layout(
         Field("group_size", "i", "bytes"),
         Field("subscription_size", "i", "bytes; -1 = absent"),
         Field("expression_type_size", "i", "bytes; -1 = absent"),
-        Field("spare", "q", "0"),
+        Field("principal", "q", "who asks, as the broker process counts them; 0 = nobody known"),
     ),
 )
 PULL_REPLY = Layout(

@@ -178,7 +178,10 @@ class TopicBoard(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PullHeader:
-    """A pull request, read. ``suspend_timeout_ms`` is the client's wish."""
+    """A pull request, read. ``suspend_timeout_ms`` is the client's wish, ``principal`` who asks; 0 is nobody known.
+
+    Two pulls may get different bindings only if they differ in a field that is part of ``BindingKey`` in bindings.pxd.
+    """
 
     group: str
     topic: str
@@ -191,6 +194,7 @@ class PullHeader:
     subscription: str | None
     sub_version: int
     expression_type: str | None
+    principal: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -348,6 +348,7 @@ def read_pull_request(payload: bytes) -> tuple[PullHeader, int, SerializeType, i
         subscription=subscription,
         sub_version=values["sub_version"],
         expression_type=expression_type,
+        principal=values["principal"],
     )
     return header, values["opaque"], SerializeType(values["serialize_type"]), values["code"]
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import pytest
 from broker_ports import BrokerRig, MemoryChannel, subscription
 
+from mqcore import layout
 from mqcore.broker.ports import PullBinding
 from mqcore.broker.processors.pull import pull_header
-from mqcore.codes import RequestCode
+from mqcore.broker.server import read_pull_request
+from mqcore.codes import RequestCode, SerializeType
 from mqcore.protocol import fastjson
 from mqcore.protocol.bodies import MessageModel, SubscriptionData, SubscriptionGroupConfig
 from mqcore.protocol.command import RemotingCommand
@@ -207,3 +210,18 @@ async def test_a_moved_offset_leaves_an_event_message(rig: BrokerRig) -> None:
         b'"offsetNew":7,"offsetRequest":100}'
     )
     assert fastjson.loads(message.body)["offsetNew"] == 7
+
+
+def test_a_pull_worker_asks_about_the_pull_as_it_came() -> None:
+    numbers = {field.name: 10 + index for index, field in enumerate(layout.PULL_REQUEST.fields)}
+    texts = {"topic": "orders", "group": "gr\u00fcn", "subscription": "", "expression_type": None}
+    sizes = {f"{name}_size": -1 if text is None else len(text.encode()) for name, text in texts.items()}
+    values = {**numbers, **sizes, "serialize_type": int(SerializeType.ROCKETMQ)}
+    strings = "".join(text or "" for text in texts.values()).encode()
+    header, opaque, serialize_type, code = read_pull_request(
+        layout.PULL_REQUEST.struct.pack(*values.values()) + strings
+    )
+    assert {field.name: getattr(header, field.name) for field in fields(header)} == {
+        **texts, **{name: numbers[name] for name in asdict(header).keys() - texts.keys()}
+    }  # fmt: skip
+    assert (opaque, serialize_type, code) == (numbers["opaque"], SerializeType.ROCKETMQ, numbers["code"])

@@ -20,6 +20,7 @@ from store_builder import StoreBuilder
 from mqcore import layout
 from mqcore._fast.pull.loop import PullLoop
 from mqcore._fast.segment.boards import SharedSegment
+from mqcore._fast.segment.rings import PullRequestRing
 from mqcore.codes import PullSysFlag, ResponseCode
 from mqcore.protocol.hashing import java_string_hash
 from mqcore.store.codec import Dispatcher
@@ -38,6 +39,11 @@ HEAD, QUESTION, BINDING = layout.LINK_HEAD, layout.RESOLVE, layout.BINDING
 REQUEST, REPLY, RANGE = layout.PULL_REQUEST, layout.PULL_REPLY, layout.PULL_RANGE
 SEND_ROW, PULL_ROW = 1, 2
 TOPIC, GROUP = b"TopicA", b"billing"
+Words = tuple[bytes, bytes, bytes | None, bytes | None]
+WORDS: Words = (TOPIC, GROUP, b"*", None)
+"""Of a pull: topic, group, subscription, expression type."""
+
+SIZES = ("topic_size", "group_size", "subscription_size", "expression_type_size")
 DEADLINE_S = 60.0
 GEOMETRY = replace(SMALL, consume_queue_file_size=20 * 100)
 MESSAGES = 30
@@ -71,7 +77,7 @@ class PullRig:
         self._link, self._theirs = socket.socketpair()
         self._theirs.setblocking(False)
         self._link.settimeout(DEADLINE_S)
-        self._requests = RawRing(segment.fd, "pull_request_rings", 0)
+        self._requests = PullRequestRing(segment, 0, 0)
         self._replies = RawRing(segment.fd, "pull_reply_rings", 0)
         self._arrivals = RawRing(segment.fd, "arrival_rings", 0)
         options = {
@@ -97,23 +103,33 @@ class PullRig:
         dispatcher.close()
         self.segment.set("wrote_offset", self.store.end)
 
-    def ask(self, ticket: int, queue_offset: int = 0, *, queue_id: int = 0, sys_flag: int = 0, **changes: int) -> None:
+    def ask(
+        self,
+        ticket: int,
+        queue_offset: int = 0,
+        *,
+        queue_id: int = 0,
+        sys_flag: int = 0,
+        words: Words = WORDS,
+        **changes: int,
+    ) -> None:
         """Put a pull into the ring."""
+        sizes = dict(zip(SIZES, (-1 if word is None else len(word) for word in words), strict=True))
         values = dict.fromkeys(names(REQUEST), 0) | {
             "connection_id": 77, "queue_offset": queue_offset, "suspend_timeout_ms": 15_000, "ticket": ticket,
             "opaque": ticket, "code": 11, "queue_id": queue_id, "sys_flag": sys_flag, "max_msg_nums": 32,
-            "topic_size": len(TOPIC), "group_size": len(GROUP), "subscription_size": 1, "expression_type_size": -1,
-        } | changes  # fmt: skip
-        self._requests.push(RING["PULL_REQUEST"], REQUEST.struct.pack(*values.values()) + TOPIC + GROUP + b"*")
+        } | sizes | changes  # fmt: skip
+        strings = b"".join(word or b"" for word in words)
+        assert self._requests.push(REQUEST.struct.pack(*values.values()) + strings, RING["PULL_REQUEST"])
         os.eventfd_write(self._wakes[0], 1)
 
-    def question(self) -> tuple[int, dict[str, int]]:
+    def question(self, words: Words = WORDS) -> tuple[int, dict[str, int]]:
         """The next RESOLVE on the link: its id, and the pull that it is about."""
         kind, payload = self.told()
         assert kind == LINK["RESOLVE"]
         (resolve_id,) = QUESTION.struct.unpack_from(payload)
         values = REQUEST.struct.unpack_from(payload, QUESTION.size)
-        assert payload.endswith(TOPIC + GROUP + b"*")
+        assert payload.endswith(b"".join(word or b"" for word in words))
         return resolve_id, dict(zip(names(REQUEST), values, strict=True))
 
     def told(self) -> tuple[int, bytes]:
@@ -230,6 +246,45 @@ def test_a_new_epoch_makes_the_worker_ask_again(rig: PullRig) -> None:
     resolve_id, _ = rig.question()
     rig.bind(resolve_id, ("T1",))
     assert bodies(rig, rig.reply()) == expected(0, 0, "T1")
+
+
+FLAG = int(PullSysFlag.SUBSCRIPTION)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "flag"),
+    [
+        ((b"T", b"GGG", b"ABCD", b"TAG"), (b"TGGG", b"ABC", b"DTAG", b""), FLAG),
+        ((b"TG", b"ROUP", None, None), (b"TGR", b"OUP", None, None), 0),
+        ((b"T", b"GROUP", b"AB", b"TAG"), (b"T", b"GROUP", b"ABT", b"AG"), FLAG),
+        ((b"T", b"GROUP", b"AB", b"TAG"), (b"T", b"GROUPA", b"B", b"TAG"), FLAG),
+        ((b"T", b"GROUP", b"AB", b""), (b"T", b"GROUP", b"AB", None), FLAG),
+        ((b"T", b"GROUP", b"AB", b"TAG"), (b"T", b"GROUP", b"AB", b"TAG"), 0),
+    ],
+    ids=["every border moves", "topic and group", "subscription and type", "group and subscription", "absent", "flag"],
+)
+def test_pulls_that_only_look_alike_when_written_together_are_each_asked_about(
+    rig: PullRig, first: Words, second: Words, flag: int
+) -> None:
+    rig.ask(1, words=first, sys_flag=FLAG)
+    rig.bind(rig.question(first)[0])
+    rig.reply()
+    rig.ask(2, words=first, sys_flag=FLAG)
+    rig.ask(3, words=second, sys_flag=flag)
+    resolve_id, asked = rig.question(second)
+    assert (asked["ticket"], rig.reply()["ticket"]) == (3, 2)
+    rig.bind(resolve_id)
+    assert rig.reply()["ticket"] == 3
+
+
+def test_who_asks_is_part_of_what_is_remembered(rig: PullRig) -> None:
+    rig.pull(1, principal=1)
+    rig.ask(2, principal=1)
+    rig.ask(3, principal=2)
+    resolve_id, asked = rig.question()
+    assert (asked["principal"], asked["ticket"], rig.reply()["ticket"]) == (2, 3, 2)
+    rig.bind(resolve_id, refused=1)
+    assert (rig.reply()["refused"], rig.pull(4, principal=1 << 40)["ticket"]) == (1, 4)
 
 
 def test_only_the_wanted_tags_are_handed_out(rig: PullRig) -> None:

@@ -393,7 +393,7 @@ def test_a_pull_becomes_a_descriptor_in_a_ring(loop: LoopRig) -> None:
     assert strings == [TOPIC, b"billing", b"*", b"TAG"]
     wanted = {
         "opaque": 3, "code": 11, "queue_id": 1, "queue_offset": 7, "max_msg_nums": 32, "sys_flag": 2,
-        "suspend_timeout_ms": 15000, "serialize_type": 0,
+        "suspend_timeout_ms": 15000, "serialize_type": 0, "principal": 0,
     }  # fmt: skip
     assert {name: values[name] for name in wanted} == wanted
 

@@ -308,7 +308,7 @@ cdef extern from "shared_layout.h" nogil:
         int32_t group_size
         int32_t subscription_size
         int32_t expression_type_size
-        int64_t spare
+        int64_t principal
     ctypedef struct PullReply:
         int64_t connection_id
         int64_t next_begin_offset

@@ -205,10 +205,10 @@ typedef struct {
     int32_t group_size;
     int32_t subscription_size;
     int32_t expression_type_size;
-    int64_t spare;
+    int64_t principal;
 } PullRequest;
 static_assert(sizeof(PullRequest) == 96, "PullRequest");
-static_assert(offsetof(PullRequest, spare) == 88, "PullRequest.spare");
+static_assert(offsetof(PullRequest, principal) == 88, "PullRequest.principal");
 
 typedef struct {
     int64_t connection_id;

@@ -1,4 +1,4 @@
-"""The pull worker's memory of checked pulls: (group, topic, queue, subscription) -> filter, rows, limits.
+"""The pull worker's memory of checked pulls: (who asks, group, topic, queue, subscription) -> filter, rows, limits.
 
 All policy is in the broker process; here is only its answer, good until the configuration epoch changes.
 """
@@ -7,6 +7,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
+from mqcore._fast.base.atomics cimport monotonic_ns
+from mqcore._fast.base.hashing cimport hash_bytes
 from mqcore._fast.base.layout cimport PullRequest
 
 from mqcore.codes import PullSysFlag
@@ -16,12 +18,13 @@ cdef int32_t SUBSCRIPTION_FLAG = PullSysFlag.SUBSCRIPTION
 cdef enum:
     BUCKET_COUNT = 1 << 16
     SWEEP_COUNT = 1 << 15           # entries that make a sweep worth its while
-    KEY_FIXED = 24                  # queue id, flag, subscription version, two sizes
 
 
 cdef bint bindings_open(BindingTable *table) noexcept nogil:
     table.buckets = <Binding **>calloc(BUCKET_COUNT, sizeof(Binding *))
     table.count = 0
+    # Clients choose what is hashed here: without it they could have all their pulls in one bucket.
+    table.seed = <uint64_t>monotonic_ns()
     return table.buckets != NULL
 
 
@@ -46,57 +49,47 @@ cdef void bindings_close(BindingTable *table) noexcept nogil:
     table.buckets = NULL
 
 
-cdef int32_t strings_size(const PullRequest *request) noexcept nogil:
+cdef void put_key(const PullRequest *request, BindingKey *key) noexcept nogil:
     # The subscription counts only when it is the one to use.
-    cdef int32_t size = request.topic_size + request.group_size
+    memset(key, 0, sizeof(BindingKey))
+    key.principal = request.principal
+    key.sub_version = request.sub_version
+    key.queue_id = request.queue_id
+    key.topic_size = request.topic_size
+    key.group_size = request.group_size
     if request.sys_flag & SUBSCRIPTION_FLAG:
-        size += max(request.subscription_size, 0) + max(request.expression_type_size, 0)
-    return size
+        key.has_subscription = 1
+        key.subscription_size = request.subscription_size
+        key.expression_type_size = request.expression_type_size
 
 
-cdef void put_fixed(const PullRequest *request, uint8_t *out) noexcept nogil:
-    # Where one string ends and the next begins is part of the key.
-    cdef int32_t words[6]
-    words[0] = request.queue_id
-    words[1] = request.sys_flag & SUBSCRIPTION_FLAG
-    memcpy(&words[2], &request.sub_version, 8)
-    words[4] = request.group_size
-    words[5] = request.subscription_size if words[1] != 0 else 0
-    memcpy(out, words, KEY_FIXED)
-
-
-cdef uint64_t hash_of(const uint8_t *data, int32_t size, uint64_t seed) noexcept nogil:
-    cdef int32_t index
-    for index in range(size):
-        seed = (seed ^ data[index]) * <uint64_t>0x100000001b3
-    return seed
+cdef int32_t strings_size(const BindingKey *key) noexcept nogil:
+    return key.topic_size + key.group_size + max(key.subscription_size, 0) + max(key.expression_type_size, 0)
 
 
 cdef Binding *binding_of(BindingTable *table, const PullRequest *request) noexcept nogil:
-    cdef uint8_t fixed[KEY_FIXED]
     cdef const uint8_t *strings = <const uint8_t *>request + sizeof(PullRequest)
-    cdef int32_t size = strings_size(request)
+    cdef BindingKey key
+    cdef int32_t size
     cdef uint64_t hashed
     cdef Binding *binding
-    put_fixed(request, fixed)
-    hashed = hash_of(strings, size, hash_of(fixed, KEY_FIXED, <uint64_t>0xcbf29ce484222325))
-    hashed ^= hashed >> 29
+    put_key(request, &key)
+    size = strings_size(&key)
+    hashed = hash_bytes(strings, size, hash_bytes(<const uint8_t *>&key, sizeof(BindingKey), table.seed))
     binding = table.buckets[hashed & (BUCKET_COUNT - 1)]
     while binding != NULL:
-        if (binding.hashed == hashed and binding.key_size == KEY_FIXED + size
-                and memcmp(binding.key, fixed, KEY_FIXED) == 0
-                and memcmp(binding.key + KEY_FIXED, strings, size) == 0):
+        if (binding.hashed == hashed and memcmp(&binding.key, &key, sizeof(BindingKey)) == 0
+                and memcmp(binding.strings, strings, size) == 0):
             return binding
         binding = binding.next
-    binding = <Binding *>malloc(sizeof(Binding) + KEY_FIXED + size)
+    binding = <Binding *>malloc(sizeof(Binding) + size)
     if binding == NULL:
         return NULL
     memset(binding, 0, sizeof(Binding))
     binding.hashed = hashed
-    binding.key_size = KEY_FIXED + size
     binding.epoch = -1
-    memcpy(binding.key, fixed, KEY_FIXED)
-    memcpy(binding.key + KEY_FIXED, strings, size)
+    binding.key = key
+    memcpy(binding.strings, strings, size)
     binding.next = table.buckets[hashed & (BUCKET_COUNT - 1)]
     table.buckets[hashed & (BUCKET_COUNT - 1)] = binding
     table.count += 1
