@@ -6,6 +6,7 @@ import os
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from itertools import pairwise
@@ -180,6 +181,11 @@ class PullRig:
         self.segment.set_queue_word(row, "max_offset", max_offset)
         self._arrivals.push(RING["ARRIVAL"], layout.ARRIVAL.struct.pack(row, 0, max_offset, java_string_hash(tag), 0))
         os.eventfd_write(self._wakes[0], 1)
+
+    def processor_s(self) -> float:
+        """The processor time that the loop has taken."""
+        assert self._thread.ident is not None
+        return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
 
     def waiters(self, queue_id: int = 0) -> int:
         return self.segment.queue_word(self.segment.queue_row(TOPIC, queue_id), "waiters")
@@ -435,6 +441,37 @@ def test_where_a_pull_goes_on_is_noted(rig: PullRig) -> None:
 def test_what_a_filter_leaves_out_counts_as_pulled(rig: PullRig) -> None:
     assert rig.pull(1, 0, "no such tag")["next_begin_offset"] == 15
     assert rig.segment.offset_word(rig.segment.offset_row(GROUP, TOPIC, 0), "pull_offset") == 15
+
+
+# Asking ----------------------------------------------------------------------------------------------------------
+
+FEW, MANY = 2_500, 20_000
+AT_A_TIME = 2_500
+"""So many pulls fit into the ring."""
+
+LINEAR = 3.0
+"""How much more than its share the larger number may cost; a walk through all questions costs eight times its share."""
+
+
+def answering_s(rig: PullRig, group: bytes, count: int) -> float:
+    """Processor time of the loop to take the answers about *count* new bindings, in the order of the questions."""
+    resolve_ids = []
+    for first in range(0, count, AT_A_TIME):
+        for number in range(first, first + AT_A_TIME):
+            rig.ask(number, 15, words=(TOPIC, b"%s%d" % (group, number), b"*", None))
+        resolve_ids += [QUESTION.struct.unpack_from(rig.told()[1])[0] for _ in range(AT_A_TIME)]
+    before = rig.processor_s()
+    for first in range(0, count, AT_A_TIME):
+        for resolve_id in resolve_ids[first : first + AT_A_TIME]:
+            rig.bind(resolve_id)
+        replies = [rig.reply() for _ in range(AT_A_TIME)]
+        assert [reply["ticket"] for reply in replies] == list(range(first, first + AT_A_TIME))
+    return rig.processor_s() - before
+
+
+def test_the_cost_of_an_answer_does_not_grow_with_the_questions_that_are_open(rig: PullRig) -> None:
+    few, many = answering_s(rig, b"few", FEW), answering_s(rig, b"many", MANY)
+    assert many < LINEAR * few * MANY / FEW, (few, many)
 
 
 # Holding ---------------------------------------------------------------------------------------------------------

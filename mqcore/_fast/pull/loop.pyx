@@ -27,6 +27,7 @@ from mqcore._fast.base.layout cimport Binding as BindingMessage
 from mqcore._fast.pull.bindings cimport (Binding, BindingTable, binding_matches, binding_of, bindings_close,
                                          bindings_open, bindings_sweep)
 from mqcore._fast.pull.cold_reader cimport COLD_AFTER_BYTES, ColdReader, cold_bring_in, cold_close, cold_open
+from mqcore._fast.pull.held cimport Held, Questions, question_put, question_take, questions_close
 from mqcore._fast.queues.ext cimport ExtSource
 from mqcore._fast.queues.reader cimport QueueReader, ext_code_at, queues_close, queues_open, queues_rest, units_at
 from mqcore._fast.queues.units cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_SLAVE, RecordRange, ScanLimits,
@@ -75,19 +76,6 @@ cdef enum:
     HELD_ROWS_MIN = 1024
 
 
-# A request that waits: for an answer of the broker process, or for a message.
-cdef struct Held:
-    Held *next
-    Binding *binding
-    int64_t resolve_id
-    int64_t since               # coarse ms
-    int64_t deadline            # coarse ms
-    int32_t sender
-    int32_t size
-    bint is_first               # not woken yet: it may be held, and commits its offset
-    PullRequest request         # and its strings behind it
-
-
 cdef struct PullState:
     Shared *shared
     WorkerRow *row
@@ -109,8 +97,7 @@ cdef struct PullState:
     QueueReader queues
     ColdReader cold
     ScanLimits limits
-    Held *resolving             # newest first
-    int64_t resolve_next
+    Questions questions
     Held **held                 # by queue row
     int32_t held_capacity
     int64_t held_count
@@ -432,20 +419,19 @@ cdef void serve(PullState *state, Held *held) noexcept nogil:
 cdef void ask_broker(PullState *state, Held *held) noexcept nogil:
     cdef Resolve question
     cdef PullReply reply
-    question.resolve_id = state.resolve_next
-    held.resolve_id = state.resolve_next
+    if not question_put(&state.questions, held):
+        answer_busy(state, held)
+        return
+    question.resolve_id = held.resolve_id
     if not link_put(state, LINK_KIND_RESOLVE, held.request.connection_id, &question, sizeof(question), &held.request,
                     held.size):
+        question_take(&state.questions, held.resolve_id)
         start_reply(held, &reply)
         reply.code = RETRY_IMMEDIATELY
         reply.status = GET_STATUS_NO_MATCHED_MESSAGE
         reply.next_begin_offset = held.request.queue_offset
         send_reply(state, held.sender, &reply, NULL)
         free_held(held)
-        return
-    state.resolve_next += 1
-    held.next = state.resolving
-    state.resolving = held
 
 
 cdef void handle(PullState *state, Held *held) noexcept nogil:
@@ -469,21 +455,9 @@ cdef bint bind_rows(PullState *state, Held *held) noexcept nogil:
     return held.binding.offset_row != ROW_NONE
 
 
-cdef Held *take_resolving(PullState *state, int64_t resolve_id) noexcept nogil:
-    cdef Held **link = &state.resolving
-    cdef Held *held
-    while link[0] != NULL:
-        held = link[0]
-        if held.resolve_id == resolve_id:
-            link[0] = held.next
-            return held
-        link = &held.next
-    return NULL
-
-
 cdef void handle_binding(PullState *state, const BindingMessage *message) noexcept nogil:
     cdef const int32_t *tags = <const int32_t *>(<const uint8_t *>message + sizeof(BindingMessage))
-    cdef Held *held = take_resolving(state, message.resolve_id)
+    cdef Held *held = question_take(&state.questions, message.resolve_id)
     cdef int32_t *copy
     if held == NULL:
         return
@@ -751,10 +725,7 @@ cdef class PullLoop:
                 held = state.held[row]
                 state.held[row] = held.next
                 free(held)
-        while state.resolving != NULL:
-            held = state.resolving
-            state.resolving = held.next
-            free(held)
+        questions_close(&state.questions)
         free(state.held)
         bindings_close(&state.bindings)
         queues_close(&state.queues)
