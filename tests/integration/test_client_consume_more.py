@@ -233,25 +233,29 @@ class Recorder(aio.ConsumerHook):
 
     def __init__(self) -> None:
         self.calls: list[tuple[str, str, list[int]]] = []
+        self.costs_ms: list[tuple[float, float]] = []
+        """What each call has cost, and the time between this hook's own two calls around it."""
 
     async def filter_messages(self, context: aio.FilterContext) -> None:
         context.messages[:] = [message for message in context.messages if int(message.body) % 2 == 0]
 
     def before_consume(self, context: aio.ConsumeContext) -> None:
-        context.attributes[self] = "mine"
+        context.attributes[self] = time.monotonic()
         self.calls.append(("before", context.group, numbers(context.messages)))
         raise ValueError("a hook that fails costs nothing")
 
     async def after_consume(self, context: aio.ConsumeContext) -> None:
-        assert context.attributes[self] == "mine"
-        assert context.cost_ms >= 0
+        self.costs_ms.append((context.cost_ms, (time.monotonic() - context.attributes[self]) * 1000))
         self.calls.append((f"after {context.code.name} {context.is_success}", context.group, numbers(context.messages)))
 
 
 async def test_hooks_see_every_call_and_filter_what_was_pulled(mq: aio.Client, topic: str, group: str) -> None:
-    hook, seen = Recorder(), []
+    hook, seen, at_work_ms = Recorder(), [], []
 
     async def handle(message: aio.ReceivedMessage) -> None:
+        begin = time.monotonic()
+        await asyncio.sleep(0.02)
+        at_work_ms.append((time.monotonic() - begin) * 1000)
         seen.append(int(message.body))
         if seen == [0, 2, 4]:
             raise aio.Reject
@@ -271,6 +275,8 @@ async def test_hooks_see_every_call_and_filter_what_was_pulled(mq: aio.Client, t
         ("before", group, [4]),
         ("after FAILED False", group, [4]),
     ]
+    for least_ms, (cost_ms, most_ms) in zip(at_work_ms, hook.costs_ms, strict=True):
+        assert least_ms <= cost_ms <= most_ms
     assert await committed(mq, group, topic) == 6, "what a filter takes out is done"
 
 

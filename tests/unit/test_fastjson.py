@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import json
+import math
+import re
 import struct
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -144,22 +150,59 @@ def test_a_document_cut_at_any_byte_is_refused(cut: int) -> None:
         fastjson.loads(GOLDEN["json.compact"][:cut])
 
 
-@given(st.binary(max_size=60))
-def test_any_bytes_are_read_or_refused(data: bytes) -> None:
+def standard(text: str) -> Any:
+    """What *text* says as standard JSON; ValueError if it is none."""
+    return json.loads(text, strict=False, parse_constant=lambda _name: None)
+
+
+JSON_LIKE = st.text("{}[]\":,'01 .-truefalsn", max_size=30).map(str.encode)
+
+
+@given(st.binary(max_size=60) | JSON_LIKE)
+def test_any_bytes_are_refused_or_say_what_they_say_in_json(data: bytes) -> None:
+    text = data.decode("utf-8", "replace")
     try:
-        fastjson.loads(data)
+        found = fastjson.loads(data)
     except ProtocolError:
-        pass
+        with pytest.raises(ValueError):
+            standard(text)
+        return
+    assert fastjson.loads(fastjson.dumps(found)) == found
+    with contextlib.suppress(ValueError):
+        assert found == standard(text)
+
+
+PLAIN = fastjson.dumps({"tag": {"0": 3, "1": -6}, "list": [1, 2.5, True, None], "maps": [{}, {"b": "x/y"}]})
+NUMBER = re.compile(r"(?<=[:,\[])[\s\0]*\+?(-?)0*(\d*)(?:\.(\d*))?[LSBFD]?[\s\0]*(?=[,\]}])")
+
+
+def in_standard_words(text: str) -> str:
+    """Return *text*, PLAIN with a changed byte, as JSON: the dialect may give it numbers like +6, .5 and 2.L."""
+    return NUMBER.sub(
+        lambda found: f"{found[1]}{found[2] or 0}" + ("" if found[3] is None else f".{found[3] or 0}"), text
+    )
+
+
+def test_a_document_with_any_changed_byte_is_refused_or_says_what_it_says_in_json() -> None:
+    for at, change in itertools.product(range(len(PLAIN)), range(1, 256)):
+        damaged = bytearray(PLAIN)
+        damaged[at] ^= change
+        text = damaged.decode("utf-8", "replace")
+        try:
+            found = fastjson.loads(damaged)
+        except ProtocolError:
+            with pytest.raises(ValueError):
+                standard(text)
+        else:
+            assert found == standard(in_standard_words(text)), f"byte {at} changed by {change}"
 
 
 @given(st.integers(0, len(GOLDEN["json.compact"]) - 1), st.integers(1, 255))
-def test_a_document_with_a_changed_byte_is_read_or_refused(at: int, change: int) -> None:
+def test_a_document_of_the_dialect_with_a_changed_byte_is_refused_or_another_one(at: int, change: int) -> None:
     damaged = bytearray(GOLDEN["json.compact"])
     damaged[at] ^= change
-    try:
-        fastjson.loads(damaged)
-    except ProtocolError:
-        pass
+    with contextlib.suppress(ProtocolError):
+        assert fastjson.loads(damaged) != fastjson.loads(GOLDEN["json.compact"])
 
 
 LEAVES = st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.floats(allow_nan=False, allow_infinity=False) | st.text()
@@ -180,6 +223,50 @@ def test_what_is_written_for_browsers_is_standard_ascii_json(value: Any) -> None
     assert fastjson.loads(data) == value
 
 
-@given(st.dictionaries(st.text(max_size=5), st.dictionaries(st.integers(-9, 99), VALUES), max_size=4))
+BLANKS = st.sampled_from(["", "", " ", "\t\n", "\0", "/* , */", "// ]\n"])
+BARE_NAME = re.compile(r"[^\W\d][\w$.]*|\d+")
+
+
+def spelled(value: Any, draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
+    """One of the ways in which fastjson's dialect may spell *value*."""
+    blank = draw(BLANKS)
+    if isinstance(value, dict):
+        names = [name if BARE_NAME.fullmatch(name) and draw(st.booleans()) else spelled(name, draw) for name in value]
+        inner = [f"{name}{blank}:{spelled(member, draw)}" for name, member in zip(names, value.values(), strict=True)]
+        return "{" + listed(inner, blank, draw) + "}"
+    if isinstance(value, list):
+        return "[" + listed([spelled(member, draw) for member in value], blank, draw) + "]"
+    if isinstance(value, str):
+        quote = draw(st.sampled_from("\"'"))
+        return f"{blank}{quote}{''.join(spelled_char(char, quote, draw) for char in value)}{quote}"
+    if isinstance(value, bool):
+        return f"{blank}{value}".lower()
+    if value is None:
+        return blank + draw(st.sampled_from(["null", "undefined", "NaN"]))
+    sign = draw(st.sampled_from(["", "+"])) if value >= 0 and math.copysign(1, value) > 0 else ""
+    return f"{blank}{sign}{value!r}{draw(st.sampled_from(['', 'L' if isinstance(value, int) else 'D']))}"
+
+
+def listed(members: list[str], blank: str, draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
+    return ",".join(members) + (draw(st.sampled_from(["", ","])) if members else "") + blank
+
+
+def spelled_char(char: str, quote: str, draw: Callable[[st.SearchStrategy[Any]], Any]) -> str:
+    units = [int.from_bytes(unit, "big") for unit in batched_bytes(char.encode("utf-16-be"), 2)]
+    if char in (quote, "\\") or draw(st.integers(0, 3)) == 0:
+        return "".join(f"\\u{unit:04x}" for unit in units)
+    return char
+
+
+def batched_bytes(data: bytes, size: int) -> list[bytes]:
+    return [data[at : at + size] for at in range(0, len(data), size)]
+
+
+@given(st.data(), VALUES | st.none())
+def test_every_spelling_of_a_value_is_read_as_it(data: st.DataObject, value: Any) -> None:
+    assert fastjson.loads(spelled(value, data.draw)) == value
+
+
+@given(st.dictionaries(st.text(max_size=5), st.dictionaries(st.integers(-9, 99), VALUES, max_size=4), max_size=4))
 def test_pretty_and_compact_say_the_same(value: Any) -> None:
     assert fastjson.loads(fastjson.dumps(value, pretty=True)) == fastjson.loads(fastjson.dumps(value))
