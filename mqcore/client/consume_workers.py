@@ -24,12 +24,12 @@ class TaskGroup:
     """The tasks of a service. Unlike asyncio's, one that fails does not end the others."""
 
     def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # a dict as an ordered set
 
     def spawn(self, work: Callable[[], Awaitable[None]], name: str) -> None:
         task = asyncio.create_task(self._run(work, name), name=f"mqcore {name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
 
     async def close(self, timeout_s: float) -> None:
         """Wait at most *timeout_s* for all to end, then cancel the rest."""

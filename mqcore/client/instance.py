@@ -202,7 +202,7 @@ class ClientInstance:
             except MQError as error:
                 log.warning("unregister failed", address=address, error=error)
 
-        await asyncio.gather(*(tell(address) for address in set(self.routes.addresses(with_slaves=True))))
+        await asyncio.gather(*(tell(address) for address in dict.fromkeys(self.routes.addresses(with_slaves=True))))
 
     # Addresses.
 
@@ -270,7 +270,7 @@ class ClientInstance:
                 [ProducerData(group) for group in (*self._producers, CLIENT_INNER_PRODUCER_GROUP)],
                 [consumer.heartbeat_data() for consumer in self._consumers.values()],
             )
-            addresses = set(self.routes.addresses(with_slaves=bool(self._consumers)))
+            addresses = dict.fromkeys(self.routes.addresses(with_slaves=bool(self._consumers)))
             await asyncio.gather(*(self._heartbeat_one(address, heartbeat) for address in addresses))
 
     async def make_known(self, queues: Iterable[MessageQueue]) -> None:
@@ -296,8 +296,8 @@ class ClientInstance:
         await self.heartbeat()
 
     async def _refresh_routes(self) -> None:
-        subscribed = {topic for consumer in self._consumers.values() for topic in consumer.topics()}
-        for topic in {*self.routes.topics, *subscribed}:
+        subscribed = [topic for consumer in self._consumers.values() for topic in consumer.topics()]
+        for topic in dict.fromkeys((*self.routes.topics, *subscribed)):
             try:
                 await self.routes.refresh(topic)
             except MQError as error:

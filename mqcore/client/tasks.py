@@ -67,12 +67,13 @@ async def cancel_and_wait(*tasks: asyncio.Task[None]) -> None:
     A task is cancelled again when it goes on: before Python 3.12 ``asyncio.wait_for`` swallows a cancellation that
     comes in the same turn as its result. One that goes on for seconds is left behind, and logged.
     """
-    left = {task for task in tasks if task is not asyncio.current_task()}
+    left = [task for task in tasks if task is not asyncio.current_task()]
     for _ in range(CANCEL_ROUNDS_MAX):
         if not left:
             return
         for task in left:
             task.cancel()
-        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+        await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
+        left = [task for task in left if not task.done()]
     for task in left:
         logger.error("task does not end although it was cancelled: %s", task.get_name())

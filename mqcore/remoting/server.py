@@ -67,7 +67,7 @@ class RemotingServer:
         self._grown_size = 0
         self._server: asyncio.Server | None = None
         self._bound: tuple[str, int] | None = None
-        self.connections: set[Connection] = set()
+        self.connections: dict[Connection, None] = {}  # a dict as an ordered set: the oldest first
 
     async def start(self) -> None:
         """Bind and listen; raises OSError if the address cannot be had. Port 0 takes any free one."""
@@ -124,12 +124,12 @@ class RemotingServer:
         )
 
     def _connected(self, connection: Connection) -> None:
-        self.connections.add(connection)
+        self.connections[connection] = None
         if self._on_connect is not None:
             self._on_connect(connection)
 
     def _disconnected(self, connection: Connection) -> None:
-        self.connections.discard(connection)
+        self.connections.pop(connection, None)
         if self._on_close is not None:
             self._on_close(connection)
 

@@ -93,7 +93,7 @@ class ScriptedBrokers:
         closing = set(broker.connections)
         for connection in closing:
             connection.close()
-        while closing & broker.server.connections:
+        while closing & broker.server.connections.keys():
             await asyncio.sleep(0.001)  # a socket is closed just behind the call that takes it from the set
 
     def __enter__(self) -> Self:
