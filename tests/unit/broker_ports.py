@@ -13,6 +13,7 @@ from mqcore.broker.core import BrokerCore, Ports
 from mqcore.broker.ports import (
     BrokerTotals,
     Channel,
+    Clock,
     DiskSpace,
     GetCount,
     InnerMessage,
@@ -101,7 +102,7 @@ class MemoryChannel:
 class MemoryStore:
     """Store view and message sink over lists. ``outcome`` is the status of the next puts."""
 
-    clock: FakeClock
+    clock: Clock
     outcome: PutStatus = PutStatus.PUT_OK
     records: dict[int, bytes] = field(default_factory=dict)
     queues: dict[tuple[str, int], list[QueueUnit]] = field(default_factory=dict)
@@ -112,6 +113,7 @@ class MemoryStore:
     puts: list[InnerMessage] = field(default_factory=list)
     orders: list[tuple[str, Any]] = field(default_factory=list)
     light_queues: int = 0
+    levels_ms: Sequence[int] = LEVELS_MS
 
     async def put(self, message: InnerMessage) -> PutResult:
         self.puts.append(message)
@@ -156,7 +158,7 @@ class MemoryStore:
         )
         code = tags_code(properties.get("TAGS"))
         if message.topic == SCHEDULE_TOPIC:
-            code = self.clock() + LEVELS_MS[message.queue_id]
+            code = self.clock() + self.levels_ms[message.queue_id]
         queue.append(QueueUnit(queue_offset, self.end, len(record), code))
         self.records[self.end] = record
         result = PutResult(

@@ -1,0 +1,276 @@
+"""A cluster with producers and members of groups, all in one event loop on virtual time, and what was seen of them."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import random
+import shutil
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeVar
+
+from mqcore import clock
+from mqcore.client.asynchronous import Client
+from mqcore.client.consumer import Consumer
+from mqcore.client.messages import Message, ReceivedMessage
+from mqcore.client.settings import ClientSettings, ConsumeFromWhere, ConsumerSettings, ProducerSettings
+from mqcore.errors import MQError
+from mqcore.protocol.message import MessageQueue
+from tests.sim.brokers import SimBroker, SimNameServer
+from tests.sim.history import History
+from tests.sim.loop import HOST, VirtualLoop, run
+from tests.sim.network import Network
+
+EPOCH_S = 1_700_000_000.0
+START_AGAIN_S = 1.0
+T = TypeVar("T")
+
+Handle = Callable[["Member", ReceivedMessage], Awaitable[object]]
+
+
+async def at_once(member: Member, message: ReceivedMessage) -> None:
+    """Consume without any time passing."""
+
+
+class Member:
+    """A real client with one consumer, on a host of its own."""
+
+    def __init__(
+        self, world: World, name: str, group: str, topics: tuple[str, ...], handle: Handle, settings: ConsumerSettings,
+        client_settings: ClientSettings,
+    ) -> None:  # fmt: skip
+        number = len(world.members) + 1
+        self.world = world
+        self.name = name
+        self.group = group
+        self.host = world.network.host(name, f"10.0.{2 + number // 250}.{number % 250 + 1}")
+        self._topics = topics
+        self._handle = handle
+        self.settings = settings
+        self._client_settings = client_settings
+        self.client: Client
+        self.consumer: Consumer | None = None
+        self.is_leaving = False
+        self._life = self.host.spawn(self._live())
+
+    @property
+    def is_in(self) -> bool:
+        """Whether it takes part: it lives, and has not begun to leave."""
+        return self.host.is_alive and not self.is_leaving
+
+    @property
+    def queues(self) -> list[MessageQueue]:
+        """The queues held now, of the topics it was told to consume."""
+        held = [] if self.consumer is None else self.consumer.queues
+        return [queue for queue in held if queue.topic in self._topics]
+
+    async def _live(self) -> None:
+        while not await self._try_to_start():
+            await asyncio.sleep(START_AGAIN_S)
+
+    async def _try_to_start(self) -> bool:
+        """Start as a program does that is started again when it cannot: nobody may be there to ask."""
+        self.client = Client(
+            self.world.name_server_addresses,
+            self._client_settings,
+            instance_name=self.name,
+            client_ip=self.host.address,
+        )
+        self.consumer = self.client.consumer(self.group, self._topics, handler=self._on_message, settings=self.settings)
+        try:
+            await self.client.start()
+            await self.consumer.start()
+        except MQError:
+            await self.client.close()
+            return False
+        return True
+
+    async def joined(self) -> None:
+        """Return when it has taken its first queues."""
+        await asyncio.wait([self._life])
+        if self.host.is_alive:
+            self._life.result()
+
+    async def _on_message(self, message: ReceivedMessage) -> object:
+        history = self.world.history
+        delivery = history.begins(self, message)
+        try:
+            outcome = await self._handle(self, message)
+        except BaseException as error:
+            if self.host.is_alive:
+                history.ends(delivery, error)
+            raise
+        if self.host.is_alive:
+            history.ends(delivery, None)
+        return outcome
+
+    async def leave(self) -> None:
+        """Close the consumer and the client."""
+        self.is_leaving = True
+        await asyncio.wait([self._life])
+        if not self.host.is_alive:
+            return
+        closing = self.host.spawn(self._close())
+        await asyncio.wait([closing])
+        if self.host.is_alive:
+            self.world.network.kill(self.host)
+            closing.result()
+
+    async def _close(self) -> None:
+        assert self.consumer is not None
+        await self.consumer.close()
+        await self.client.close()
+
+    def crash(self, *, silently: bool = False) -> None:
+        """Die in the middle of whatever it does."""
+        self.world.history.forget_member(self)
+        self.world.network.kill(self.host, silently=silently)
+
+
+class SimProducer:
+    """A real producer on a host of its own. ``send`` tells the history what was acknowledged."""
+
+    def __init__(self, world: World, name: str, settings: ProducerSettings) -> None:
+        self.world = world
+        self.name = name
+        self.host = world.network.host(name, f"10.0.9.{len(world.producers) + 1}")
+        self._settings = settings
+        self._count = 0
+        self.client: Client
+        self._producer: Any
+
+    async def start(self) -> None:
+        await self.host.spawn(self._start())
+
+    async def _start(self) -> None:
+        self.client = Client(self.world.name_server_addresses, instance_name=self.name, client_ip=self.host.address)
+        self._producer = self.client.producer(f"group-of-{self.name}", self._settings)
+        await self.client.start()
+        await self._producer.start()
+
+    async def send(self, topic: str, **fields: Any) -> bytes | None:
+        """Send one message; its body if it was acknowledged."""
+        self._count += 1
+        body = f"{self.name}-{self._count}".encode()
+        try:
+            receipt = await self.host.spawn(self._producer.send(Message(topic, body, **fields)))
+        except MQError:
+            return None
+        self.world.history.acknowledged(topic, body, receipt)
+        return body
+
+
+@dataclass
+class World:
+    """What a schedule plays in. Made by ``simulate``."""
+
+    seed: int | str
+    root: Path
+    loop: VirtualLoop
+    network: Network
+    random: random.Random
+    history: History
+    name_servers: list[SimNameServer] = field(default_factory=list)
+    brokers: list[SimBroker] = field(default_factory=list)
+    members: list[Member] = field(default_factory=list)
+    producers: list[SimProducer] = field(default_factory=list)
+
+    @property
+    def now_s(self) -> float:
+        return self.loop.time()
+
+    @property
+    def name_server_addresses(self) -> str:
+        return ";".join(server.endpoint for server in self.name_servers)
+
+    async def start(
+        self, *, brokers: int = 1, name_servers: int = 1, topics: dict[str, int] | None = None, **properties: str
+    ) -> None:
+        """Start a cluster whose brokers have *topics* with so many queues each."""
+        for number in range(name_servers):
+            server = SimNameServer(self.network, f"namesrv-{number}", f"10.0.0.{number + 1}", self.root)
+            self.name_servers.append(server)
+            await server.start()
+        for number in range(brokers):
+            name = f"broker-{chr(ord('a') + number)}"
+            broker = SimBroker(
+                self.network, name, f"10.0.1.{number + 1}", self.name_server_addresses, self.root, topics or {"T": 2},
+                **properties,
+            )  # fmt: skip
+            self.history.watch(broker)
+            self.brokers.append(broker)
+            await broker.start()
+
+    def join(
+        self,
+        group: str = "g",
+        topics: tuple[str, ...] = ("T",),
+        handle: Handle = at_once,
+        *,
+        client: dict[str, Any] | None = None,
+        **settings: Any,
+    ) -> Member:
+        """Begin the life of a new member, which takes the group's queues from their beginning."""
+        wanted = ConsumerSettings(**{"from_where": ConsumeFromWhere.EARLIEST} | settings)
+        name = f"m{len(self.members) + 1}"
+        member = Member(self, name, group, topics, handle, wanted, ClientSettings(**client or {}))
+        self.members.append(member)
+        return member
+
+    async def producer(self, **settings: Any) -> SimProducer:
+        producer = SimProducer(self, f"p{len(self.producers) + 1}", ProducerSettings(**settings))
+        self.producers.append(producer)
+        await producer.start()
+        return producer
+
+    async def until(self, condition: Callable[[], object], limit_s: float, what: str, every_s: float = 0.05) -> float:
+        """Wait until *condition* holds, and return when that was; fail after *limit_s*."""
+        begin_s = self.now_s
+        while not condition():
+            assert self.now_s - begin_s <= limit_s, f"not within {limit_s} s: {what}"
+            await asyncio.sleep(every_s)
+        return self.now_s
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Simulated faults are logged as real ones are; thousands of them tell nobody anything."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        yield
+    finally:
+        logging.disable(before)
+
+
+def simulate(
+    seed: int | str, root: Path, play: Callable[[World], Coroutine[Any, Any, T]], *, is_quiet: bool = True
+) -> T:
+    """Play one schedule in a world of its own, below *root*, and return what it returns.
+
+    Raises what went wrong, with the seed. The same seed gives the same run.
+    """
+    directory = root / "world"
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir()
+    loop = VirtualLoop(f"loop {seed}")
+    network = Network(loop, seed)
+    state = random.getstate()
+    random.seed(f"product {seed}")
+    try:
+        with clock.stand_in(loop.time, EPOCH_S), quiet() if is_quiet else contextlib.nullcontext():
+            world = World(seed, directory, loop, network, random.Random(f"world {seed}"), History(loop.time))
+            return run(loop, play(world))
+    except BaseException as error:
+        for failure in loop.failures:
+            error.add_note(f"an exception that nobody took: {failure}")
+        error.add_note(f"seed {seed}, virtual time {loop.time():.3f} s")
+        raise
+    finally:
+        random.setstate(state)
+
+
+__all__ = ["HOST", "Member", "SimProducer", "World", "at_once", "simulate"]
