@@ -10,12 +10,14 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import time
 from pathlib import Path
 from typing import Final
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 BACKUP_SUFFIX: Final = ".bak"
 ZERO_STEP_SIZE: Final = 1 << 20
+GRAVE_PREFIX: Final = ".dropped-"
 
 
 def write_atomically(path: str | Path, data: bytes, keep_backup: bool = True) -> None:
@@ -100,6 +102,19 @@ def make_directory(path: str | Path) -> None:
     with contextlib.suppress(FileExistsError):
         target.mkdir()
     sync_directory(target.parent)
+
+
+def bury_directory(directory: str | Path, root: str | Path) -> Path | None:
+    """Rename *directory* to ``.dropped-...`` in *root*, of the same file system; its new path, None if it is not there.
+
+    One that is half removed must not be taken for a whole one by a start in between, which finishes what it finds of
+    that name. The new name is not made durable: who must not see the old one again has written down why.
+    """
+    grave = Path(root) / f"{GRAVE_PREFIX}{time.time_ns()}"
+    try:
+        return Path(directory).rename(grave)
+    except FileNotFoundError:
+        return None
 
 
 def make_sized_file(

@@ -211,6 +211,25 @@ CHECKPOINT = Layout(
     ),
 )
 CHECKPOINT_FILE_SIZE = 4096
+BIRTH_HEAD = Layout(
+    "birth_head",
+    size=54,
+    source="mqcore",
+    doc="An entry of the file incarnations, which RocketMQ does not know: a queue was dropped, and is born anew. The "
+    "topic's name follows. An anchor is a commit log file by which the log is known again: where it starts, and the "
+    "store time of its first record; -1 and 0 for none.",
+    fields=(
+        Field("entry_size", "i", "the whole entry, bytes, the topic included"),
+        Field("crc", "i", "CRC-32 of all that follows in the entry"),
+        Field("born", "q", "physical offset: records of the queue that start before it are of one that was dropped"),
+        Field("queue_id", "i", "the queue of the topic"),
+        Field("anchor_start", "q", "the file that holds the byte before *born*, bytes"),
+        Field("anchor_timestamp", "q", "store time of its first record, ms"),
+        Field("earlier_start", "q", "the file before that one, bytes"),
+        Field("earlier_timestamp", "q", "store time of its first record, ms"),
+        Field("topic_size", "h", "bytes"),
+    ),
+)
 
 if RECORD_HEAD.size + RECORD_STORE_TIME.size + RECORD_MIDDLE.size + 2 * 8 + 4 + 1 + 2 != 91:
     raise ValueError("a record without body, topic and properties has 91 bytes with IPv4 hosts")
@@ -295,6 +314,8 @@ STORE_BOARD = Layout(
         *line(
             Field("wrote_offset", "q", "end of the last complete record, bytes"),
             Field("wrote_timestamp", "q", "its store time, ms"),
+            Field("readable_offset", "q", "how far the log may be read, by whomsoever, bytes"),
+            Field("read_gates", "q", "bits: see ReadGate; 0 = what is written may be read"),
         ),
         *line(
             Field("flushed_offset", "q", "everything before it survives a power cut, bytes"),
@@ -359,7 +380,10 @@ STORE_BOARD = Layout(
             Field("put_repairs", "q", "put locks taken over from a dead owner"),
             Field("file_rolls", "q", "commit log files begun since start"),
         ),
-        *line(Field("delete_orders", "q", "how often an administrator asked for expired files to be deleted")),
+        *line(
+            Field("delete_orders", "q", "how often an administrator asked for expired files to be deleted"),
+            Field("drops", "q", "how often queues were dropped"),
+        ),
     ),
 )
 TOPIC_ROW = Layout(
@@ -383,20 +407,23 @@ QUEUE_ROW = Layout(
     size=2 * CACHE_LINE,
     place="shared",
     source="mqcore",
-    doc="First line: the put lock's holder. Second line: the reput worker, but for what is said.",
+    doc="First line: the put lock's holder. Second line: the reput worker, but for what is said. A bound counts only "
+    "while its birth is the queue's.",
     fields=(
         *line(
             Field("topic_row", "i", "the topic"),
             Field("queue_id", "i", "the queue's number"),
-            Field("next_offset", "q", "queue offset of the next message"),
+            Field("next_offset", "q", "queue offset of the next message; its complement while the queue is dropped"),
+            Field("born", "q", "physical offset: records that start before it are of a queue that was dropped"),
         ),
         *line(
             Field("max_offset", "q", "consume queue units readable, as an absolute queue offset"),
-            Field("min_offset", "q", "oldest queue offset that is kept"),
             Field("max_physical", "q", "end of the newest record in the consume queue, bytes"),
+            Field("max_born", "q", "the birth of the queue that these two and the files are of"),
+            Field("min_offset", "q", "oldest queue offset that is kept; the flush worker writes it"),
             Field("flushed_units", "q", "units known to be on disk; the flush worker writes it"),
+            Field("min_born", "q", "the birth of the queue that these two are of; the flush worker writes it"),
             Field("waiters", "q", "pulls held for this queue; the pull workers write it"),
-            Field("resets", "q", "how often the queue's files were removed, so that mappings of them are stale"),
         ),
     ),
 )
@@ -705,6 +732,7 @@ CONSTANTS: tuple[Constants, ...] = (
             "PULL_CLOSED": 2048,
         },
     ),
+    Constants("ReadGate", "bits of store_board.read_gates: what must have happened to what is read", {"FLUSHED": 1}),
     Constants(
         "TopicWord",
         "topic_row.config: flags, permission and queue counts in one word, so that a reader sees all or nothing",
@@ -732,7 +760,6 @@ CONSTANTS: tuple[Constants, ...] = (
             "CLOSE": 11,
             "BINDING": 12,
             "INJECT": 13,
-            "DROP_QUEUES": 14,
         },
     ),
     Constants(

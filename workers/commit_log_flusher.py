@@ -102,7 +102,7 @@ class CommitLogFlusher:
                 self._open(at)
                 sync_content(self._descriptor)
                 at = min(end, self._file_start + self._file_size)
-                self._segment.set("flushed_offset", at)
+                self._segment.set_flushed(at)
         except OSError as error:
             # Final: the kernel may have dropped the pages, and a sync that works later proves nothing.
             self._segment.fail(

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import select
 import shutil
-import time
 from pathlib import Path
 
 from mqcore import layout
 from mqcore._fast.reput.loop import ReputLoop, ReputNews
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import FlushDiskType, Settings
+from mqcore.config import Settings
 from mqcore.errors import StoreError
-from mqcore.files import sync_directory
+from mqcore.files import bury_directory
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.index_file import IndexGeometry
 from mqcore.store.log_places import LogPlaces
@@ -26,7 +26,6 @@ logger = logging.getLogger(__name__)
 STATE = layout.constants("WorkerState")
 KIND = layout.constants("WorkerKind")
 STORE_FLAG = layout.constants("StoreFlag")
-LINK_KIND = layout.constants("LinkKind")
 RETRIES_MAX = 30
 RETRY_PAUSE_MS = 1000
 
@@ -62,7 +61,8 @@ class Reput:
         self._handover = handover
         self._paths = store_paths(settings)
         self._link = os.fdopen(handover.link, "r+b", buffering=0)
-        self._received = b""
+        self._births: dict[int, int] = {}  # of queue rows, as far as the loop knows them
+        self._graves: list[Path] = []
         self._failures = 0
         self._ext_failed = 0
         self.loop = ReputLoop(self._paths, store_geometry(settings))
@@ -72,7 +72,6 @@ class Reput:
                 "row": handover.row,
                 "wake": handover.wake,
                 "link": handover.link,
-                "waits_for_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
                 "commit_log": self._paths.log,
                 "commit_log_file_size": store.mapped_file_size_commit_log,
                 "pullers": [(peer.row, peer.wake) for peer in handover.pullers],
@@ -96,9 +95,11 @@ class Reput:
             elif news == ReputNews.REPUT_CORRUPT:
                 at, target = self.loop.skip_damage()
                 logger.error("damaged record in the commit log, skipped from=%d to=%d", at, target)
+            elif news == ReputNews.REPUT_DROPS:
+                self._clear_dropped()
             elif news == ReputNews.REPUT_LINK:
-                if not self._read_link():
-                    return
+                if not self._link.read(4096):
+                    return  # the broker process is gone
             elif self._failures:
                 self._recovered()
             else:
@@ -108,18 +109,18 @@ class Reput:
         self.loop.close()
         self._segment.set_worker_word(self._handover.row, "state", STATE["STOPPED"])
 
-    def _retry_later(self) -> None:
+    def _retry_later(self, error: Exception | None = None) -> None:
         # As upstream: thirty tries a second apart, then puts are refused. Unlike it, we go on trying, and a disk that
         # has room again lets them in again.
         self._failures += 1
-        logger.warning("consume queue or index cannot be written tries=%d error=%s", self._failures, self._error())
+        logger.warning("consume queue or index cannot be written tries=%d error=%s", self._failures,
+                       self._error() if error is None else error)  # fmt: skip
         if self._failures == RETRIES_MAX:
             self._segment.set_flags(STORE_FLAG["CONSUME_QUEUE_ERROR"])
             logger.error("the store refuses messages until consume queues can be written")
         poll = select.poll()
         poll.register(self._handover.link, select.POLLIN)
-        if poll.poll(RETRY_PAUSE_MS):
-            self._read_link()
+        poll.poll(RETRY_PAUSE_MS)  # an end of the broker process is seen by the loop
 
     def _error(self) -> StoreError:
         error: StoreError = self.loop.failure_error()
@@ -137,39 +138,39 @@ class Reput:
             logger.warning("ext units not written count=%d error=%s", failed - self._ext_failed, self._error())
             self._ext_failed = failed
 
-    def _read_link(self) -> bool:
-        """Take the broker process's orders; False when it is gone."""
-        data = self._link.read(65536)
-        if not data:
-            return False
-        self._received += data
-        head = layout.LINK_HEAD
-        while len(self._received) >= head.size:
-            size, kind, _ = head.struct.unpack_from(self._received)
-            if len(self._received) < head.size + size:
-                break
-            payload = self._received[head.size : head.size + size]
-            self._received = self._received[head.size + size :]
-            if kind == LINK_KIND["DROP_QUEUES"]:
-                topic, _, queue_id = payload.decode().partition(" ")
-                self._drop_queues(topic, int(queue_id) if queue_id else None)
-        return True
+    def _clear_dropped(self) -> None:
+        """Remove the files of queues that were dropped; their records stay in the log until they expire, and are dead.
 
-    def _drop_queues(self, topic: str, queue_id: int | None) -> None:
-        """Remove a dead queue, or with None all of a deleted topic; its messages stay in the log until they expire."""
-        self.loop.forget(topic.encode())
-        for queue in (self._paths.queue(topic, queue_id or 0), self._paths.queue_ext(topic, queue_id or 0)):
-            self._remove(queue.parent if queue_id is None else queue)
-        self.loop.reset_queues(topic.encode(), -1 if queue_id is None else queue_id)
-        logger.info("dropped consume queues topic=%s queue_id=%s", topic, "all" if queue_id is None else queue_id)
+        Nothing is dispatched until they are gone: what comes next may be of the queues that were born in their place.
+        """
+        count = self.loop.note_drops()
+        try:
+            for row, born, is_cleared in self._segment.born_queues():
+                if self._births.get(row) != born:
+                    self._bear(row, born, is_cleared)
+        except OSError as error:
+            self._retry_later(error)
+            return
+        self.loop.drops_done(count)
+        # Who waits for a message of an old queue waits for one of the new.
+        self.loop.rescan()
+        while self._graves:
+            shutil.rmtree(self._graves.pop())
 
-    def _remove(self, directory: Path) -> None:
-        # Renamed first: a directory that is half removed must not be loaded by a start in between.
-        if directory.exists():
-            grave = self._paths.root / f".dropped-{time.time_ns()}"
-            directory.rename(grave)
-            sync_directory(directory.parent)
-            shutil.rmtree(grave)
+    def _bear(self, row: int, born: int, is_cleared: bool) -> None:
+        name, queue_id = self._segment.queue_key(row)
+        self.loop.bear(name, queue_id, born)
+        if not is_cleared:
+            topic = name.decode()
+            for directory in (self._paths.queue(topic, queue_id), self._paths.queue_ext(topic, queue_id)):
+                grave = bury_directory(directory, self._paths.root)
+                if grave is not None:
+                    self._graves.append(grave)
+                with contextlib.suppress(OSError):  # other queues of the topic are there, or there was none
+                    directory.parent.rmdir()
+            self.loop.clear_queue(row, born)
+            logger.info("consume queue dropped queue=%s/%d born=%d", topic, queue_id, born)
+        self._births[row] = born
 
 
 def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:

@@ -123,17 +123,16 @@ class StoreKeeper:
 
     def _flush_rows(self, rows: Sequence[int]) -> None:
         """Make the units of queues durable, with the names of their files, and say how far."""
-        word = self._segment.queue_word
-        found = [(row, word(row, "resets"), word(row, "max_offset")) for row in rows]
+        # The birth first: should the queue be dropped meanwhile, what is synced is of the old one.
+        found = [(row, self._segment.queue_births(row)[0], self._segment.queue_bounds(row)[1]) for row in rows]
         if len(found) <= SYNCED_ONE_BY_ONE_MAX or not self._sync_at_once(rows):
             directories: dict[Path, None] = {}
             for row, _, end in found:
                 directories.update(dict.fromkeys(self._flush_queue(row, end)))
             for directory in directories:
                 sync_existing_directory(directory)
-        for row, resets, end in found:
-            if word(row, "resets") == resets and word(row, "max_offset") >= end:
-                self._segment.set_queue_word(row, "flushed_units", end)
+        for row, born, end in found:
+            self._segment.flush_queue(row, born, end)
 
     def _sync_at_once(self, rows: Sequence[int]) -> bool:
         """Sync the file systems of the queues' files as a whole; False if that cannot be done."""
@@ -142,7 +141,7 @@ class StoreKeeper:
         size = self._geometry.consume_queue_file_size
         for row in rows:
             topic, queue_id = self._segment.queue_key(row)
-            end = self._segment.queue_word(row, "max_offset") * UNIT_SIZE
+            end = self._segment.queue_bounds(row)[1] * UNIT_SIZE
             newest = self._paths.queue(topic.decode(), queue_id) / file_name(max(0, end - 1) // size * size)
             with contextlib.suppress(FileNotFoundError):
                 witness = os.open(newest, os.O_RDWR | os.O_CLOEXEC)
@@ -158,7 +157,7 @@ class StoreKeeper:
     def _flush_queue(self, row: int, end: int) -> list[Path]:
         """Sync the files of one queue up to queue offset *end*; the directories that are to follow, lowest first."""
         topic, queue_id = self._segment.queue_key(row)
-        at = self._segment.queue_word(row, "flushed_units")
+        at = self._segment.flushed_units(row)
         directory = self._paths.queue(topic.decode(), queue_id)
         size = self._geometry.consume_queue_file_size
         unnamed = self._flush_ext(row, topic.decode(), queue_id) if self._has_ext else []
@@ -226,10 +225,12 @@ class StoreKeeper:
         kept = max(starts[-1] + self._geometry.commit_log_file_size, self._segment.get("min_offset"))
         self._segment.set("min_offset", kept)
         delete_commit_log_files(self._commit_log, starts)
+        # The births first, as above.
+        rows = {self._segment.queue_key(row): row for row in range(self._segment.queue_count())}
+        births = {row: self._segment.queue_births(row)[0] for row in rows.values()}
         for (topic, queue_id), minimum in clean_consume_queues(self._queues(), kept).items():
-            row = self._segment.queue_row(topic.encode(), queue_id)
-            if row >= 0 and minimum > self._segment.queue_word(row, "min_offset"):
-                self._segment.set_queue_word(row, "min_offset", minimum)
+            row = rows[(topic.encode(), queue_id)]
+            self._segment.keep_queue(row, births[row], minimum)
         index = IndexService(self._paths.index, self._geometry.index)
         try:
             clean_index(index, kept)
@@ -245,7 +246,7 @@ class StoreKeeper:
         found = []
         for row in range(self._segment.queue_count()):
             topic, queue_id = self._segment.queue_key(row)
-            if self._segment.queue_word(row, "max_offset") > 0:
+            if self._segment.queue_bounds(row)[1] > 0:
                 found.append(ConsumeQueue(self._paths, topic.decode(), queue_id, *sizes))
         return found
 

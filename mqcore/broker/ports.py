@@ -393,19 +393,19 @@ class StoreView(Protocol):
 
     def query_message(self, topic: str, key: str, count_max: int, begin: int, end: int) -> QueryResult: ...
 
-    def clean_expired_consume_queues(self) -> None:
-        """Drop queues whose messages are all gone from the commit log. Returns before the work is done."""
+    async def clean_expired_consume_queues(self) -> None:
+        """Drop queues whose messages are all gone from the commit log. Raises StoreError if that cannot be finished."""
         ...
 
-    def clean_unused_topics(self, topics: Iterable[str]) -> None:
+    async def clean_unused_topics(self, topics: Iterable[str]) -> None:
         """Drop the queues of every topic that is not among *topics*, but for light queues (%LMQ%...).
 
-        Returns before the work is done.
+        Raises StoreError if that cannot be finished.
         """
         ...
 
-    def drop_light_queue(self, topic: str) -> None:
-        """Drop one light queue. Returns before the work is done."""
+    async def drop_light_queue(self, topic: str) -> None:
+        """Drop one light queue. Raises StoreError if that cannot be finished."""
         ...
 
     def light_queue_count(self) -> int:

@@ -24,6 +24,7 @@ from mqcore.broker.embedded_name_server import EmbeddedNameServer
 from mqcore.broker.links import WorkerLink
 from mqcore.broker.listeners import open_listeners
 from mqcore.broker.ports import Channel, PullBinding, PullHeader, wall_clock_ms
+from mqcore.broker.queue_drops import QueueDrops
 from mqcore.broker.shared_ports import (
     SharedCounters,
     SharedOffsetTable,
@@ -69,6 +70,7 @@ class BrokerServer:
         self._supervisor: Supervisor | None = None
         self._core: BrokerCore | None = None
         self._sink: SharedSink | None = None
+        self._drops: QueueDrops | None = None
         self._client: RemotingClient | None = None
         self._listeners: list[tuple[socket.socket, bool]] = []
         self._housekeeping: asyncio.Task[None] | None = None
@@ -102,7 +104,7 @@ class BrokerServer:
             raise
 
     async def _start(self) -> None:
-        await asyncio.to_thread(self._store_boot.open)
+        recovered = await asyncio.to_thread(self._store_boot.open)
         self._listeners, port = open_listeners(self.settings)
         address = HostAddress(self.settings.broker.broker_ip1, port)
         self._segment.set_store_host(address.packed, port)
@@ -116,8 +118,9 @@ class BrokerServer:
             self.settings, self._segment, self._listeners, self._on_worker_started, self._sink.wake
         )
         self._sink.on_append = self._on_own_append
+        self._drops = QueueDrops(self.settings, self._segment, recovered.incarnations, self._wake_reput)
         self._core = BrokerCore(
-            self.settings, self._make_ports(), config_path=self._config_path, address=address,
+            self.settings, self._make_ports(self._drops), config_path=self._config_path, address=address,
             ha_address=f"{self.settings.broker.broker_ip2}:{port + 1}",
         )  # fmt: skip
         if self._name_server is not None:
@@ -128,14 +131,12 @@ class BrokerServer:
         await self._core.start()
         self._housekeeping = asyncio.create_task(self._keep_house())
 
-    def _make_ports(self) -> Ports:
+    def _make_ports(self, drops: QueueDrops) -> Ports:
         assert self._sink is not None
         assert self._client is not None
         rows = {kind: [w.row for w in self.supervisor.of_kind(kind)] for kind in ("send", "pull")}
         return Ports(
-            store=SharedStoreView(
-                self.settings, self._segment, wall_clock_ms, self._drop_queues, self._sink.light_queues
-            ),
+            store=SharedStoreView(self.settings, self._segment, wall_clock_ms, drops, self._sink.light_queues),
             sink=self._sink,
             offset_table=SharedOffsetTable(self._segment),
             board=SharedTopicBoard(self._segment),
@@ -151,9 +152,9 @@ class BrokerServer:
                 if self._segment.worker_word(worker.row, "sleeping"):
                     self.supervisor.wake(worker)
 
-    def _drop_queues(self, topic: str, queue_id: int | None) -> None:
-        payload = topic if queue_id is None else f"{topic} {queue_id}"
-        self._links["reput-0"].write(LINK_KIND["DROP_QUEUES"], 0, payload.encode())
+    def _wake_reput(self) -> None:
+        for worker in self.supervisor.of_kind("reput"):
+            self.supervisor.wake(worker)
 
     async def _keep_house(self) -> None:
         while True:

@@ -275,16 +275,15 @@ class SharedSink:
 class SegmentWatermarks:
     """The bounds that readers of the store must keep, from the boards."""
 
-    def __init__(self, segment: SharedSegment, follows_flush: bool) -> None:
+    def __init__(self, segment: SharedSegment) -> None:
         self._segment = segment
-        self._end = "flushed_offset" if follows_flush else "wrote_offset"
 
     def commit_log_min(self) -> int:
         offset: int = self._segment.get("min_offset")
         return offset
 
     def commit_log_max(self) -> int:
-        offset: int = self._segment.get(self._end)
+        offset: int = self._segment.get("readable_offset")
         return offset
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
@@ -294,6 +293,6 @@ class SegmentWatermarks:
         bounds: tuple[int, int] = self._segment.queue_bounds(row)
         return bounds
 
-    def queue_resets(self, topic: str, queue_id: int) -> int:
+    def queue_births(self, topic: str, queue_id: int) -> tuple[int, int]:
         row = self._segment.queue_row(topic.encode(), queue_id)
-        return 0 if row < 0 else int(self._segment.queue_word(row, "resets"))
+        return (0, 0) if row < 0 else self._segment.queue_births(row)

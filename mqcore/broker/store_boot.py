@@ -11,6 +11,7 @@ from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.ports import wall_clock_ms
 from mqcore.config import FlushDiskType, Settings
+from mqcore.files import GRAVE_PREFIX
 from mqcore.store.abort_file import AbortFile
 from mqcore.store.lock_file import LockFile
 from mqcore.store.mapped_file_queue import MappedFileQueue
@@ -20,6 +21,7 @@ from mqcore.workers.reput import store_geometry, store_paths
 logger = logging.getLogger(__name__)
 
 STORE_FLAG = layout.constants("StoreFlag")
+READ_GATE = layout.constants("ReadGate")
 BROKEN = STORE_FLAG["SYNC_FAILED"] | STORE_FLAG["CONSUME_QUEUE_ERROR"] | STORE_FLAG["DISK_FULL"]
 DISPATCH_DEADLINE_S = 5.0
 CHECK_S = 0.01
@@ -52,7 +54,7 @@ class StoreBoot:
 
     def _remove_leftovers(self) -> None:
         """Finish what a crash has interrupted: queues being dropped, and files being made that have no name yet."""
-        for grave in self._paths.root.glob(".dropped-*"):
+        for grave in self._paths.root.glob(f"{GRAVE_PREFIX}*"):
             shutil.rmtree(grave)
         for directory in self._paths.log.writable:
             for unfinished in directory.parent.glob(f"{directory.name}.making.*"):
@@ -68,18 +70,18 @@ class StoreBoot:
         segment.set("boot_timestamp", wall_clock_ms())
         segment.set("commit_log_file_size", self._settings.store.mapped_file_size_commit_log)
         segment.set("min_offset", max(0, result.commit_log_min))
-        for name in ("wrote_offset", "flushed_offset", "dispatched_offset"):
+        for name in ("wrote_offset", "flushed_offset", "readable_offset", "dispatched_offset"):
             segment.set(name, end)
+        if self._settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
+            # Nobody reads what a power cut may take back.
+            segment.set("read_gates", READ_GATE["FLUSHED"])
         segment.set("prepared_end", end - end % self._settings.store.mapped_file_size_commit_log)
         segment.set("warmed_end", end)
         segment.set("index_timestamp", result.checkpoint.index_timestamp)
         for queue in result.queues:
             row = segment.queue_row(queue.topic.encode(), queue.queue_id, True)
-            segment.set_queue_word(row, "next_offset", queue.max_offset)
-            segment.set_queue_word(row, "max_offset", queue.max_offset)
-            segment.set_queue_word(row, "min_offset", queue.min_offset)
-            segment.set_queue_word(row, "max_physical", queue.max_physical)
-            segment.set_queue_word(row, "flushed_units", queue.max_offset)
+            born = result.incarnations.born(queue.topic, queue.queue_id)
+            segment.fill_queue(row, born, queue.min_offset, queue.max_offset, queue.max_physical)
 
     async def wait_for_dispatch(self) -> bool:
         """Wait until everything written is in the consume queues; False if that does not happen in time."""

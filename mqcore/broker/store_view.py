@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.multi_dispatch import LightQueues
 from mqcore.broker.ports import Clock, DiskSpace, QueryResult, QueueUnit, StoreFacts
+from mqcore.broker.queue_drops import QueueDrops
 from mqcore.broker.shared_ports import SegmentWatermarks
-from mqcore.config import FlushDiskType, Settings
+from mqcore.config import Settings
 from mqcore.errors import OffsetOutOfRangeError
 from mqcore.machine import memory_bytes
 from mqcore.protocol.names import SCHEDULE_TOPIC, is_lmq
@@ -33,27 +34,27 @@ NO_POOL_BUFFERS = 0x7FFFFFFF
 
 
 class SharedStoreView:
-    """Implements ports.StoreView. *drop_queues* hands a dead queue, or all of a topic (None), to the reput worker."""
+    """Implements ports.StoreView."""
 
     def __init__(
         self,
         settings: Settings,
         segment: SharedSegment,
         clock: Clock,
-        drop_queues: Callable[[str, int | None], None],
+        drops: QueueDrops,
         light_queues: LightQueues,
     ) -> None:
         store = settings.store
         self._light_queues = light_queues
         self._segment = segment
         self._clock = clock
-        self._drop_queues = drop_queues
+        self._drops = drops
         self._busy_after_ms = store.os_page_cache_busy_time_out_ms
         self._max_message_size = store.max_message_size
         self._in_memory_bytes = memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100
         self._paths = store_paths(settings)
         self._log_dirs = store.commit_log_dirs
-        self._watermarks = SegmentWatermarks(segment, store.flush_disk_type is FlushDiskType.SYNC_FLUSH)
+        self._watermarks = SegmentWatermarks(segment)
         self.reader = MessageStoreReader(self._paths, store_geometry(settings), self._watermarks)
 
     # Facts ------------------------------------------------------------------------------------------------------
@@ -152,31 +153,31 @@ class SharedStoreView:
 
     # Orders -----------------------------------------------------------------------------------------------------
 
-    def clean_expired_consume_queues(self) -> None:
+    async def clean_expired_consume_queues(self) -> None:
         kept = self._segment.get("min_offset")
+        rows = []
         for row in range(self._segment.queue_count()):
-            topic, queue_id = self._segment.queue_key(row)
+            topic, _ = self._segment.queue_key(row)
             if 0 < self._segment.queue_word(row, "max_physical") <= kept and topic.decode() != SCHEDULE_TOPIC:
-                self._drop_queues(topic.decode(), queue_id)
+                rows.append(row)
                 self._light_queues.forget(topic.decode())
+        await self._drops.drop(rows, dead_before=kept)
 
     def delete_expired_commit_log(self) -> None:
         self._segment.add("delete_orders", 1)
 
-    def clean_unused_topics(self, topics: Iterable[str]) -> None:
+    async def clean_unused_topics(self, topics: Iterable[str]) -> None:
         known = {topic.encode() for topic in topics}
-        for row in range(self._segment.topic_count()):
-            name = self._segment.topic_name(row)
-            if name not in known and not is_lmq(name.decode()) and self._has_files(name.decode()):
-                self._drop_queues(name.decode(), None)
+        rows = []
+        for row in range(self._segment.queue_count()):
+            topic, _ = self._segment.queue_key(row)
+            if topic not in known and not is_lmq(topic.decode()):
+                rows.append(row)
+        await self._drops.drop(rows)
 
-    def drop_light_queue(self, topic: str) -> None:
+    async def drop_light_queue(self, topic: str) -> None:
         self._light_queues.forget(topic)
-        if self._has_files(topic):
-            self._drop_queues(topic, None)
+        await self._drops.drop(self._segment.topic_queues(topic.encode()))
 
     def light_queue_count(self) -> int:
         return self._light_queues.count
-
-    def _has_files(self, topic: str) -> bool:
-        return (self._paths.consume_queue / topic).is_dir()

@@ -75,11 +75,13 @@ class Dispatcher:
         self.unit_count = 0
         self.order_error_count = 0
         self.skipped_count = 0
+        self.dead_count = 0
         self.ext_failed_count = 0
         self._paths = paths
         self._geometry = geometry
         self._mapped_count_max = max(1, mapped_count_max)
         self._queues: dict[tuple[bytes, int], QueueWriter] = {}
+        self._births: dict[tuple[bytes, int], int] = {}
         self._index: IndexWriter | None = None
         self._closed = False
         if geometry.ext_enabled:
@@ -144,12 +146,17 @@ class Dispatcher:
     def _put_unit_in(self, record: Record, topic: bytes, queue_id: int, queue_offset: int, with_ext: bool) -> None:
         """Append the unit, unless the queue has it: by the record's end, or by the place that the record claims.
 
+        A record from before the queue's birth is of one that was dropped, and is only counted.
+
         A record that claims a place behind the end is appended at the end all the same, and counted; with fill_gaps the
         places before it are filled first, as recovery does behind a damaged range.
         """
         queue = self._queue(topic, queue_id)
         if queue is None or not 0 <= queue_offset <= QUEUE_OFFSET_MAX:
             self.skipped_count += 1
+            return
+        if record.physical_offset < self._births.get((topic, queue_id), 0):
+            self.dead_count += 1
             return
         tags_code = self._tags_code(record)
         self.record_end = record.physical_offset + record.total_size
@@ -265,10 +272,15 @@ class Dispatcher:
         except OSError as error:
             raise dispatch_error(error.errno or errno.EIO, str(self._paths.index)) from error
 
-    def forget(self, topic: bytes) -> None:
-        """Let go of the queues of *topic*, whose directory is about to be removed or was."""
-        for key in [key for key in self._queues if key[0] == topic]:
-            self._queues.pop(key).unmap()
+    def bear(self, topic: bytes, queue_id: int, physical_offset: int) -> None:
+        """The queue was dropped and is born anew: records of it that start before *physical_offset* are passed over.
+
+        What is known of its files is forgotten; they are about to be removed, or were.
+        """
+        self._births[(topic, queue_id)] = physical_offset
+        writer = self._queues.pop((topic, queue_id), None)
+        if writer is not None:
+            writer.unmap()
 
     def close(self) -> None:
         """Unmap everything, synced or not. The dispatcher cannot be used any more."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
+from mqcore.store.codec import decode_record
 from mqcore.store.commit_log import CommitLog
 from mqcore.store.consume_queue import ConsumeQueue, Units, no_units
 from mqcore.store.consume_queue_ext_units import ExtUnit
@@ -124,13 +125,25 @@ class MessageStoreReader:
     ) -> QueryAnswer:
         """Return records that topic#key hashes to, stored in [begin, end] ms, at most min(count_max, 64).
 
-        Hashes collide: comparing the real key is the client's work. Offsets that lead nowhere are passed over.
+        Hashes collide: comparing the real key is the client's work. Offsets that lead nowhere are passed over, and so
+        are messages of *topic* from queues that were dropped.
         """
         found = self.index.query(topic, key, min(count_max, QUERY_COUNT_MAX), begin_timestamp, end_timestamp)
         # Upstream asks up to three times, before the time of the first record each; it does so only while no record
         # could be read, and then that time is not known: the rounds are the same.
-        records = tuple(filter(None, map(self.look_message, sorted(set(found.offsets)))))
+        offsets = sorted(set(found.offsets))
+        records = tuple(
+            record
+            for offset, record in zip(offsets, map(self.look_message, offsets), strict=True)
+            if record is not None and not self._is_dead(topic, offset, record)
+        )
         return QueryAnswer(records, found.last_update_timestamp, found.last_update_offset)
+
+    def _is_dead(self, topic: str, physical_offset: int, record: bytes) -> bool:
+        """Tell whether the record is of a queue of *topic* that was dropped since."""
+        decoded = decode_record(record, physical_offset, check_crc=False)
+        born, _ = self._watermarks.queue_births(topic, decoded.queue_id)
+        return decoded.topic == topic.encode() and physical_offset < born
 
     # Sizes
 
@@ -156,9 +169,9 @@ class MessageStoreReader:
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
         key = (topic, queue_id)
-        resets = self._watermarks.queue_resets(topic, queue_id)
+        _, files_of = self._watermarks.queue_births(topic, queue_id)
         known = self._queues.get(key)
-        if known is not None and known[0] == resets:
+        if known is not None and known[0] == files_of:
             return known[1]
         if known is not None:
             known[1].close()
@@ -166,5 +179,5 @@ class MessageStoreReader:
             self._queues.pop(next(iter(self._queues)))[1].close()
         sizes = self.geometry.consume_queue_file_size, self.geometry.ext_file_size
         queue = ConsumeQueue(self.paths, topic, queue_id, *sizes)
-        self._queues[key] = resets, queue
+        self._queues[key] = files_of, queue
         return queue

@@ -57,6 +57,11 @@ class StorePaths:
         return self.root / "checkpoint"
 
     @property
+    def incarnations(self) -> Path:
+        """A file of our own, which RocketMQ leaves alone."""
+        return self.root / "mqcore" / "incarnations"
+
+    @property
     def abort(self) -> Path:
         return self.root / "abort"
 

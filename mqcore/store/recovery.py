@@ -13,12 +13,13 @@ recoverAbnormally).
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
-from mqcore.files import sync_directory, sync_file, zero_from
+from mqcore.files import bury_directory, sync_directory, sync_file, zero_from
 from mqcore.store.abort_file import AbortFile
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
@@ -27,6 +28,7 @@ from mqcore.store.consume_queue import RECOVERED_FILES, ConsumeQueue, QueueState
 from mqcore.store.consume_queue_units import Unit
 from mqcore.store.dispatcher import DispatchOutcome
 from mqcore.store.geometry import StoreGeometry
+from mqcore.store.incarnations import Incarnations, QueueKey
 from mqcore.store.index_service import IndexService
 from mqcore.store.log_walk import OFFSET_MAX, LogWalk, LogWalker, check_nothing_missing, record_at
 from mqcore.store.mapped_file_queue import MappedFileQueue
@@ -41,6 +43,7 @@ class RecordDispatcher(Protocol):
 
     fill_gaps: bool
 
+    def bear(self, topic: bytes, queue_id: int, physical_offset: int) -> None: ...
     def dispatch(self, buffer: memoryview, physical_offset: int) -> DispatchOutcome: ...
     def flush(self) -> int: ...
     def close(self) -> None: ...
@@ -56,6 +59,7 @@ class RecoveryResult:
     store_timestamp: int
     queues: tuple[QueueState, ...]
     checkpoint: Checkpoint
+    incarnations: Incarnations
     walked_from: int = 0
     record_count: int = 0
     damaged: tuple[tuple[int, int], ...] = field(default=())
@@ -63,7 +67,8 @@ class RecoveryResult:
     def watermarks(self) -> FixedWatermarks:
         """Return the bounds for a reader, as long as nobody writes."""
         bounds = {(queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset) for queue in self.queues}
-        return FixedWatermarks(self.commit_log_min, self.commit_log_end, bounds)
+        births = {birth.key: birth.born for birth in self.incarnations}
+        return FixedWatermarks(self.commit_log_min, self.commit_log_end, bounds, births)
 
 
 class Recovery:
@@ -87,6 +92,8 @@ class Recovery:
         self._log = MappedFileQueue(paths.log, geometry.commit_log_file_size)
         self._index = IndexService(paths.index, geometry.index)
         self._checkpoint = Checkpoint()
+        self._incarnations = Incarnations(paths.incarnations)
+        self._births: Mapping[QueueKey, int] = {}
 
     def run(self) -> RecoveryResult:
         """Recover, and return what the store now holds.
@@ -101,6 +108,9 @@ class Recovery:
             queue.files.load()
             if self.geometry.ext_enabled:
                 queue.ext.files.load()
+        self._incarnations = Incarnations.read(self.paths.incarnations)
+        self._births = self._incarnations.view(self._log)
+        self._finish_drops()
         self._checkpoint = Checkpoint.read(self.paths.checkpoint)
         self._index.load(after_crash, self._checkpoint.index_timestamp)
         start = self._start_after_crash() if after_crash else self._start_after_stop()
@@ -109,6 +119,8 @@ class Recovery:
             walk = self._recover_without_log()
         else:
             walk = self._recover_after_crash(start) if after_crash else self._recover_after_stop(start)
+        self._incarnations.settle(self._log, walk.end)
+        self._births = self._incarnations.view(self._log)
         result = RecoveryResult(
             after_crash=after_crash,
             commit_log_min=self._log.min_offset,
@@ -116,6 +128,7 @@ class Recovery:
             store_timestamp=walk.store_timestamp_max,
             queues=self._queue_states(),
             checkpoint=self._checkpoint,
+            incarnations=self._incarnations,
             walked_from=start,
             record_count=walk.record_count,
             damaged=tuple(walk.damaged),
@@ -124,6 +137,25 @@ class Recovery:
         self._log.close()
         self._index.close()
         return result
+
+    def _finish_drops(self) -> None:
+        """Remove the files of queues that were being dropped when the broker ended: all their records are older.
+
+        Files that have newer records too were built by a broker that knows no births. They stay, and the queue begins
+        behind the older ones.
+        """
+        for (topic, queue_id), born in self._births.items():
+            queue = ConsumeQueue(
+                self.paths, topic, queue_id, self.geometry.consume_queue_file_size, self.geometry.ext_file_size
+            )
+            max_physical = queue.recover(0).max_physical
+            queue.close()
+            if 0 <= max_physical <= born:
+                logger.warning("files of a dropped queue removed queue=%s/%d born=%d", topic, queue_id, born)
+                for directory in (self.paths.queue(topic, queue_id), self.paths.queue_ext(topic, queue_id)):
+                    grave = bury_directory(directory, self.paths.root)
+                    if grave is not None:
+                        shutil.rmtree(grave)
 
     # Where to begin
 
@@ -175,8 +207,7 @@ class Recovery:
         for queue in self._queues():
             queue.truncate(start, self._is_record)
             queue.cut_ext()
-        dispatcher = self._make_dispatcher(self.paths, self.geometry)
-        dispatcher.fill_gaps = True
+        dispatcher = self._open_dispatcher()
         try:
             walk = self._walk(start, dispatcher)
             dispatcher.flush()
@@ -202,8 +233,7 @@ class Recovery:
         self._checkpoint.logics_timestamp = first.store_timestamp if first is not None else 0
         self._checkpoint.write(self.paths.checkpoint)
         AbortFile(self.paths.abort).create()
-        dispatcher = self._make_dispatcher(self.paths, self.geometry)
-        dispatcher.fill_gaps = True
+        dispatcher = self._open_dispatcher()
         try:
             self._walk(start, dispatcher, end)
             dispatcher.flush()
@@ -213,6 +243,13 @@ class Recovery:
         self._checkpoint.write(self.paths.checkpoint)
 
     # Their parts
+
+    def _open_dispatcher(self) -> RecordDispatcher:
+        dispatcher = self._make_dispatcher(self.paths, self.geometry)
+        dispatcher.fill_gaps = True
+        for (topic, queue_id), born in self._births.items():
+            dispatcher.bear(topic.encode(), queue_id, born)
+        return dispatcher
 
     def _walk(self, start: int, dispatcher: RecordDispatcher | None = None, known_end: int | None = None) -> LogWalk:
         """Walk the log; up to *known_end*, if given, everything counts as known to be on disk."""
@@ -272,6 +309,7 @@ class Recovery:
     def _queue_states(self) -> tuple[QueueState, ...]:
         states = []
         for queue in self._queues():
-            states.append(queue.recover(self._log.min_offset))
+            born = self._births.get((queue.topic, queue.queue_id), 0)
+            states.append(queue.recover(max(self._log.min_offset, born)))
             queue.close()
         return tuple(states)

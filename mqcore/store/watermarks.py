@@ -22,8 +22,12 @@ class Watermarks(Protocol):
         """Return min and max queue offset (max: behind the newest readable unit), or None for an unknown queue."""
         ...
 
-    def queue_resets(self, topic: str, queue_id: int) -> int:
-        """Return how often the queue's files were removed; another number makes mappings of them stale."""
+    def queue_births(self, topic: str, queue_id: int) -> tuple[int, int]:
+        """Return where in the log the queue was born, bytes, and the birth of the queue whose files are there.
+
+        Records of the queue that start before its birth are of one that was dropped; 0 for one that never was. Another
+        birth of the files makes mappings of them stale.
+        """
         ...
 
 
@@ -34,6 +38,7 @@ class FixedWatermarks:
     log_min: int
     log_max: int
     queues: Mapping[tuple[str, int], tuple[int, int]] = field(default_factory=dict)
+    births: Mapping[tuple[str, int], int] = field(default_factory=dict)
 
     def commit_log_min(self) -> int:
         return self.log_min
@@ -44,5 +49,6 @@ class FixedWatermarks:
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         return self.queues.get((topic, queue_id))
 
-    def queue_resets(self, topic: str, queue_id: int) -> int:
-        return 0
+    def queue_births(self, topic: str, queue_id: int) -> tuple[int, int]:
+        born = self.births.get((topic, queue_id), 0)
+        return born, born

@@ -251,15 +251,15 @@ class MemoryStore:
         ]
         return QueryResult(found[:count_max], self.clock() if found else 0, self.end if found else 0)
 
-    def clean_expired_consume_queues(self) -> None:
+    async def clean_expired_consume_queues(self) -> None:
         self.orders.append(("clean expired", None))
 
-    def clean_unused_topics(self, topics: Iterable[str]) -> None:
+    async def clean_unused_topics(self, topics: Iterable[str]) -> None:
         kept = set(topics)
         self.orders.append(("clean unused", kept))
         self.queues = {key: units for key, units in self.queues.items() if key[0] in kept}
 
-    def drop_light_queue(self, topic: str) -> None:
+    async def drop_light_queue(self, topic: str) -> None:
         self.orders.append(("drop light queue", topic))
         self.queues = {key: units for key, units in self.queues.items() if key[0] != topic}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from mqcore import layout
 from mqcore.codes import SysFlag
+from mqcore.errors import StoreError
 from mqcore.store.paths import file_name
 from mqcore.store.record import HostAddress, join_properties
 from tests.waiting import wait_until
@@ -362,3 +364,133 @@ def test_a_record_that_is_too_large_with_its_offsets_is_refused(log: Log) -> Non
     room = FILE_SIZE - BLANK - BARE_SIZE - len(LISTED)
     assert log.append(bytes(room - 2), properties=LISTED, more_queues=[(b"a", 0), (b"b", 0)]).status == ILLEGAL
     assert log.append(bytes(room - 3), properties=LISTED, more_queues=[(b"a", 0), (b"b", 0)]).status == OK
+
+
+# Drops -----------------------------------------------------------------------------------------------------------
+
+
+def drop(log: Log, topic: bytes = TOPIC, dead_before: int = -1) -> list[int]:
+    born, taken = log.writer.begin_drop([log.queue_row(topic=topic)], dead_before)
+    log.writer.end_drop(taken, born)
+    return taken
+
+
+def test_a_queue_that_is_being_dropped_takes_no_message_and_begins_anew(log: Log) -> None:
+    log.append()
+    log.append(topic=b"other")
+    row = log.queue_row()
+    born, taken = log.writer.begin_drop([row])
+    assert (born, taken) == (log.end, [row])
+    refused = [
+        log.append(),
+        log.append(member(b"x"), is_batch=True),
+        log.append(topic=b"other", properties=LISTED, more_queues=[(TOPIC, 0), (b"b", 0)]),
+    ]
+    assert {done.status for done in refused} == {PUT["SERVICE_NOT_AVAILABLE"]}
+    assert log.end == born
+    assert log.append(topic=b"other").queue_offset == 1
+    drops = log.segment.get("drops")
+    log.writer.end_drop(taken, born)
+    assert log.segment.get("drops") == drops + 1
+    assert log.segment.queue_births(row) == (born, 0)
+    assert log.append().queue_offset == 0
+
+
+def test_a_drop_that_could_not_be_written_down_changes_nothing(log: Log) -> None:
+    log.append()
+    drops = log.segment.get("drops")
+    _, taken = log.writer.begin_drop([log.queue_row()])
+    log.writer.end_drop(taken, -1)
+    assert log.append().queue_offset == 1
+    assert (log.segment.queue_births(log.queue_row()), log.segment.get("drops")) == ((0, 0), drops)
+
+
+def test_a_queue_is_not_dropped_twice_at_a_time_nor_without_a_message_nor_while_its_topic_exists(log: Log) -> None:
+    log.append()
+    row = log.queue_row()
+    born, taken = log.writer.begin_drop([row])
+    assert log.writer.begin_drop([row]) == (born, [])
+    log.writer.end_drop(taken, born)
+    assert drop(log) == []
+    log.append()
+    log.segment.publish_topic(TOPIC, 6, 1, 1, True, False)
+    assert drop(log) == []
+    log.segment.remove_topic(TOPIC)
+    assert drop(log) == [row]
+
+
+@pytest.mark.parametrize(("max_offset", "dead_before", "is_taken"), [(2, 0, True), (2, -1, False), (1, 0, False)])
+def test_an_expired_queue_is_dropped_unless_it_has_a_message_that_is_kept_or_not_dispatched(
+    log: Log, max_offset: int, dead_before: int, is_taken: bool
+) -> None:
+    log.segment.publish_topic(TOPIC, 6, 1, 1, True, False)
+    log.append()
+    log.append()
+    row = log.queue_row()
+    log.segment.fill_queue(row, 0, 0, 2, log.end)
+    log.segment.set_queue_word(row, "max_offset", max_offset)
+    assert drop(log, dead_before=log.end + dead_before) == ([row] if is_taken else [])
+
+
+# Another broker's bytes ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("chunk", [1, 100, 333, 5_000, 70_000, 1 << 20])
+def test_raw_bytes_in_pieces_of_any_size_make_the_same_log(chunk: int) -> None:
+    with commit_log() as source, commit_log() as copy:
+        for number in range(60):
+            source.append(bytes(number * 97 % 4000), topic=b"t%d" % (number % 3))
+        data = b"".join(path.read_bytes() for path in sorted(source.directory.iterdir()))[: source.end]
+        at, sent = 0, 0
+        while sent < len(data):
+            sent = min(len(data), sent + chunk)
+            at = copy.writer.append_raw(at, data[at:sent])
+            assert copy.segment.get("readable_offset") == copy.end == at
+        assert at == source.end > FILE_SIZE
+        assert list(copy.walk()) == list(source.walk())
+        for offset in range(0, at, FILE_SIZE):
+            assert copy.read(offset, min(FILE_SIZE, at - offset)) == source.read(offset, min(FILE_SIZE, at - offset))
+        assert copy.segment.get("wrote_timestamp") == source.segment.get("wrote_timestamp")
+
+
+def test_raw_bytes_of_another_place_are_refused_and_what_was_whole_before_them_is_kept(log: Log) -> None:
+    with commit_log() as source:
+        for number in range(3):
+            source.append(b"%d" % number)
+        data = source.read(0, source.end)
+        second = next(itertools.islice(source.walk(), 1, 2)).physical_offset
+    with pytest.raises(StoreError, match="the log ends at 0"):
+        log.writer.append_raw(second, data[second:])
+    damaged = data[: second + 4] + b"\0" + data[second + 5 :]
+    with pytest.raises(StoreError, match=f"bytes for {second}"):
+        log.writer.append_raw(0, damaged)
+    assert log.end == second
+    with pytest.raises(StoreError):
+        log.writer.append_raw(second, data[:second])
+    assert log.writer.append_raw(second, data[second:]) == len(data)
+    assert log.append(b"own", topic=b"own").queue_offset == 0
+
+
+def test_a_store_that_refuses_messages_refuses_raw_bytes(log: Log) -> None:
+    with commit_log() as source:
+        source.append()
+        data = source.read(0, source.end)
+    log.segment.set_flags(layout.constants("StoreFlag")["DISK_FULL"])
+    with pytest.raises(StoreError, match="PutStatus"):
+        log.writer.append_raw(0, data)
+
+
+# How far may be read ---------------------------------------------------------------------------------------------
+
+
+def test_what_is_written_may_be_read_unless_it_must_be_flushed_before(log: Log) -> None:
+    log.append()
+    first = log.end
+    assert log.segment.get("readable_offset") == first
+    log.segment.set("read_gates", layout.constants("ReadGate")["FLUSHED"])
+    log.append()
+    assert log.segment.get("readable_offset") == first
+    log.segment.set_flushed(log.end)
+    assert log.segment.get("readable_offset") == log.end
+    log.segment.set_flushed(first)
+    assert log.segment.get("readable_offset") == log.end, "what may be read never goes back"

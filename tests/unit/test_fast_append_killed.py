@@ -7,11 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from fast_rig import TOPIC, Log, Mortals, RawSegment, commit_log, mortals
-from store_builder import GEOMETRY
 
 from mqcore import layout
-from mqcore._fast.reput.loop import ReputLoop
-from mqcore.store.paths import StorePaths
 
 PUT = layout.constants("PutStatus")
 STORE_FLAG = layout.constants("StoreFlag")
@@ -103,25 +100,16 @@ def test_an_heir_that_dies_before_its_repair_has_an_heir_too(
 
 
 @EVERY_MOMENT
-def test_a_reset_queue_is_not_counted_on_by_the_dead(log: Log, children: Mortals, moment: str, is_stored: bool) -> None:
-    # The reput worker takes the put lock too, and cannot append: what was published it completes, and then resets.
+def test_a_dropped_queue_is_not_counted_on_by_the_dead(
+    log: Log, children: Mortals, moment: str, is_stored: bool
+) -> None:
     log.append(topic=b"dropped")
     log.append(topic=b"kept")
     die_over(log, children, moment, topic=b"dropped")
-    loop = ReputLoop(StorePaths.at(log.directory, log.directory), GEOMETRY)
-    loop.attach(
-        log.segment,
-        {
-            "row": 1,
-            "wake": -1,
-            "link": -1,
-            "waits_for_flush": False,
-            "commit_log": str(log.directory),
-            "commit_log_file_size": FILE_SIZE,
-            "pullers": [],
-        },
-    )
-    loop.reset_queues(b"dropped", -1)
+    row = log.queue_row(topic=b"dropped")
+    born, taken = log.writer.begin_drop([row])
+    assert (born, taken) == (log.end, [row])
+    log.writer.end_drop(taken, born)
     assert log.append(topic=b"dropped").queue_offset == 0
     assert log.append(topic=b"kept").queue_offset == 1
     assert len(list(log.walk())) == 4 + is_stored

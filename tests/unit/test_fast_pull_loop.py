@@ -102,7 +102,7 @@ class PullRig:
         for start, data in self.store.runs():
             dispatcher.dispatch(data, start)
         dispatcher.close()
-        self.segment.set("wrote_offset", self.store.end)
+        self.segment.set("readable_offset", self.store.end)
 
     def ask(
         self,
@@ -573,7 +573,7 @@ def test_messages_far_behind_the_end_are_in_memory_before_they_are_handed_over(r
     if keeps_pages(tmp_path):
         pytest.skip(f"{tmp_path} lies in memory: pages of its files never leave it")
     path = drop_log(rig)
-    rig.segment.set("wrote_offset", FAR)
+    rig.segment.set("readable_offset", FAR)
     reply = rig.pull(1)
     assert bodies(rig, reply) == expected(0)
     assert resident_share(path) == 1
@@ -597,6 +597,6 @@ def test_messages_near_the_end_are_not_read(rig: PullRig) -> None:
 def test_messages_whose_file_is_gone_are_handed_over_all_the_same(rig: PullRig) -> None:
     # The send worker finds out, and asks the client to come again.
     rig.store.log_file(0).unlink()
-    rig.segment.set("wrote_offset", FAR)
+    rig.segment.set("readable_offset", FAR)
     assert rig.pull(1)["code"] == ResponseCode.SUCCESS
     assert rig.segment.worker_word(PULL_ROW, "bytes") == 0

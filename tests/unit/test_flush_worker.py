@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -14,12 +14,16 @@ from fast_rig import shared_segment
 from store_builder import GEOMETRY, StoreBuilder
 
 from mqcore import layout
+from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings, load
+from mqcore.files import sync_content
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
+from mqcore.store.consume_queue import ConsumeQueue
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.paths import file_name
+from mqcore.store.retention import clean_consume_queues
 from mqcore.workers import file_keeper, store_keeper
 from mqcore.workers.commit_log_flusher import CommitLogFlusher
 from mqcore.workers.file_keeper import FileKeeper
@@ -251,6 +255,72 @@ def test_an_order_deletes_expired_files_and_moves_the_bounds_first(rig: Rig) -> 
     assert rig.word("min_offset") == oldest
     queue_files = sorted(path.name for path in rig.store.paths.queue("TopicA", 0).iterdir())
     assert queue_files[0] == file_name(oldest // UNITS * GEOMETRY.consume_queue_file_size)
+
+
+def drop_queue(rig: Rig) -> int:
+    """Drop queue 0 as the broker process does; where it is born anew."""
+    row = rig.segment.queue_row(b"TopicA", 0)
+    rig.segment.set_queue_word(row, "next_offset", 50)
+    settings = rig.settings().store
+    writer = CommitLogWriter(rig.segment, str(rig.store.paths.commit_log), FILE_SIZE, settings.max_message_size)
+    born, taken = writer.begin_drop([row])
+    assert taken == [row]
+    writer.end_drop(taken, born)
+    return born
+
+
+def test_bounds_that_were_looked_up_before_a_queue_was_dropped_are_not_those_of_the_new_one(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.store.append_many(100)
+    rig.publish()
+    rig.dispatch()
+    row = rig.segment.queue_row(b"TopicA", 0)
+    long_ago = time.time() - 100 * 3600
+    for path in rig.store.paths.commit_log.iterdir():
+        os.utime(path, (long_ago, long_ago))
+
+    def clean_and_drop(queues: Iterable[ConsumeQueue], kept: int) -> dict[tuple[str, int], int]:
+        bounds = clean_consume_queues(queues, kept)
+        assert bounds[("TopicA", 0)] > 0
+        drop_queue(rig)
+        return bounds
+
+    monkeypatch.setattr(store_keeper, "clean_consume_queues", clean_and_drop)
+    keeper = StoreKeeper(rig.settings(diskMaxUsedSpaceRatio="95"), rig.segment)
+    rig.segment.add("delete_orders", 1)
+    keeper.tick(time.monotonic())
+    born, files_of = rig.segment.queue_births(row)
+    assert born > files_of
+    assert rig.segment.queue_bounds(row) == (0, 0)
+    rig.segment.set_queue_word(row, "max_offset", 3)
+    rig.segment.set_queue_word(row, "max_born", born)
+    assert rig.segment.queue_bounds(row) == (0, 3)
+    assert rig.segment.queue_bounds(rig.segment.queue_row(b"TopicA", 1))[0] > 0
+
+
+def test_units_of_a_queue_that_was_dropped_meanwhile_do_not_count_as_flushed(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.store.append_many(20)
+    rig.publish()
+    rig.dispatch()
+    row = rig.segment.queue_row(b"TopicA", 0)
+    synced: list[int] = []
+
+    def drop_first(descriptor: int) -> None:
+        if not synced:
+            drop_queue(rig)
+        synced.append(descriptor)
+        sync_content(descriptor)
+
+    monkeypatch.setattr(store_keeper, "sync_content", drop_first)
+    StoreKeeper(rig.settings(), rig.segment).flush_all()
+    assert synced
+    assert rig.segment.flushed_units(row) == 0
+    rig.segment.set_queue_word(row, "max_offset", 3)
+    rig.segment.set_queue_word(row, "max_born", rig.segment.queue_births(row)[0])
+    assert rig.segment.unflushed_queues(0) == [row]
 
 
 def test_files_that_are_made_ahead_do_not_count_as_old(rig: Rig) -> None:

@@ -448,15 +448,50 @@ def test_flush_syncs_each_file_once_until_it_grows(store, make):
 
 
 @twins
-def test_a_forgotten_topic_is_read_from_disk_again(store, make):
+def test_a_queue_that_was_dropped_is_read_from_disk_again(store, make):
     store.append_many(5)
     store.append("Other")
     dispatcher = dispatch_all(store, make)
     for path in store.paths.consume_queue.glob("TopicA/*/*"):
         path.unlink()
-    dispatcher.forget(b"TopicA")
+    dispatcher.bear(b"TopicA", 0, store.end)
     assert dispatcher.queue_end(b"TopicA", 0) == (0, -1)
     assert dispatcher.queue_end(b"Other", 0)[0] == 1
+    dispatcher.close()
+
+
+@twins
+def test_records_from_before_a_queue_was_born_are_passed_over(store, make):
+    store.append_many(4, queue_count=2)
+    born = store.end
+    store.next_offsets[("TopicA", 0)] = 0
+    store.append(queue_id=0)
+    store.append(queue_id=1)
+    dispatcher = make(store.paths, store.geometry)
+    dispatcher.bear(b"TopicA", 0, born)
+    for offset, data in store.runs():
+        assert dispatcher.dispatch(data, offset).status == DispatchStatus.ALL
+    assert dispatcher.dead_count == 2
+    assert dispatcher.queue_end(b"TopicA", 0)[0] == 1
+    assert dispatcher.queue_end(b"TopicA", 1)[0] == 3
+    assert dispatcher.order_error_count == 0
+    dispatcher.close()
+
+
+@twins
+def test_listed_queues_have_births_of_their_own(store, make):
+    geometry = replace(store.geometry, multi_dispatch_enabled=True)
+    listed = {"INNER_MULTI_DISPATCH": "ListedA", "INNER_MULTI_QUEUE_OFFSET": "0"}
+    store.append(**listed)
+    born = store.end
+    store.append(**listed)
+    dispatcher = make(store.paths, geometry)
+    dispatcher.bear(b"ListedA", 0, born)
+    for offset, data in store.runs():
+        dispatcher.dispatch(data, offset)
+    assert dispatcher.queue_end(b"ListedA", 0)[0] == 1
+    assert dispatcher.queue_end(b"TopicA", 0)[0] == 2
+    assert dispatcher.dead_count == 1
     dispatcher.close()
 
 

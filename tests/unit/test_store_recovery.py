@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -18,6 +18,7 @@ from mqcore.store import dispatcher as plain
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
 from mqcore.store.consume_queue import ConsumeQueue
+from mqcore.store.incarnations import Birth
 from mqcore.store.index_file import IndexHeader
 from mqcore.store.index_service import IndexService
 from mqcore.store.message_store import MessageStoreReader
@@ -45,18 +46,20 @@ def recover(store: StoreBuilder, **options) -> RecoveryResult:
     return Recovery(store.paths, store.geometry, **options).run()
 
 
-def dispatch(store: StoreBuilder) -> None:
+def dispatch(store: StoreBuilder, births: Iterable[Birth] = ()) -> None:
     """Bring consume queues and index up to date, as the reput worker does."""
     dispatcher = Dispatcher(store.paths, store.geometry)
+    for birth in births:
+        dispatcher.bear(birth.topic.encode(), birth.queue_id, birth.born)
     for offset, data in store.runs():
         assert dispatcher.dispatch(data, offset).consumed == len(data)
     dispatcher.flush()
     dispatcher.close()
 
 
-def stop(store: StoreBuilder) -> None:
+def stop(store: StoreBuilder, births: Iterable[Birth] = ()) -> None:
     """Stop cleanly: everything is dispatched and the checkpoint says so."""
-    dispatch(store)
+    dispatch(store, births)
     newest = store.records[-1].store_timestamp
     Checkpoint(newest, newest, 0).write(store.paths.checkpoint)
 

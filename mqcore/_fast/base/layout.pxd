@@ -68,6 +68,16 @@ cdef enum:
     CHECKPOINT_PHYSIC_TIMESTAMP_AT = 0
     CHECKPOINT_LOGICS_TIMESTAMP_AT = 8
     CHECKPOINT_INDEX_TIMESTAMP_AT = 16
+    BIRTH_HEAD_SIZE = 54
+    BIRTH_HEAD_ENTRY_SIZE_AT = 0
+    BIRTH_HEAD_CRC_AT = 4
+    BIRTH_HEAD_BORN_AT = 8
+    BIRTH_HEAD_QUEUE_ID_AT = 16
+    BIRTH_HEAD_ANCHOR_START_AT = 20
+    BIRTH_HEAD_ANCHOR_TIMESTAMP_AT = 28
+    BIRTH_HEAD_EARLIER_START_AT = 36
+    BIRTH_HEAD_EARLIER_TIMESTAMP_AT = 44
+    BIRTH_HEAD_TOPIC_SIZE_AT = 52
     FRAME_HEAD_SIZE = 8
     FRAME_HEAD_LENGTH_AT = 0
     FRAME_HEAD_HEADER_MARK_AT = 4
@@ -95,6 +105,7 @@ cdef enum:
     STORE_FLAG_SEND_CLOSED = 512
     STORE_FLAG_WORKER_MISSING = 1024
     STORE_FLAG_PULL_CLOSED = 2048
+    READ_GATE_FLUSHED = 1
     TOPIC_WORD_EXISTS = 1
     TOPIC_WORD_SENDABLE = 2
     TOPIC_WORD_MULTI_TAG = 4
@@ -124,7 +135,6 @@ cdef enum:
     LINK_KIND_CLOSE = 11
     LINK_KIND_BINDING = 12
     LINK_KIND_INJECT = 13
-    LINK_KIND_DROP_QUEUES = 14
     GET_STATUS_FOUND = 0
     GET_STATUS_NO_MATCHED_MESSAGE = 1
     GET_STATUS_MESSAGE_WAS_REMOVING = 2
@@ -176,6 +186,8 @@ cdef extern from "shared_layout.h" nogil:
         uint8_t store_host[16]
         int64_t wrote_offset
         int64_t wrote_timestamp
+        int64_t readable_offset
+        int64_t read_gates
         int64_t flushed_offset
         int64_t flushed_timestamp
         int64_t dispatched_offset
@@ -228,6 +240,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t put_repairs
         int64_t file_rolls
         int64_t delete_orders
+        int64_t drops
     ctypedef struct TopicRow:
         int64_t config
         int64_t put_nums
@@ -239,12 +252,14 @@ cdef extern from "shared_layout.h" nogil:
         int32_t topic_row
         int32_t queue_id
         int64_t next_offset
+        int64_t born
         int64_t max_offset
-        int64_t min_offset
         int64_t max_physical
+        int64_t max_born
+        int64_t min_offset
         int64_t flushed_units
+        int64_t min_born
         int64_t waiters
-        int64_t resets
     ctypedef struct GroupRow:
         int32_t name_size
         int32_t spare

@@ -23,6 +23,12 @@ static inline void exchange_full(int64_t *at, int64_t value) { __atomic_exchange
 static inline int64_t add_full(int64_t *at, int64_t value) { return __atomic_add_fetch(at, value, __ATOMIC_SEQ_CST); }
 static inline int64_t or_full(int64_t *at, int64_t bits) { return __atomic_or_fetch(at, bits, __ATOMIC_SEQ_CST); }
 static inline int64_t and_full(int64_t *at, int64_t bits) { return __atomic_and_fetch(at, bits, __ATOMIC_SEQ_CST); }
+/* A bound that several may move: it never goes back. */
+static inline void raise_full(int64_t *at, int64_t value) {
+    int64_t old = __atomic_load_n(at, __ATOMIC_RELAXED);
+    while (old < value && !__atomic_compare_exchange_n(at, &old, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
+    }
+}
 static inline void full_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void publish_i32(int32_t *at, int32_t value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
 static inline int32_t observe_i32(const int32_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }

@@ -16,7 +16,9 @@ typedef struct {
     uint8_t pad_magic[16];
     int64_t wrote_offset;
     int64_t wrote_timestamp;
-    uint8_t pad_wrote_offset[48];
+    int64_t readable_offset;
+    int64_t read_gates;
+    uint8_t pad_wrote_offset[32];
     int64_t flushed_offset;
     int64_t flushed_timestamp;
     uint8_t pad_flushed_offset[48];
@@ -83,10 +85,11 @@ typedef struct {
     int64_t file_rolls;
     uint8_t pad_put_repairs[48];
     int64_t delete_orders;
-    uint8_t pad_delete_orders[56];
+    int64_t drops;
+    uint8_t pad_delete_orders[48];
 } StoreBoard;
 static_assert(sizeof(StoreBoard) == 1280, "StoreBoard");
-static_assert(offsetof(StoreBoard, pad_delete_orders) == 1224, "StoreBoard.pad_delete_orders");
+static_assert(offsetof(StoreBoard, pad_delete_orders) == 1232, "StoreBoard.pad_delete_orders");
 
 typedef struct {
     int64_t config;
@@ -104,17 +107,19 @@ typedef struct {
     int32_t topic_row;
     int32_t queue_id;
     int64_t next_offset;
-    uint8_t pad_topic_row[48];
+    int64_t born;
+    uint8_t pad_topic_row[40];
     int64_t max_offset;
-    int64_t min_offset;
     int64_t max_physical;
+    int64_t max_born;
+    int64_t min_offset;
     int64_t flushed_units;
+    int64_t min_born;
     int64_t waiters;
-    int64_t resets;
-    uint8_t pad_max_offset[16];
+    uint8_t pad_max_offset[8];
 } QueueRow;
 static_assert(sizeof(QueueRow) == 128, "QueueRow");
-static_assert(offsetof(QueueRow, pad_max_offset) == 112, "QueueRow.pad_max_offset");
+static_assert(offsetof(QueueRow, pad_max_offset) == 120, "QueueRow.pad_max_offset");
 
 typedef struct {
     int32_t name_size;

@@ -10,9 +10,10 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
-from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TAKEN, LOCK_TIMED_OUT, add_relaxed, coarse_ms,
-                                        lock_release, lock_take, now_ms, observe, or_full, peek, publish, put_relaxed)
-from mqcore._fast.base.big_endian cimport store_i32
+from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TAKEN, LOCK_TIMED_OUT, add_full, add_relaxed,
+                                        coarse_ms, lock_release, lock_take, now_ms, observe, or_full, peek, publish,
+                                        put_relaxed)
+from mqcore._fast.base.big_endian cimport load_i32, store_i32
 from mqcore._fast.base.crc32 cimport crc32
 from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_RECORD_MAGIC_AT,
                                        BLANK_RECORD_TOTAL_SIZE_AT, FILE_END_MIN_BLANK_SIZE,
@@ -21,15 +22,19 @@ from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLAN
                                        PUT_STATUS_PUT_OK, PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR,
                                        STORE_FLAG_CONSUME_QUEUE_ERROR, STORE_FLAG_DISK_FULL, STORE_FLAG_INDEX_ERROR,
                                        STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_NOT_WRITABLE, STORE_FLAG_SHUTTING_DOWN,
-                                       STORE_FLAG_SYNC_FAILED, STORE_FLAG_WORKER_MISSING, StoreBoard)
+                                       STORE_FLAG_SYNC_FAILED, STORE_FLAG_WORKER_MISSING, TOPIC_WORD_EXISTS, QueueRow,
+                                       StoreBoard)
 from mqcore._fast.log.mapped_file cimport (FileSet, MappedFile, file_at, file_made_at, files_close, files_open,
                                            files_release, files_rest, files_trim)
-from mqcore._fast.log.record cimport (BODY_CRC_MASK, DECODE_OK, PROPERTIES_SIZE_MAX, SYS_TRANSACTION_MASK,
-                                      SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK, BatchMember, RecordFields,
+from mqcore._fast.log.record cimport (BODY_CRC_MASK, DECODE_BLANK, DECODE_OK, DECODE_SHORT, PROPERTIES_SIZE_MAX,
+                                      SYS_TRANSACTION_MASK, SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK,
+                                      BatchMember, DecodeStatus, RecordFields, RecordView, decode_record,
                                       encode_record, next_batch_member, record_size)
 from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic
+from mqcore._fast.segment.bounds cimport note_written, queue_max_offset
 from mqcore._fast.wire.replies cimport put_decimal
 
+from mqcore.errors import StoreError
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
 
 cdef enum:
@@ -50,9 +55,11 @@ cdef void finish_intent(Shared *shared) noexcept nogil:
     cdef StoreBoard *board = shared.board
     if board.intent_end == 0 or observe(&board.wrote_offset) != board.intent_end:
         return
-    publish(&shared.queues[board.intent_queue_row].next_offset, board.intent_next_offset)
+    if board.intent_queue_row != ROW_NONE:
+        publish(&shared.queues[board.intent_queue_row].next_offset, board.intent_next_offset)
     put_relaxed(&board.put_times, board.put_times + board.intent_count)
     put_relaxed(&board.put_bytes, board.put_bytes + board.intent_size)
+    note_written(board)
     publish(&board.intent_end, 0)
 
 
@@ -85,7 +92,8 @@ cdef void append_rest(Appender *appender) noexcept nogil:
         lock_release(appender.shared.board.put_lock)
 
 
-cdef int take_put_lock(Appender *appender) noexcept nogil:
+# The lock alone: also for what must be possible while the store refuses messages.
+cdef int hold_put_lock(Appender *appender) noexcept nogil:
     cdef Shared *shared = appender.shared
     cdef int taken = LOCK_TAKEN
     if not appender.holds_lock:
@@ -97,7 +105,14 @@ cdef int take_put_lock(Appender *appender) noexcept nogil:
     # An intent without an heir: the lock was inherited by somebody who could not wipe (see finish_intent).
     if taken == LOCK_INHERITED or peek(&shared.board.intent_end) != 0:
         settle_intent(appender)
-    if observe(&shared.board.store_flags) & REFUSING_FLAGS:
+    return PUT_STATUS_PUT_OK
+
+
+cdef int take_put_lock(Appender *appender) noexcept nogil:
+    cdef int status = hold_put_lock(appender)
+    if status != PUT_STATUS_PUT_OK:
+        return status
+    if observe(&appender.shared.board.store_flags) & REFUSING_FLAGS:
         give_put_lock(appender)
         return PUT_STATUS_SERVICE_NOT_AVAILABLE
     return PUT_STATUS_PUT_OK
@@ -159,6 +174,7 @@ cdef void publish_append(Appender *appender, int32_t topic_row, int32_t queue_ro
     cdef StoreBoard *board = shared.board
     cdef int64_t took
     publish(&board.wrote_offset, done.end_offset)
+    note_written(board)
     publish(&shared.queues[queue_row].next_offset, next_offset)
     publish(&board.wrote_timestamp, done.store_timestamp)
     put_relaxed(&board.put_times, board.put_times + done.count)
@@ -180,6 +196,19 @@ cdef inline bint counts_in_queue(int32_t sys_flag) noexcept nogil:
     return kind != SYS_TRANSACTION_PREPARED and kind != SYS_TRANSACTION_ROLLBACK
 
 
+# Whether the queue is being dropped: no offset of it can be given until its birth is on disk.
+cdef inline bint is_dropped(const Shared *shared, int32_t queue_row) noexcept nogil:
+    return peek(&shared.queues[queue_row].next_offset) < 0
+
+
+cdef bint any_dropped(const Shared *shared, const int32_t *rows, int32_t row_count) noexcept nogil:
+    cdef int32_t index
+    for index in range(row_count):
+        if is_dropped(shared, rows[index]):
+            return True
+    return False
+
+
 # Under the put lock, which is given back: one record into the log. *more* are rows of queues that it also counts in.
 # These are counted on before the end is published: after a death in between, an offset is left out there and none is
 # given twice.
@@ -191,6 +220,9 @@ cdef inline int place_record(
     cdef int64_t next_offset, start
     cdef int32_t index
     cdef uint8_t *at
+    if is_dropped(shared, queue_row):
+        give_put_lock(appender)
+        return PUT_STATUS_SERVICE_NOT_AVAILABLE
     out.store_timestamp = now_ms()
     put_relaxed(&shared.board.locked_since, out.store_timestamp)
     at = room_for(appender, size, &start)
@@ -247,6 +279,9 @@ cdef int append_to_queues(Appender *appender, RecordFields *fields, int32_t topi
     if more == NULL:
         return PUT_STATUS_UNKNOWN_ERROR
     status = take_put_lock(appender)
+    if status == PUT_STATUS_PUT_OK and any_dropped(shared, rows, row_count):
+        give_put_lock(appender)
+        status = PUT_STATUS_SERVICE_NOT_AVAILABLE
     if status != PUT_STATUS_PUT_OK:
         free(more)
         return status
@@ -331,6 +366,9 @@ cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *b
     status = take_put_lock(appender)
     if status != PUT_STATUS_PUT_OK:
         return status
+    if is_dropped(shared, queue_row):
+        give_put_lock(appender)
+        return PUT_STATUS_SERVICE_NOT_AVAILABLE
     out.store_timestamp = now_ms()
     put_relaxed(&shared.board.locked_since, out.store_timestamp)
     at = room_for(appender, total, &start)
@@ -365,6 +403,66 @@ cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *b
     publish_append(appender, topic_row, queue_row, next_offset + out.count, began, out)
     give_put_lock(appender)
     return PUT_STATUS_PUT_OK
+
+
+# How many bytes of data[0:size], which belong at *offset*, are whole records and fillers of one file; -1 if it begins
+# with something else. *out* gets what the last of them says.
+cdef int64_t whole_run(const Appender *appender, const uint8_t *data, int64_t size, int64_t offset,
+                       Appended *out) noexcept nogil:
+    cdef int64_t rest = appender.file_size - offset % appender.file_size
+    cdef int64_t at = 0
+    cdef RecordView record
+    cdef DecodeStatus status
+    while at < min(size, rest):
+        status = decode_record(data + at, size - at, False, &record)
+        if status == DECODE_SHORT:
+            break
+        if status == DECODE_BLANK and load_i32(data + at + BLANK_RECORD_TOTAL_SIZE_AT) == rest - at:
+            return rest if size >= rest else at
+        if status != DECODE_OK or record.physical_offset != offset + at or (
+                record.total_size + FILE_END_MIN_BLANK_SIZE > rest - at):
+            return at if at > 0 else -1
+        at += record.total_size
+        out.count += 1
+        out.store_timestamp = record.store_timestamp
+    return at
+
+
+cdef int append_raw(Appender *appender, int64_t offset, const uint8_t *data, int64_t size,
+                    Appended *out) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef StoreBoard *board = shared.board
+    cdef int64_t run = 1
+    cdef MappedFile *file
+    cdef int status = take_put_lock(appender)
+    out.physical_offset = out.end_offset = offset
+    out.count = 0
+    if status != PUT_STATUS_PUT_OK:
+        return status
+    if peek(&board.wrote_offset) != offset:
+        give_put_lock(appender)
+        return PUT_STATUS_MESSAGE_ILLEGAL
+    put_relaxed(&board.locked_since, now_ms())
+    while out.end_offset - offset < size:
+        run = whole_run(appender, data + (out.end_offset - offset), size - (out.end_offset - offset), out.end_offset,
+                        out)
+        if run <= 0:
+            status = PUT_STATUS_PUT_OK if run == 0 else PUT_STATUS_MESSAGE_ILLEGAL
+            break
+        file = file_made_at(appender.files, out.end_offset)
+        if file == NULL:
+            status = no_room(appender)
+            break
+        declare_intent(shared, out.end_offset + run, 0, ROW_NONE, ROW_NONE, 0, run)
+        memcpy(file.base + (out.end_offset - file.start), data + (out.end_offset - offset), run)
+        out.end_offset += run
+        publish(&board.wrote_offset, out.end_offset)
+        note_written(board)
+        publish(&board.wrote_timestamp, max(peek(&board.wrote_timestamp), out.store_timestamp))
+        publish(&board.intent_end, 0)
+    put_relaxed(&board.locked_since, 0)
+    give_put_lock(appender)
+    return status
 
 
 cdef class CommitLogWriter:
@@ -405,6 +503,89 @@ cdef class CommitLogWriter:
     def release(self, int64_t offset):
         """Let go of the pages before *offset*; their bytes stay readable."""
         files_release(self.files, offset)
+
+    def begin_drop(self, list rows not None, int64_t dead_before=-1):
+        """Refuse messages for the queues *rows* from here on; (physical offset, the rows).
+
+        Every record of these queues starts before the offset, and stays dead once that is their birth. Queues that
+        never had a message are left alone, and those of topics that exist; with *dead_before* all those are taken whose
+        messages start before this offset, none of them undispatched. Raises StoreError if the put lock is not to be
+        had.
+        """
+        cdef Shared *shared = &self.segment.shared
+        cdef QueueRow *queue
+        cdef int64_t next_offset, place
+        cdef int32_t row
+        cdef bint is_dead
+        self.hold_lock()
+        place = peek(&shared.board.wrote_offset)
+        taken = []
+        for row in rows:
+            queue = &shared.queues[row]
+            next_offset = peek(&queue.next_offset)
+            if dead_before >= 0:
+                is_dead = next_offset == queue_max_offset(queue) and 0 < peek(&queue.max_physical) <= dead_before
+            else:
+                is_dead = not observe(&shared.topics[queue.topic_row].config) & TOPIC_WORD_EXISTS
+            if not is_dead or next_offset < 0 or (next_offset == 0 and queue_max_offset(queue) == 0):
+                continue
+            publish(&queue.next_offset, ~next_offset)
+            taken.append(row)
+        self.give_lock()
+        return place, taken
+
+    def end_drop(self, list rows not None, int64_t born):
+        """The births of the queues *rows* are on disk: they begin at offset 0 again.
+
+        With a negative *born* they are not, and the queues go on where they were. Raises StoreError if the put lock is
+        not to be had.
+        """
+        cdef Shared *shared = &self.segment.shared
+        cdef int32_t row
+        self.hold_lock()
+        if born >= 0:
+            for row in rows:
+                publish(&shared.queues[row].born, born)
+            # Before the first message of a new queue: who sees that sees this, and clears the old files first.
+            add_full(&shared.board.drops, 1)
+        for row in rows:
+            publish(&shared.queues[row].next_offset, 0 if born >= 0 else ~peek(&shared.queues[row].next_offset))
+        self.give_lock()
+
+    def append_raw(self, int64_t physical_offset, const uint8_t[::1] data not None):
+        """Append bytes of another broker's log as they are: whole records and fillers that belong at *physical_offset*.
+
+        Returns the end of what was taken; a record that *data* holds in part only stays out. Queue offsets are not
+        counted on: who begins to append messages of his own sets them by the consume queues. Raises StoreError, and
+        then what went before is stored, if the log does not end at *physical_offset*, if the bytes do not belong there,
+        or if there is no room.
+        """
+        cdef Appended done
+        cdef int64_t size = data.shape[0]
+        cdef const uint8_t *base = &data[0] if size > 0 else NULL
+        cdef int status
+        memset(&done, 0, sizeof(done))
+        with nogil:
+            status = append_raw(&self.appender, physical_offset, base, size, &done)
+        if status == PUT_STATUS_PUT_OK:
+            return done.end_offset
+        if status == PUT_STATUS_MESSAGE_ILLEGAL:
+            end = observe(&self.segment.shared.board.wrote_offset)
+            raise StoreError(
+                f"bytes for {done.end_offset}: no whole record or filler of that place; the log ends at {end}"
+            )
+        raise StoreError(f"bytes for {done.end_offset} not appended: PutStatus {status}")
+
+    cdef int hold_lock(self) except -1:
+        cdef int status
+        with nogil:
+            status = hold_put_lock(&self.appender)
+        if status != PUT_STATUS_PUT_OK:
+            raise StoreError("the put lock is not to be had")
+        return 0
+
+    cdef void give_lock(self) noexcept:
+        give_put_lock(&self.appender)
 
     def append(self, *, bytes topic not None, int queue_id, bytes body not None, bytes properties not None,
                int flag, int sys_flag, int64_t born_timestamp, bytes born_address not None, int born_port,

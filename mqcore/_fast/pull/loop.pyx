@@ -34,6 +34,7 @@ from mqcore._fast.queues.units cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_
                                         ScanResult, scan_units)
 from mqcore._fast.segment.boards cimport (ROW_NONE, Shared, SharedSegment, make_group, make_offset, make_queue,
                                           make_topic, puller_of)
+from mqcore._fast.segment.bounds cimport queue_max_offset, queue_min_offset
 from mqcore._fast.segment.rings cimport (Ring, open_arrival_ring, open_pull_reply_ring, open_pull_request_ring,
                                          ring_is_empty, ring_peek, ring_publish, ring_release, ring_reserve)
 
@@ -287,7 +288,7 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
         return GET_STATUS_OFFSET_FOUND_NULL
     state.limits.count_max = held.request.max_msg_nums
     state.limits.commit_log_min = observe(&state.shared.board.min_offset)
-    state.limits.commit_log_max = observe(&state.shared.board.wrote_offset)
+    state.limits.commit_log_max = observe(&state.shared.board.readable_offset)
     place.queues = &state.queues
     place.queue_row = held.binding.queue_row
     place.now = state.turn_ms
@@ -310,8 +311,10 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
 cdef int32_t read_queue(PullState *state, const Held *held, PullReply *reply, PullRange *ranges) noexcept nogil:
     cdef QueueRow *queue = &state.shared.queues[held.binding.queue_row]
     cdef int64_t requested = held.request.queue_offset
-    reply.max_offset = observe(&queue.max_offset)
-    reply.min_offset = observe(&queue.min_offset)
+    cdef int64_t born = observe(&queue.born)
+    cdef int32_t status
+    reply.max_offset = queue_max_offset(queue)
+    reply.min_offset = queue_min_offset(queue)
     reply.suggest_broker_id = held.binding.broker_id
     reply.next_begin_offset = requested
     if reply.max_offset == 0:
@@ -325,7 +328,13 @@ cdef int32_t read_queue(PullState *state, const Held *held, PullReply *reply, Pu
     if requested > reply.max_offset:
         reply.next_begin_offset = reply.max_offset
         return GET_STATUS_OFFSET_OVERFLOW_BADLY
-    return scan_queue(state, held, reply, ranges)
+    status = scan_queue(state, held, reply, ranges)
+    if observe(&queue.born) == born:
+        return status
+    # It was dropped meanwhile: what was read may be of the old files by the new bounds, or the other way round.
+    reply.max_offset = reply.min_offset = reply.next_begin_offset = 0
+    reply.message_count = reply.range_count = reply.total_size = 0
+    return GET_STATUS_NO_MESSAGE_IN_QUEUE
 
 
 # Holding ---------------------------------------------------------------------------------------------------------
@@ -364,7 +373,7 @@ cdef bint hold(PullState *state, Held *held) noexcept nogil:
     state.held[row] = held
     count_waiter(state, row, 1)
     full_fence()
-    if observe(&state.shared.queues[row].max_offset) > held.request.queue_offset:
+    if queue_max_offset(&state.shared.queues[row]) > held.request.queue_offset:
         state.held[row] = held.next
         count_waiter(state, row, -1)
         return False
@@ -574,7 +583,7 @@ cdef void look_at_all(PullState *state, bint only_late) noexcept nogil:
     cdef int32_t row
     for row in range(state.held_capacity):
         if state.held[row] != NULL:
-            wake_queue(state, row, observe(&state.shared.queues[row].max_offset), 0, False, only_late)
+            wake_queue(state, row, queue_max_offset(&state.shared.queues[row]), 0, False, only_late)
 
 
 cdef void take_arrivals(PullState *state) noexcept nogil:

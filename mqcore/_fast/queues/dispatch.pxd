@@ -38,6 +38,7 @@ cdef class Dispatcher:
     cdef readonly int64_t unit_count            # units written
     cdef readonly int64_t order_error_count     # units appended at another place than the record says
     cdef readonly int64_t skipped_count         # records whose topic or queue cannot be a directory
+    cdef readonly int64_t dead_count            # records of queues that were dropped
     cdef readonly int64_t ext_failed_count      # units that hold their tags code since no ext unit could be written
     cdef FileFailure failure                    # of the last DISPATCH_FAILED
     cdef DispatchStatus status                  # of the last dispatch_range

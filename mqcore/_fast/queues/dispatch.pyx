@@ -18,7 +18,7 @@ from mqcore._fast.log.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS
                                       decode_record, find_indexed_properties, find_property, java_hash)
 from mqcore._fast.queues.index_file cimport index_key_hash
 from mqcore._fast.queues.index_writer cimport index_append, index_close, index_end, index_open, index_sync
-from mqcore._fast.queues.writer cimport (QueueWriter, append_ext, append_unit, find_writer, forget_topic, is_topic,
+from mqcore._fast.queues.writer cimport (QueueWriter, append_ext, append_unit, bear_queue, find_writer, is_topic,
                                          make_room, queue_end, queues_close, queues_open, sync_queue)
 
 from mqcore.errors import ConfigError
@@ -201,6 +201,9 @@ cdef class Dispatcher:
         queue = find_writer(&self.queues, record.topic, record.topic_size, record.queue_id, &self.failure)
         if queue == NULL:
             return False
+        if record.physical_offset < queue.born:
+            self.dead_count += 1
+            return True
         self.record_end = record.physical_offset + record.total_size
         if self.record_end > queue.max_physical:
             if not make_room(&self.queues, queue, target, self.fill_gaps, &self.failure):
@@ -345,10 +348,13 @@ cdef class Dispatcher:
         if not done:
             raise self.make_error()
 
-    def forget(self, bytes topic not None):
-        """Let go of the queues of *topic*, whose directory is about to be removed or was."""
-        if not forget_topic(&self.queues, topic, len(topic)):
-            raise MemoryError
+    def bear(self, bytes topic not None, int32_t queue_id, int64_t physical_offset):
+        """The queue was dropped and is born anew: records of it that start before *physical_offset* are passed over.
+
+        What is known of its files is forgotten; they are about to be removed, or were.
+        """
+        if not bear_queue(&self.queues, topic, len(topic), queue_id, physical_offset, &self.failure):
+            raise self.make_error()
 
     def close(self):
         """Unmap everything, synced or not. The dispatcher cannot be used any more."""

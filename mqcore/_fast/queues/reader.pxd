@@ -7,7 +7,7 @@ cdef struct QueueFile:
     int64_t start               # queue bytes; -1 = nothing mapped
     uint8_t *base
     int64_t used_at             # coarse ms
-    int64_t resets              # of the queue when the file was mapped: another number, and it is somebody else's
+    int64_t files_of            # the birth of the queue whose files are mapped: another, and they are gone
     int64_t ext_start           # bytes of its ext units; -1 = nothing mapped
     uint8_t *ext_base
     int64_t ext_missing         # start of the ext file that was not there at ext_missing_at; -1 = none

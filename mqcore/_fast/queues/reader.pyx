@@ -6,11 +6,11 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
-from mqcore._fast.base.atomics cimport observe
 from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, QueueRow, TopicRow
 from mqcore._fast.base.store_file cimport EUCLEAN
 from mqcore._fast.queues.ext cimport ExtUnit, ext_offset, read_ext_unit
 from mqcore._fast.segment.boards cimport Shared
+from mqcore._fast.segment.bounds cimport queue_files_of
 
 cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
@@ -85,7 +85,7 @@ cdef bint grow(QueueReader *reader, int32_t row) noexcept nogil:
         files[index].ext_start = -1
         files[index].ext_base = NULL
         files[index].ext_missing = -1
-        files[index].resets = 0
+        files[index].files_of = 0
     reader.files = files
     reader.capacity = capacity
     return True
@@ -163,7 +163,7 @@ cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t fir
                              int64_t *count) noexcept nogil:
     cdef int64_t position = first * CQ_UNIT_SIZE
     cdef int64_t start = position - position % reader.file_size
-    cdef int64_t resets
+    cdef int64_t files_of
     cdef QueueFile *file
     count[0] = 0
     if first < 0:
@@ -173,11 +173,11 @@ cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t fir
         reader.error = ENOMEM
         return NULL
     file = &reader.files[queue_row]
-    resets = observe(&reader.shared.queues[queue_row].resets)
-    if file.resets != resets:
+    files_of = queue_files_of(&reader.shared.queues[queue_row])
+    if file.files_of != files_of:
         unmap_queue(reader, file)
         unmap_ext(reader, file)
-        file.resets = resets
+        file.files_of = files_of
     if file.start != start and not map_queue(reader, queue_row, start):
         return NULL
     file.used_at = now

@@ -15,6 +15,7 @@ cdef struct QueueWriter:            # the newest file of one consume queue
     int32_t topic_size
     int32_t queue_id
     uint64_t hash
+    int64_t born                    # records that start before are of a queue that was dropped
     bint loaded                     # what follows has been read from disk
     bint bare                       # the only file, and no unit of a message in it
     QueueFile file
@@ -73,8 +74,10 @@ cdef bint append_ext(
 # Sync what was appended since the last time, ext files first; returns files synced, -1 on failure.
 cdef int64_t sync_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil
 
-# Let go of the queues of a topic. False: no memory.
-cdef bint forget_topic(QueueTable *queues, const uint8_t *topic, int32_t topic_size) noexcept nogil
+# The queue was dropped and is born anew at a physical offset: what is known of its files is forgotten.
+cdef bint bear_queue(
+    QueueTable *queues, const uint8_t *topic, int32_t topic_size, int32_t queue_id, int64_t born, FileFailure *failure
+) noexcept nogil
 
 # Whether the bytes may become the name of a directory: 1..127 of % | a-z A-Z 0-9 _ -
 cdef bint is_topic(const uint8_t *topic, Py_ssize_t size) noexcept nogil

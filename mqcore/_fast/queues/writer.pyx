@@ -90,8 +90,8 @@ cdef bint is_queue(
             and memcmp(queue.topic, topic, topic_size) == 0)
 
 
-# Move every queue but those of a topic (NULL: all) to a new table of *capacity*.
-cdef bint rebuild(QueueTable *queues, size_t capacity, const uint8_t *topic, int32_t topic_size) noexcept nogil:
+# Move every queue to a new table of *capacity*.
+cdef bint rebuild(QueueTable *queues, size_t capacity) noexcept nogil:
     cdef QueueWriter **slots = <QueueWriter **>calloc(capacity, sizeof(QueueWriter *))
     cdef QueueWriter *queue
     cdef size_t at, slot
@@ -101,10 +101,6 @@ cdef bint rebuild(QueueTable *queues, size_t capacity, const uint8_t *topic, int
     for at in range(queues.capacity):
         queue = queues.slots[at]
         if queue == NULL:
-            continue
-        if topic != NULL and queue.topic_size == topic_size and memcmp(queue.topic, topic, topic_size) == 0:
-            unmap_queue(queues, queue)
-            free(queue)
             continue
         slot = queue.hash & (capacity - 1)
         while slots[slot] != NULL:
@@ -118,17 +114,36 @@ cdef bint rebuild(QueueTable *queues, size_t capacity, const uint8_t *topic, int
     return True
 
 
-cdef bint forget_topic(QueueTable *queues, const uint8_t *topic, int32_t topic_size) noexcept nogil:
-    return queues.slots == NULL or rebuild(queues, queues.capacity, topic, topic_size)
+cdef bint bear_queue(
+    QueueTable *queues, const uint8_t *topic, int32_t topic_size, int32_t queue_id, int64_t born, FileFailure *failure
+) noexcept nogil:
+    cdef QueueWriter *queue = find_slot(queues, topic, topic_size, queue_id, failure)
+    if queue == NULL:
+        return False
+    unmap_queue(queues, queue)
+    memset(&queue.ext, 0, sizeof(queue.ext))
+    queue.loaded = False
+    queue.born = born
+    return True
 
 
 cdef QueueWriter *find_writer(
     QueueTable *queues, const uint8_t *topic, int32_t topic_size, int32_t queue_id, FileFailure *failure
 ) noexcept nogil:
+    cdef QueueWriter *queue = find_slot(queues, topic, topic_size, queue_id, failure)
+    if queue != NULL and not queue.loaded and not load_queue(queues, queue, failure):
+        return NULL
+    return queue
+
+
+# The place of a queue in the table, made if it is new.
+cdef QueueWriter *find_slot(
+    QueueTable *queues, const uint8_t *topic, int32_t topic_size, int32_t queue_id, FileFailure *failure
+) noexcept nogil:
     cdef uint64_t hash = hash_queue(topic, topic_size, queue_id)
     cdef size_t slot
     cdef QueueWriter *queue
-    if 2 * queues.count >= queues.capacity and not rebuild(queues, 2 * queues.capacity, NULL, 0):
+    if 2 * queues.count >= queues.capacity and not rebuild(queues, 2 * queues.capacity):
         fail(failure, ENOMEM, queues.path)
         return NULL
     slot = hash & (queues.capacity - 1)
@@ -146,8 +161,6 @@ cdef QueueWriter *find_writer(
         queue.hash = hash
         queues.slots[slot] = queue
         queues.count += 1
-    if not queue.loaded and not load_queue(queues, queue, failure):
-        return NULL
     return queue
 
 

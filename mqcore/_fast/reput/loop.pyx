@@ -1,7 +1,7 @@
 """The loop of the reput worker: commit log to consume queues and index, and word of arrivals to the pull workers.
 
-It follows the published end of the commit log; with SYNC_FLUSH only as far as it is flushed, so that nobody reads what
-a power cut may take back. Consume queue bounds are published after the unit is in place.
+It follows the readable end of the commit log. Consume queue bounds are published after the unit is in place. Queues that
+are dropped are cleared before anything behind their drop is dispatched.
 """
 
 from libc.errno cimport ENOENT
@@ -10,15 +10,15 @@ from libc.stdlib cimport free, malloc
 
 import os
 
-from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_TIMED_OUT, coarse_ms, drain_fd, exchange_full, full_fence,
-                                        lock_release, lock_take, now_ms, observe, peek, publish, put_relaxed, wake_fd)
+from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, now_ms, observe, peek,
+                                        publish, put_relaxed, wake_fd)
 from mqcore._fast.base.layout cimport (RING_KIND_ARRIVAL, RING_KIND_RESCAN, WORKER_COMMAND_STOP, Arrival, QueueRow,
                                        WorkerRow)
-from mqcore._fast.log.append cimport finish_intent
 from mqcore._fast.log.mapped_file cimport (FileSet, bytes_at, files_close, files_open, files_release, files_rest,
                                            files_trim)
 from mqcore._fast.queues.dispatch cimport DISPATCH_BLANK, DISPATCH_FAILED, DISPATCH_INVALID, DISPATCH_SHORT, Dispatcher
-from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, find_topic, make_queue, make_topic, puller_of
+from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic, puller_of
+from mqcore._fast.segment.bounds cimport note_cleared, note_unit
 from mqcore._fast.segment.rings cimport Ring, open_arrival_ring, ring_publish, ring_reserve
 
 from mqcore.errors import StoreError
@@ -44,6 +44,7 @@ cpdef enum ReputNews:
     REPUT_LINK                      # there is something to read on the link
     REPUT_FAILED                    # a file could not be made or grown
     REPUT_CORRUPT                   # a record that was published does not hold together
+    REPUT_DROPS                     # queues were dropped: their files must go before anything else
     REPUT_HOUSEKEEPING              # time to look around
 
 
@@ -55,7 +56,6 @@ cdef class ReputLoop(Dispatcher):
     cdef WorkerRow *row
     cdef FileSet *files
     cdef int64_t file_size
-    cdef bint follows_flush
     cdef int wake
     cdef int link
     cdef int puller_count
@@ -65,6 +65,7 @@ cdef class ReputLoop(Dispatcher):
     cdef bint puller_has_news[4]
     cdef int32_t last_topic_row
     cdef int64_t housekeeping_at
+    cdef int64_t drops                  # so many have been seen to; none after a start, which looks anew
     cdef int naps
 
     def attach(self, SharedSegment segment not None, dict options not None):
@@ -75,7 +76,7 @@ cdef class ReputLoop(Dispatcher):
         self.row = &segment.shared.workers[<int>options["row"]]
         self.wake = options["wake"]
         self.link = options["link"]
-        self.follows_flush = options["waits_for_flush"]
+        self.drops = -1
         self.file_size = options["commit_log_file_size"]
         self.last_topic_row = ROW_NONE
         self.files = <FileSet *>malloc(sizeof(FileSet))
@@ -106,8 +107,7 @@ cdef class ReputLoop(Dispatcher):
         queue = &self.shared.queues[queue_row]
         if queue_offset + 1 <= peek(&queue.max_offset):
             return
-        publish(&queue.max_physical, self.record_end)
-        publish(&queue.max_offset, queue_offset + 1)
+        note_unit(queue, queue_offset, self.record_end)
         full_fence()
         if peek(&queue.waiters) != 0:
             self.tell_arrival(topic, topic_size, queue_row, queue_offset + 1, tags_code, store_timestamp)
@@ -138,9 +138,7 @@ cdef class ReputLoop(Dispatcher):
                     self.row.wakes += 1
 
     cdef int64_t readable_end(self) noexcept nogil:
-        if self.follows_flush:
-            return observe(&self.shared.board.flushed_offset)
-        return observe(&self.shared.board.wrote_offset)
+        return observe(&self.shared.board.readable_offset)
 
     cdef void publish_progress(self, int64_t offset) noexcept nogil:
         publish(&self.shared.board.dispatched_timestamp, self.logics_timestamp)
@@ -149,13 +147,16 @@ cdef class ReputLoop(Dispatcher):
         put_relaxed(&self.row.units, self.record_count)
 
     cdef int dispatch_some(self) noexcept nogil:
-        # One chunk. Returns 1 when something was done, 0 when there is nothing to do, -1 on failure, -2 on corruption.
+        # One chunk. Returns 1 when something was done, 0 when there is nothing to do, -1 on failure, -2 on corruption,
+        # -3 when queues were dropped. The end first: who sees a message of a new queue sees the drop before it too.
         cdef int64_t at = peek(&self.shared.board.dispatched_offset)
         cdef int64_t end = self.readable_end()
         cdef int64_t kept = observe(&self.shared.board.min_offset)
         cdef int64_t available
         cdef const uint8_t *base
         cdef Py_ssize_t done
+        if observe(&self.shared.board.drops) != self.drops:
+            return -3
         if at < kept:
             at = kept
         if at >= end:
@@ -220,6 +221,8 @@ cdef class ReputLoop(Dispatcher):
                 return REPUT_FAILED
             if done == -2:
                 return REPUT_CORRUPT
+            if done == -3:
+                return REPUT_DROPS
             if done == 0 and self.rest():
                 return REPUT_LINK
             if coarse_ms() >= self.housekeeping_at:
@@ -260,24 +263,14 @@ cdef class ReputLoop(Dispatcher):
                 self.puller_has_news[puller] = True
         self.wake_pullers()
 
-    def reset_queues(self, bytes topic not None, int queue_id):
-        """After the files of a queue (-1: of all of the topic) are gone: it starts at 0 again. Takes the put lock."""
-        cdef int32_t topic_row = find_topic(self.shared, <const uint8_t *><const char *>topic, <int32_t>len(topic))
-        cdef int32_t row
-        cdef int taken
-        if topic_row == ROW_NONE:
-            return
-        taken = lock_take(self.shared.board.put_lock, SLEEP_MS)
-        if taken == LOCK_TIMED_OUT or taken == LOCK_BROKEN:
-            raise StoreError("put lock: not to be had")
-        # Its last owner may have died over a message of this very topic.
-        finish_intent(self.shared)
-        for row in range(self.segment.queue_count()):
-            if self.shared.queues[row].topic_row == topic_row and queue_id in (-1, self.shared.queues[row].queue_id):
-                publish(&self.shared.queues[row].resets, self.shared.queues[row].resets + 1)
-                publish(&self.shared.queues[row].next_offset, 0)
-                publish(&self.shared.queues[row].max_offset, 0)
-                publish(&self.shared.queues[row].min_offset, 0)
-                publish(&self.shared.queues[row].max_physical, 0)
-                publish(&self.shared.queues[row].flushed_units, 0)
-        lock_release(self.shared.board.put_lock)
+    def note_drops(self):
+        """How often queues were dropped so far; to be taken before one looks which, and given to drops_done then."""
+        return observe(&self.shared.board.drops)
+
+    def drops_done(self, int64_t count):
+        """The files of all the queues are gone that were dropped in the first *count* drops; go on."""
+        self.drops = count
+
+    def clear_queue(self, int row, int64_t born):
+        """The files of the queue that was there before *born* are gone: its new bounds count."""
+        note_cleared(&self.shared.queues[row], born)

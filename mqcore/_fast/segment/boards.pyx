@@ -23,6 +23,8 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPA
                                        TOPIC_WORD_WRITE_SHIFT, WORKER_CAPACITY, GroupRow, OffsetRow, QueueRow,
                                        StoreBoard, TopicRow, WorkerRow)
 from mqcore._fast.log.record cimport TOPIC_SIZE_MAX
+from mqcore._fast.segment.bounds cimport (begin_keeping, note_flushed, queue_files_of, queue_flushed_units,
+                                          queue_max_offset, queue_min_offset)
 
 from mqcore import layout as tables
 from mqcore.errors import StoreError
@@ -305,6 +307,11 @@ cdef class SharedSegment:
             return None
         return error, self.shared.board.error_where, observe(&self.shared.board.error_offset)
 
+    def set_flushed(self, int64_t offset):
+        """Everything before *offset* is on disk; what may be read follows, if it goes by that."""
+        publish(&self.shared.board.flushed_offset, offset)
+        note_flushed(self.shared.board)
+
     def set_store_host(self, const uint8_t[::1] address not None, int port):
         """The address that goes into records and message ids: 4 or 16 bytes."""
         if address.shape[0] != 4 and address.shape[0] != 16:
@@ -381,7 +388,59 @@ cdef class SharedSegment:
 
     def queue_bounds(self, int row):
         """(min, max) readable queue offsets of a row."""
-        return observe(&self.shared.queues[row].min_offset), observe(&self.shared.queues[row].max_offset)
+        return queue_min_offset(&self.shared.queues[row]), queue_max_offset(&self.shared.queues[row])
+
+    def queue_births(self, int row):
+        """(where in the log the queue was born, the birth of the queue whose files are there) of a row, bytes."""
+        return observe(&self.shared.queues[row].born), queue_files_of(&self.shared.queues[row])
+
+    def topic_queues(self, bytes topic not None):
+        """The rows of all queues of a topic."""
+        cdef int32_t topic_row = self.topic_row(topic), row
+        rows = []
+        if topic_row != ROW_NONE:
+            for row in range(observe_i32(&self.shared.board.queue_rows)):
+                if self.shared.queues[row].topic_row == topic_row:
+                    rows.append(row)
+        return rows
+
+    def born_queues(self):
+        """The rows of queues that were dropped once, [(row, born, whether their old files are gone)]."""
+        cdef int32_t row
+        cdef int64_t born
+        rows = []
+        for row in range(observe_i32(&self.shared.board.queue_rows)):
+            born = observe(&self.shared.queues[row].born)
+            if born != 0:
+                rows.append((row, born, born == queue_files_of(&self.shared.queues[row])))
+        return rows
+
+    def fill_queue(self, int row, int64_t born, int64_t min_offset, int64_t max_offset, int64_t max_physical):
+        """Before the first worker starts: what recovery has found of a queue, all of it on disk."""
+        cdef QueueRow *queue = &self.shared.queues[row]
+        publish(&queue.born, born)
+        publish(&queue.next_offset, max_offset)
+        publish(&queue.max_offset, max_offset)
+        publish(&queue.max_physical, max_physical)
+        publish(&queue.max_born, born)
+        publish(&queue.min_offset, min_offset)
+        publish(&queue.flushed_units, max_offset)
+        publish(&queue.min_born, born)
+
+    def keep_queue(self, int row, int64_t born, int64_t min_offset):
+        """The flush worker: the oldest queue offset that is kept of the queue born at *born*; it never goes back."""
+        begin_keeping(&self.shared.queues[row], born)
+        if min_offset > peek(&self.shared.queues[row].min_offset):
+            publish(&self.shared.queues[row].min_offset, min_offset)
+
+    def flush_queue(self, int row, int64_t born, int64_t units):
+        """The flush worker: how many units of the queue born at *born* are known to be on disk."""
+        begin_keeping(&self.shared.queues[row], born)
+        publish(&self.shared.queues[row].flushed_units, units)
+
+    def flushed_units(self, int row):
+        """How many units of a row's queue are known to be on disk."""
+        return queue_flushed_units(&self.shared.queues[row])
 
     def queue_word(self, int row, str name not None):
         """A word of a queue row by the field's name in mqcore.layout.QUEUE_ROW."""
@@ -399,8 +458,8 @@ cdef class SharedSegment:
         cdef int64_t end, flushed
         rows = []
         for row in range(observe_i32(&self.shared.board.queue_rows)):
-            end = observe(&self.shared.queues[row].max_offset)
-            flushed = peek(&self.shared.queues[row].flushed_units)
+            end = queue_max_offset(&self.shared.queues[row])
+            flushed = queue_flushed_units(&self.shared.queues[row])
             if end > flushed and end * CQ_UNIT_SIZE // PAGE_SIZE - flushed * CQ_UNIT_SIZE // PAGE_SIZE >= least_pages:
                 rows.append(row)
         return rows

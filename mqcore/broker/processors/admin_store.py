@@ -79,13 +79,13 @@ class AdminStoreProcessor:
     async def clean_consume_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 306."""
         logger.warning("cleaning of consume queues asked for by=%s", channel_address(channel))
-        self._broker.store.clean_expired_consume_queues()
+        await self._broker.store.clean_expired_consume_queues()
         return request.reply()
 
     async def clean_unused_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 316."""
         logger.warning("cleaning of unused topics asked for by=%s", channel_address(channel))
-        self._broker.store.clean_unused_topics(self._broker.topics.names)
+        await self._broker.store.clean_unused_topics(self._broker.topics.names)
         return request.reply()
 
     async def delete_expired_commit_log(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

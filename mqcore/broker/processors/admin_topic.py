@@ -65,9 +65,9 @@ class AdminTopicProcessor:
         logger.warning("deletion of a topic asked for topic=%s by=%s", topic, channel_address(channel))
         await self._broker.topics.delete(topic)
         if is_lmq(topic):
-            self._broker.store.drop_light_queue(topic)
+            await self._broker.store.drop_light_queue(topic)
         else:
-            self._broker.store.clean_unused_topics(self._broker.topics.names)
+            await self._broker.store.clean_unused_topics(self._broker.topics.names)
         self._broker.offsets.remove_topic(topic)
         self._broker.statistics.forget_topic(topic)
         return request.reply()
