@@ -332,7 +332,7 @@ STORE_BOARD = Layout(
             Field("warmed_end", "q", "pages are in memory up to here, bytes"),
             Field("cold_end", "q", "everybody lets go of the pages before it, bytes"),
         ),
-        *line(Field("config_epoch", "q", "grows when the answer of a pull check may have changed")),
+        *line(Field("config_epoch", "q", "grows when the answer of any pull check may have changed; see epoch_row")),
         *line(
             Field("store_flags", "q", "bits: see StoreFlag"),
             Field("error_number", "i", "errno of the failure that made the store read-only"),
@@ -456,6 +456,15 @@ OFFSET_ROW = Layout(
         Field("pulls", "q", "pulls answered with messages since start"),
         Field("pull_offset", "q", "queue offset that the last pull was told to go on at; 0 = none yet"),
     ),
+)
+EPOCH_ROW = Layout(
+    "epoch_row",
+    size=8,
+    place="shared",
+    source="mqcore",
+    doc="What a pull check's answer rests on: a topic and a group have the rows that their names hash to. The sum "
+    "of both and config_epoch is the answer's epoch: each only grows, so the sum stays while all three do.",
+    fields=(Field("epoch", "q", "grows when something changes about a topic, or a group, whose name hashes here"),),
 )
 WORKER_ROW = Layout(
     "worker_row",
@@ -591,11 +600,11 @@ BINDING = Layout(
     size=48,
     place="shared",
     source="mqcore",
-    doc="Broker process to pull worker: every check is passed, until the epoch changes. Behind it: i32 tag codes, "
+    doc="Broker process to pull worker: every check is passed, until its epoch changes. Behind it: i32 tag codes, "
     "sorted.",
     fields=(
         Field("resolve_id", "q", "from the question"),
-        Field("epoch", "q", "config_epoch before the checks were made"),
+        Field("epoch", "q", "that of topic and group before the checks were made, see epoch_row; -1 = good for once"),
         Field("suspend_limit_ms", "q", "how long a pull may be held; -1 = as long as the client asks"),
         Field("broker_id", "i", "to suggest in general"),
         Field("slow_broker_id", "i", "to suggest to a group that reads far behind"),
@@ -668,6 +677,8 @@ OFFSET_CAPACITY = 1 << 20
 SEND_WORKERS_MAX = 4
 PULL_WORKERS_MAX = 4
 WORKER_CAPACITY = 16
+EPOCH_ROWS = 1 << 16
+"""Names that share a row go stale together, which is rare and costs a question; no number of names is too many."""
 PULL_RING_BYTES = 1 << 20
 ARRIVAL_RING_BYTES = 1 << 20
 PULL_RANGES_MAX = 1023
@@ -686,6 +697,8 @@ REGIONS: tuple[Region, ...] = (
     Region("group_index", None, 2 * GROUP_CAPACITY, 4),
     Region("offsets", OFFSET_ROW, OFFSET_CAPACITY, OFFSET_ROW.size),
     Region("offset_index", None, 2 * OFFSET_CAPACITY, 4),
+    Region("topic_epochs", EPOCH_ROW, EPOCH_ROWS, EPOCH_ROW.size),
+    Region("group_epochs", EPOCH_ROW, EPOCH_ROWS, EPOCH_ROW.size),
     Region("pull_request_rings", None, SEND_WORKERS_MAX * PULL_WORKERS_MAX, RING_HEAD.size + PULL_RING_BYTES),
     Region("pull_reply_rings", None, SEND_WORKERS_MAX * PULL_WORKERS_MAX, RING_HEAD.size + PULL_RING_BYTES),
     Region("arrival_rings", None, PULL_WORKERS_MAX, RING_HEAD.size + ARRIVAL_RING_BYTES),

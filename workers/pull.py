@@ -9,6 +9,9 @@ from mqcore.machine import memory_bytes
 from mqcore.store.log_places import LogPlaces
 from mqcore.workers.handover import Handover
 
+BINDING_BUDGET_BYTES = 256 * 2**20
+"""Memory for what was found in order; a million bindings of usual names."""
+
 
 def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
     """Serve until the broker process says stop."""
@@ -32,6 +35,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "count_in_memory_max": store.max_transfer_count_on_message_in_memory,
             "bytes_on_disk_max": store.max_transfer_bytes_on_message_in_disk,
             "count_on_disk_max": store.max_transfer_count_on_message_in_disk,
+            "binding_budget": BINDING_BUDGET_BYTES,
             "in_memory_bytes_max": memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100,
         },
     )

@@ -86,8 +86,8 @@ class ConsumerGroupInfo:
 class ConsumerManager:
     """The consumer table."""
 
-    def __init__(self, clock: Clock, bump: Callable[[], int], may_notify: Callable[[], bool]) -> None:
-        """*bump*: the answer of a pull check may have changed. *may_notify*: the broker's own switch for notices."""
+    def __init__(self, clock: Clock, bump: Callable[[str], None], may_notify: Callable[[], bool]) -> None:
+        """*bump*: a group's pull checks may have another answer. *may_notify*: the broker's own switch for notices."""
         self.groups: dict[str, ConsumerGroupInfo] = {}
         self._clock = clock
         self._bump = bump
@@ -116,7 +116,7 @@ class ConsumerManager:
         is_new_member = entry.update_channel(info)
         topics_changed, differs = entry.update_subscriptions(subscriptions)
         if differs or before != (message_model,):
-            self._bump()
+            self._bump(group)
         changed = is_new_member or topics_changed
         if changed and notify:
             self.notify(group)
@@ -152,7 +152,7 @@ class ConsumerManager:
             return False
         if not entry.channels:
             del self.groups[group]
-            self._bump()
+            self._bump(group)
             logger.info("consumer group has no members left group=%s", group)
         return True
 

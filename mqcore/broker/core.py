@@ -119,7 +119,9 @@ class BrokerCore:
         address = address or HostAddress(settings.broker.broker_ip1, settings.server.listen_port)
         files = settings.store.config_dir
         topics = TopicConfigManager(live, ConfigFile(files / "topics.json"), ports.board, clock)
-        consumers = ConsumerManager(clock, ports.board.bump, lambda: live.broker.notify_consumer_ids_changed_enable)
+        consumers = ConsumerManager(
+            clock, ports.board.bump_group, lambda: live.broker.notify_consumer_ids_changed_enable
+        )
         producers = ProducerManager(clock)
         statistics = BrokerStatsManager(
             settings.broker.broker_cluster_name,
@@ -143,7 +145,7 @@ class BrokerCore:
             address=address,
             topics=topics,
             groups=SubscriptionGroupManager(
-                live, ConfigFile(files / "subscriptionGroup.json"), ports.board.bump, clock
+                live, ConfigFile(files / "subscriptionGroup.json"), ports.board.bump_group, clock
             ),
             offsets=ConsumerOffsetManager(
                 ports.offset_table,

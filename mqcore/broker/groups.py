@@ -30,8 +30,8 @@ def is_legal_group(group: str) -> bool:
 class SubscriptionGroupManager:
     """The group table. A change is on disk before it counts."""
 
-    def __init__(self, settings: LiveSettings, file: ConfigFile, bump: Callable[[], int], clock: Clock) -> None:
-        """*bump* is called when the answer of a pull check may have changed."""
+    def __init__(self, settings: LiveSettings, file: ConfigFile, bump: Callable[[str], None], clock: Clock) -> None:
+        """*bump* is called when a group's pull checks may have another answer."""
         self._settings = settings
         self._file = file
         self._bump = bump
@@ -90,7 +90,8 @@ class SubscriptionGroupManager:
         await self._table.close()
 
     def _committed(self, names: Iterable[str]) -> None:
-        self._bump()
+        for name in names:
+            self._bump(name)
 
 
 def _ensure(draft: Draft[SubscriptionGroupConfig], group: str) -> SubscriptionGroupConfig:

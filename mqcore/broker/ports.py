@@ -171,8 +171,16 @@ class TopicBoard(Protocol):
 
     def remove(self, topic: str) -> None: ...
 
-    def bump(self) -> int:
-        """Make every cached pull binding stale and return the new epoch."""
+    def bump_all(self) -> None:
+        """Make every pull binding stale: a setting has changed that a check may look at."""
+        ...
+
+    def bump_topic(self, topic: str) -> None:
+        """Make the pull bindings of a topic stale; called once its change is in the tables and on this board."""
+        ...
+
+    def bump_group(self, group: str) -> None:
+        """Make the pull bindings of a group stale; called once its change is in the tables."""
         ...
 
 
@@ -199,7 +207,7 @@ class PullHeader:
 
 @dataclass(frozen=True, slots=True)
 class PullBinding:
-    """The answer of every pull check, which stays true until the board's epoch changes.
+    """The answer of every pull check, which stays true until the epoch of its topic and group changes.
 
     ``match_all`` or ``tag_codes`` decide at queue level. ``suspend_limit_ms`` None means the client's own time; a
     number is how long a pull may be held whatever the client asks (long polling is off). ``slow_broker_id`` and

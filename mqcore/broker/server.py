@@ -232,9 +232,9 @@ class BrokerServer:
     async def _resolve(self, link: WorkerLink, connection_id: int, payload: bytes) -> None:
         """Answer a pull worker's question whether a pull may be served."""
         (resolve_id,) = layout.RESOLVE.struct.unpack_from(payload)
-        epoch = self._segment.get("config_epoch")
-        channel = self._channels.get(connection_id)
         header, opaque, serialize_type, code = read_pull_request(payload[layout.RESOLVE.size :])
+        epoch = self._epoch_of(header)
+        channel = self._channels.get(connection_id)
         if channel is None:
             # A consumer heart-beats before it pulls, a tool may not: its connection is not known here yet.
             channel = self._unknown_channel(connection_id)
@@ -245,6 +245,12 @@ class BrokerServer:
             return
         channel.send(answer)
         link.write(LINK_KIND["BINDING"], connection_id, encode_refusal(resolve_id))
+
+    def _epoch_of(self, header: PullHeader) -> int:
+        if UNREADABLE in header.topic + header.group:
+            # The pull worker looks at other bytes than those that were decoded to this, and would miss a change.
+            return GOOD_FOR_ONCE
+        return self._segment.pull_epoch(header.topic.encode(), header.group.encode())
 
     def _unknown_channel(self, connection_id: int) -> WorkerChannel:
         number = connection_id >> CONNECTION_NUMBER_SHIFT
@@ -324,6 +330,8 @@ class BrokerServer:
 
 
 CONNECTION_NUMBER_SHIFT = 56
+GOOD_FOR_ONCE = -1
+UNREADABLE = "\ufffd"
 
 
 def read_pull_request(payload: bytes) -> tuple[PullHeader, int, SerializeType, int]:

@@ -49,9 +49,14 @@ class SharedTopicBoard:
     def remove(self, topic: str) -> None:
         self._segment.remove_topic(topic.encode())
 
-    def bump(self) -> int:
-        epoch: int = self._segment.add("config_epoch", 1)
-        return epoch
+    def bump_all(self) -> None:
+        self._segment.add("config_epoch", 1)
+
+    def bump_topic(self, topic: str) -> None:
+        self._segment.bump_topic(topic.encode())
+
+    def bump_group(self, group: str) -> None:
+        self._segment.bump_group(group.encode())
 
 
 class SharedOffsetTable:

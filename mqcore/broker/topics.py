@@ -173,8 +173,10 @@ class TopicConfigManager:
         await self._table.close()
 
     def publish_all(self) -> None:
-        """Put every topic on the board anew, since what makes a topic sendable has changed."""
-        self._publish(self._table.records)
+        """Put every topic on the board anew, since a setting has changed: one may make topics sendable or readable."""
+        for name in self._table.records:
+            self._publish(name)
+        self._board.bump_all()
 
     def is_sendable(self, config: TopicConfig) -> bool:
         """Tell whether the send worker may take ordinary messages for the topic without asking."""
@@ -187,17 +189,17 @@ class TopicConfigManager:
         return not (is_forbidden_topic(name) or is_retry_topic(name) or is_dlq_topic(name))
 
     def _committed(self, names: Iterable[str]) -> None:
-        self._publish(names)
-
-    def _publish(self, names: Iterable[str]) -> None:
         for name in names:
-            config = self._table.records.get(name)
-            if config is None:
-                self._board.remove(name)
-            else:
-                is_multi_tag = config.topic_filter_type is TopicFilterType.MULTI_TAG
-                self._board.publish(config, self.is_sendable(config), is_multi_tag)
-        self._board.bump()
+            self._publish(name)
+            self._board.bump_topic(name)
+
+    def _publish(self, name: str) -> None:
+        config = self._table.records.get(name)
+        if config is None:
+            self._board.remove(name)
+        else:
+            is_multi_tag = config.topic_filter_type is TopicFilterType.MULTI_TAG
+            self._board.publish(config, self.is_sendable(config), is_multi_tag)
 
 
 def _built_in(settings: LiveSettings) -> Iterable[TopicConfig]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -298,7 +299,13 @@ class MemoryBoard:
     """The topic board: topic -> (record, sendable, multi tag)."""
 
     topics: dict[str, tuple[TopicConfig, bool, bool]] = field(default_factory=dict)
-    epoch: int = 0
+    common_epoch: int = 0
+    topic_epochs: Counter[str] = field(default_factory=Counter)
+    group_epochs: Counter[str] = field(default_factory=Counter)
+
+    def epoch(self, topic: str = "", group: str = "") -> int:
+        """The epoch of what is found in order for *topic* and *group* from now on."""
+        return self.common_epoch + self.topic_epochs[topic] + self.group_epochs[group]
 
     def publish(self, config: TopicConfig, sendable: bool, multi_tag: bool) -> None:
         self.topics[config.topic_name] = (config, sendable, multi_tag)
@@ -306,9 +313,14 @@ class MemoryBoard:
     def remove(self, topic: str) -> None:
         self.topics.pop(topic, None)
 
-    def bump(self) -> int:
-        self.epoch += 1
-        return self.epoch
+    def bump_all(self) -> None:
+        self.common_epoch += 1
+
+    def bump_topic(self, topic: str) -> None:
+        self.topic_epochs[topic] += 1
+
+    def bump_group(self, group: str) -> None:
+        self.group_epochs[group] += 1
 
 
 @dataclass

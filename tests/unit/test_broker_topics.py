@@ -188,12 +188,12 @@ async def test_order_flags_follow_the_name_servers_table(rig: BrokerRig) -> None
 
 
 async def test_every_topic_change_makes_pull_bindings_stale(rig: BrokerRig) -> None:
-    epoch = rig.board.epoch
+    epoch = rig.board.epoch("orders")
     await rig.create_topic("orders")
-    assert rig.board.epoch > epoch
-    epoch = rig.board.epoch
+    assert rig.board.epoch("orders") > epoch
+    epoch = rig.board.epoch("orders")
     await rig.broker.topics.delete("orders")
-    assert rig.board.epoch > epoch
+    assert rig.board.epoch("orders") > epoch
     assert "orders" not in rig.board.topics
 
 

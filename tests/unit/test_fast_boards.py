@@ -240,6 +240,43 @@ def test_thousands_of_rows_are_found(segment: SharedSegment) -> None:
     assert len(set(keys)) == segment.offset_count()
 
 
+# Epochs ------------------------------------------------------------------------------------------------------------
+
+NAMES = [b"", *(b"name %d" % number for number in range(5_000)), "grün".encode(), b"x" * 255]
+
+
+@pytest.mark.parametrize("kind", ["topic", "group"])
+def test_an_epoch_grows_for_its_name_and_hardly_any_other(segment: SharedSegment, raw: RawSegment, kind: str) -> None:
+    bump = segment.bump_topic if kind == "topic" else segment.bump_group
+
+    def epochs() -> list[int]:
+        return [segment.pull_epoch(*((name, b"g") if kind == "topic" else (b"t", name))) for name in NAMES]
+
+    before = epochs()
+    bump(NAMES[7])
+    grown = [name for name, old, new in zip(NAMES, before, epochs(), strict=True) if new > old]
+    assert NAMES[7] in grown
+    assert len(grown) <= 5, "names share rows far more often than chance makes them"
+    assert epochs() == epochs()
+    assert int(raw.rows(f"{kind}_epochs")["epoch"].sum()) == 1
+
+
+def test_every_name_has_epochs_without_a_row_of_its_own(segment: SharedSegment) -> None:
+    for name in NAMES:
+        before = segment.pull_epoch(name, b"g"), segment.pull_epoch(b"t", name)
+        segment.bump_topic(name)
+        assert segment.pull_epoch(name, b"g") > before[0]
+        segment.bump_group(name)
+        assert segment.pull_epoch(b"t", name) > before[1]
+    assert segment.topic_count() == 0
+
+
+def test_a_common_change_makes_every_epoch_grow(segment: SharedSegment) -> None:
+    before = [segment.pull_epoch(name, name) for name in NAMES]
+    segment.add("config_epoch", 1)
+    assert [segment.pull_epoch(name, name) for name in NAMES] == [epoch + 1 for epoch in before]
+
+
 # A full board ----------------------------------------------------------------------------------------------------
 
 

@@ -7,7 +7,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
@@ -50,6 +50,7 @@ GEOMETRY = replace(SMALL, consume_queue_file_size=20 * 100)
 MESSAGES = 30
 FAR = 1 << 30
 SUSPEND, COMMIT = int(PullSysFlag.SUSPEND), int(PullSysFlag.COMMIT_OFFSET)
+FLAG = int(PullSysFlag.SUBSCRIPTION)
 
 
 def names(item: layout.Layout) -> list[str]:
@@ -89,7 +90,7 @@ class PullRig:
             "commit_log": str(self.store.paths.commit_log), "consume_queue_file_size": geometry.consume_queue_file_size,
             "commit_log_file_size": geometry.commit_log_file_size, "bytes_in_memory_max": 1 << 18,
             "count_in_memory_max": 32, "bytes_on_disk_max": 1 << 16, "count_on_disk_max": 8,
-            "in_memory_bytes_max": 1 << 30,
+            "in_memory_bytes_max": 1 << 30, "binding_budget": 1 << 26,
         }  # fmt: skip
         self._loop = PullLoop(segment, {**options, **changes})
         self._thread = threading.Thread(target=self._loop.run, daemon=True)
@@ -148,7 +149,7 @@ class PullRig:
         """Answer a RESOLVE."""
         codes = sorted(java_string_hash(tag) for tag in tags)
         values = dict.fromkeys(names(BINDING), 0) | {
-            "resolve_id": resolve_id, "epoch": self.segment.get("config_epoch"), "suspend_limit_ms": -1,
+            "resolve_id": resolve_id, "epoch": self.segment.pull_epoch(TOPIC, GROUP), "suspend_limit_ms": -1,
             "broker_id": 0, "slow_broker_id": 1, "match_all": int(not tags), "tag_count": len(codes),
         } | changes  # fmt: skip
         payload = BINDING.struct.pack(*values.values()) + struct.pack(f"={len(codes)}i", *codes)
@@ -245,16 +246,74 @@ def test_a_pull_is_asked_about_once_and_then_answered_from_memory(rig: PullRig) 
     assert bodies(rig, rig.reply()) == expected(0, 10)
 
 
-def test_a_new_epoch_makes_the_worker_ask_again(rig: PullRig) -> None:
+BUMPS: dict[str, Callable[[SharedSegment], object]] = {
+    "all": lambda segment: segment.add("config_epoch", 1),
+    "topic": lambda segment: segment.bump_topic(TOPIC),
+    "group": lambda segment: segment.bump_group(GROUP),
+}
+
+
+@pytest.mark.parametrize("what", BUMPS)
+def test_a_new_epoch_makes_the_worker_ask_again(rig: PullRig, what: str) -> None:
     rig.pull(1)
-    rig.segment.add("config_epoch", 1)
+    BUMPS[what](rig.segment)
     rig.ask(2)
     resolve_id, _ = rig.question()
     rig.bind(resolve_id, ("T1",))
     assert bodies(rig, rig.reply()) == expected(0, 0, "T1")
 
 
-FLAG = int(PullSysFlag.SUBSCRIPTION)
+def test_the_epochs_of_others_are_none_of_its_business(rig: PullRig) -> None:
+    rig.pull(1)
+    # A group's name is no topic's.
+    for name in (b"TopicB", b"another group"):
+        rig.segment.bump_topic(name)
+        rig.segment.bump_group(name)
+    rig.segment.bump_topic(GROUP)
+    rig.segment.bump_group(TOPIC)
+    rig.ask(2)
+    assert bodies(rig, rig.reply()) == expected(0)
+
+
+def test_a_change_while_the_checks_were_made_is_not_missed(rig: PullRig) -> None:
+    rig.ask(1)
+    resolve_id, _ = rig.question()
+    before = rig.segment.pull_epoch(TOPIC, GROUP)
+    rig.segment.bump_group(GROUP)
+    rig.bind(resolve_id, epoch=before)
+    # It was in order for this pull, and is not for the next one.
+    assert bodies(rig, rig.reply()) == expected(0)
+    rig.ask(2)
+    rig.bind(rig.question()[0], epoch=-1)
+    rig.reply()
+    rig.ask(3)
+    rig.question()
+
+
+def test_what_was_found_in_order_is_forgotten_before_it_fills_the_memory(tmp_path: Path) -> None:
+    def words(number: int) -> Words:
+        return (TOPIC, GROUP, b"%05d" % number * 6000, b"TAG")
+
+    with shared_segment() as segment:
+        rig = PullRig(tmp_path, segment, binding_budget=40 * 6000 * 5)
+        try:
+            rig.ask(0, 15, words=words(0), sys_flag=SUSPEND | FLAG)
+            rig.bind(rig.question(words(0))[0])
+            wait_until(lambda: rig.waiters() == 1, describe="a pull is held")
+            for number in range(1, 200):
+                rig.ask(number, words=words(number), sys_flag=FLAG)
+                rig.bind(rig.question(words(number))[0])
+                rig.reply()
+            # The first of them is asked about anew; the last is remembered, and so is the one that a pull points to.
+            rig.ask(1, words=words(1), sys_flag=FLAG)
+            rig.bind(rig.question(words(1))[0])
+            rig.reply()
+            rig.ask(199, words=words(199), sys_flag=FLAG)
+            assert rig.reply()["ticket"] == 199
+            rig.arrive(0, 16, "T0")
+            assert rig.reply()["was_held"] == 1
+        finally:
+            rig.close()
 
 
 @pytest.mark.parametrize(

@@ -145,6 +145,7 @@ SEGMENT_ROWS = (
     "queue_row",
     "group_row",
     "offset_row",
+    "epoch_row",
     "worker_row",
     "ring_head",
     "ring_entry",

@@ -16,6 +16,7 @@ cdef enum:
     QUEUE_CAPACITY = 1048576
     GROUP_CAPACITY = 65536
     OFFSET_CAPACITY = 1048576
+    EPOCH_ROWS = 65536
     SEND_WORKERS_MAX = 4
     PULL_WORKERS_MAX = 4
     WORKER_CAPACITY = 16
@@ -173,6 +174,8 @@ cdef extern from "shared_layout.h" nogil:
     const int64_t REGION_GROUP_INDEX_AT
     const int64_t REGION_OFFSETS_AT
     const int64_t REGION_OFFSET_INDEX_AT
+    const int64_t REGION_TOPIC_EPOCHS_AT
+    const int64_t REGION_GROUP_EPOCHS_AT
     const int64_t REGION_PULL_REQUEST_RINGS_AT
     const int64_t REGION_PULL_REPLY_RINGS_AT
     const int64_t REGION_ARRIVAL_RINGS_AT
@@ -274,6 +277,8 @@ cdef extern from "shared_layout.h" nogil:
         int64_t behind_bytes
         int64_t pulls
         int64_t pull_offset
+    ctypedef struct EpochRow:
+        int64_t epoch
     ctypedef struct WorkerRow:
         int32_t kind
         int32_t number

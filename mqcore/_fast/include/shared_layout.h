@@ -145,6 +145,12 @@ static_assert(sizeof(OffsetRow) == 64, "OffsetRow");
 static_assert(offsetof(OffsetRow, pull_offset) == 56, "OffsetRow.pull_offset");
 
 typedef struct {
+    int64_t epoch;
+} EpochRow;
+static_assert(sizeof(EpochRow) == 8, "EpochRow");
+static_assert(offsetof(EpochRow, epoch) == 0, "EpochRow.epoch");
+
+typedef struct {
     int32_t kind;
     int32_t number;
     int64_t pid;
@@ -299,9 +305,11 @@ static_assert(offsetof(LinkHead, connection_id) == 8, "LinkHead.connection_id");
 #define REGION_GROUP_INDEX_AT INT64_C(176693248)
 #define REGION_OFFSETS_AT INT64_C(177217536)
 #define REGION_OFFSET_INDEX_AT INT64_C(244326400)
-#define REGION_PULL_REQUEST_RINGS_AT INT64_C(252715008)
-#define REGION_PULL_REPLY_RINGS_AT INT64_C(269496320)
-#define REGION_ARRIVAL_RINGS_AT INT64_C(286277632)
-#define REGION_END_AT INT64_C(290476032)
+#define REGION_TOPIC_EPOCHS_AT INT64_C(252715008)
+#define REGION_GROUP_EPOCHS_AT INT64_C(253239296)
+#define REGION_PULL_REQUEST_RINGS_AT INT64_C(253763584)
+#define REGION_PULL_REPLY_RINGS_AT INT64_C(270544896)
+#define REGION_ARRIVAL_RINGS_AT INT64_C(287326208)
+#define REGION_END_AT INT64_C(291524608)
 
 #endif

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore._fast.base.layout cimport PullRequest
+from mqcore._fast.segment.boards cimport Shared, pull_epoch
 
 # What a binding is good for, followed by its strings: topic, group, subscription, expression type. Where one of them
 # ends and the next begins is part of it, and so is who asks: no two pulls that may be judged differently have one key.
@@ -18,8 +19,11 @@ cdef struct BindingKey:
 cdef struct Binding:
     Binding *next               # of the same bucket
     uint64_t hashed
-    int32_t references          # held pulls that point here
-    int64_t epoch               # good while this is the board's
+    int64_t used_at             # coarse ms
+    int32_t references          # pulls that point here; it stays while there are any
+    int64_t epoch               # good while this is pull_epoch of the two rows
+    int32_t topic_epoch_row
+    int32_t group_epoch_row
     int64_t suspend_limit_ms
     int32_t broker_id
     int32_t slow_broker_id
@@ -32,13 +36,20 @@ cdef struct Binding:
 
 cdef struct BindingTable:
     Binding **buckets
-    int32_t count
+    int64_t bytes               # memory of all bindings
+    int64_t budget
+    int32_t hand                # the bucket to be swept next
     uint64_t seed
 
-# The binding of a request (its strings behind it), made empty with epoch -1 if it is new; NULL when memory is short.
-cdef Binding *binding_of(BindingTable *table, const PullRequest *request) noexcept nogil
-cdef bint bindings_open(BindingTable *table) noexcept nogil
+cdef bint bindings_open(BindingTable *table, int64_t budget) noexcept nogil
 cdef void bindings_close(BindingTable *table) noexcept nogil
-# Forget what is stale and not pointed to, when there is much of it.
-cdef void bindings_sweep(BindingTable *table, int64_t epoch) noexcept nogil
+# The binding of a request (its strings behind it), made empty with epoch -1 if it is new; others are forgotten if all
+# together would pass the budget. NULL when memory is short.
+cdef Binding *binding_of(BindingTable *table, const PullRequest *request, int64_t now_ms) noexcept nogil
+# Give it tags, which are copied. False when memory is short.
+cdef bint binding_set_tags(BindingTable *table, Binding *binding, const int32_t *tags, int32_t count) noexcept nogil
+# Forget, in the next part of the table, what is stale or has not been used for long.
+cdef void bindings_sweep(BindingTable *table, const Shared *shared, int64_t now_ms) noexcept nogil
+cdef inline bint binding_is_good(const Shared *shared, const Binding *binding) noexcept nogil:
+    return binding.epoch == pull_epoch(shared, binding.topic_epoch_row, binding.group_epoch_row)
 cdef bint binding_matches(const Binding *binding, int64_t tags_code) noexcept nogil

@@ -1,6 +1,7 @@
 """The pull worker's memory of checked pulls: (who asks, group, topic, queue, subscription) -> filter, rows, limits.
 
-All policy is in the broker process; here is only its answer, good until the configuration epoch changes.
+All policy is in the broker process; here is only its answer, good until the epoch of its topic and group changes. Any
+may be forgotten while no pull points to it: that costs a question. So their memory is bounded, whatever is asked.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -10,6 +11,7 @@ from libc.string cimport memcmp, memcpy, memset
 from mqcore._fast.base.atomics cimport monotonic_ns
 from mqcore._fast.base.hashing cimport hash_bytes
 from mqcore._fast.base.layout cimport PullRequest
+from mqcore._fast.segment.boards cimport Shared, epoch_row
 
 from mqcore.codes import PullSysFlag
 
@@ -17,12 +19,14 @@ cdef int32_t SUBSCRIPTION_FLAG = PullSysFlag.SUBSCRIPTION
 
 cdef enum:
     BUCKET_COUNT = 1 << 16
-    SWEEP_COUNT = 1 << 15           # entries that make a sweep worth its while
+    SWEEP_BUCKETS = 1 << 10         # of one sweep
+    REST_MS = 600_000               # a binding that nobody has used for so long is forgotten
 
 
-cdef bint bindings_open(BindingTable *table) noexcept nogil:
+cdef bint bindings_open(BindingTable *table, int64_t budget) noexcept nogil:
+    memset(table, 0, sizeof(BindingTable))
     table.buckets = <Binding **>calloc(BUCKET_COUNT, sizeof(Binding *))
-    table.count = 0
+    table.budget = budget
     # Clients choose what is hashed here: without it they could have all their pulls in one bucket.
     table.seed = <uint64_t>monotonic_ns()
     return table.buckets != NULL
@@ -67,7 +71,58 @@ cdef int32_t strings_size(const BindingKey *key) noexcept nogil:
     return key.topic_size + key.group_size + max(key.subscription_size, 0) + max(key.expression_type_size, 0)
 
 
-cdef Binding *binding_of(BindingTable *table, const PullRequest *request) noexcept nogil:
+cdef int64_t bytes_of(const Binding *binding) noexcept nogil:
+    return <int64_t>sizeof(Binding) + strings_size(&binding.key) + binding.tag_count * <int64_t>sizeof(int32_t)
+
+
+cdef void sweep_next(BindingTable *table, const Shared *shared, int64_t now_ms) noexcept nogil:
+    # Look through one bucket; without *shared* forget all that may be forgotten.
+    cdef Binding **link = &table.buckets[table.hand]
+    cdef Binding *binding
+    table.hand = (table.hand + 1) & (BUCKET_COUNT - 1)
+    while link[0] != NULL:
+        binding = link[0]
+        if binding.references == 0 and (
+                shared == NULL or now_ms - binding.used_at >= REST_MS or not binding_is_good(shared, binding)):
+            link[0] = binding.next
+            table.bytes -= bytes_of(binding)
+            free_binding(binding)
+        else:
+            link = &binding.next
+
+
+cdef bint make_room(BindingTable *table, int64_t size) noexcept nogil:
+    cdef int32_t _bucket
+    for _bucket in range(BUCKET_COUNT):
+        if table.bytes + size <= table.budget:
+            return True
+        sweep_next(table, NULL, 0)
+    return table.bytes + size <= table.budget
+
+
+cdef Binding *make_binding(BindingTable *table, const BindingKey *key, const uint8_t *strings,
+                           uint64_t hashed) noexcept nogil:
+    cdef int32_t size = strings_size(key)
+    cdef Binding *binding
+    if not make_room(table, <int64_t>sizeof(Binding) + size):
+        return NULL
+    binding = <Binding *>malloc(sizeof(Binding) + size)
+    if binding == NULL:
+        return NULL
+    memset(binding, 0, sizeof(Binding))
+    binding.hashed = hashed
+    binding.epoch = -1
+    binding.topic_epoch_row = epoch_row(strings, key.topic_size)
+    binding.group_epoch_row = epoch_row(strings + key.topic_size, key.group_size)
+    binding.key = key[0]
+    memcpy(binding.strings, strings, size)
+    binding.next = table.buckets[hashed & (BUCKET_COUNT - 1)]
+    table.buckets[hashed & (BUCKET_COUNT - 1)] = binding
+    table.bytes += bytes_of(binding)
+    return binding
+
+
+cdef Binding *binding_of(BindingTable *table, const PullRequest *request, int64_t now_ms) noexcept nogil:
     cdef const uint8_t *strings = <const uint8_t *>request + sizeof(PullRequest)
     cdef BindingKey key
     cdef int32_t size
@@ -80,38 +135,33 @@ cdef Binding *binding_of(BindingTable *table, const PullRequest *request) noexce
     while binding != NULL:
         if (binding.hashed == hashed and memcmp(&binding.key, &key, sizeof(BindingKey)) == 0
                 and memcmp(binding.strings, strings, size) == 0):
-            return binding
+            break
         binding = binding.next
-    binding = <Binding *>malloc(sizeof(Binding) + size)
     if binding == NULL:
-        return NULL
-    memset(binding, 0, sizeof(Binding))
-    binding.hashed = hashed
-    binding.epoch = -1
-    binding.key = key
-    memcpy(binding.strings, strings, size)
-    binding.next = table.buckets[hashed & (BUCKET_COUNT - 1)]
-    table.buckets[hashed & (BUCKET_COUNT - 1)] = binding
-    table.count += 1
+        binding = make_binding(table, &key, strings, hashed)
+    if binding != NULL:
+        binding.used_at = now_ms
     return binding
 
 
-cdef void bindings_sweep(BindingTable *table, int64_t epoch) noexcept nogil:
-    cdef int32_t bucket
-    cdef Binding **link
-    cdef Binding *binding
-    if table.count < SWEEP_COUNT:
-        return
-    for bucket in range(BUCKET_COUNT):
-        link = &table.buckets[bucket]
-        while link[0] != NULL:
-            binding = link[0]
-            if binding.epoch != epoch and binding.references == 0:
-                link[0] = binding.next
-                free_binding(binding)
-                table.count -= 1
-            else:
-                link = &binding.next
+cdef bint binding_set_tags(BindingTable *table, Binding *binding, const int32_t *tags, int32_t count) noexcept nogil:
+    cdef int32_t *copy = NULL
+    if count > 0:
+        copy = <int32_t *>malloc(count * sizeof(int32_t))
+        if copy == NULL:
+            return False
+        memcpy(copy, tags, count * sizeof(int32_t))
+    free(binding.tags)
+    table.bytes += (count - binding.tag_count) * <int64_t>sizeof(int32_t)
+    binding.tags = copy
+    binding.tag_count = count
+    return True
+
+
+cdef void bindings_sweep(BindingTable *table, const Shared *shared, int64_t now_ms) noexcept nogil:
+    cdef int32_t _bucket
+    for _bucket in range(SWEEP_BUCKETS):
+        sweep_next(table, shared, now_ms)
 
 
 cdef bint binding_matches(const Binding *binding, int64_t tags_code) noexcept nogil:

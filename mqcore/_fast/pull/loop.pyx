@@ -1,6 +1,6 @@
 """The loop of a pull worker: requests out of rings, consume queues scanned, pulls held, ranges answered.
 
-A pull whose group, topic, queue and subscription the broker process has found in order (a binding of this epoch) is
+A pull whose group, topic, queue and subscription the broker process has found in order (a binding that is good) is
 answered from the boards and the mapped consume queue alone. Any other is first asked about over the link, and waits.
 """
 
@@ -24,8 +24,8 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_CONSUME_QUEUE_NO
                                        LinkHead, OffsetMoved, OffsetRow, PullRange, PullReply, PullRequest, QueueRow,
                                        Resolve, TopicRow, WorkerRow)
 from mqcore._fast.base.layout cimport Binding as BindingMessage
-from mqcore._fast.pull.bindings cimport (Binding, BindingTable, binding_matches, binding_of, bindings_close,
-                                         bindings_open, bindings_sweep)
+from mqcore._fast.pull.bindings cimport (BindingTable, binding_is_good, binding_matches, binding_of, binding_set_tags,
+                                         bindings_close, bindings_open, bindings_sweep)
 from mqcore._fast.pull.cold_reader cimport COLD_AFTER_BYTES, ColdReader, cold_bring_in, cold_close, cold_open
 from mqcore._fast.pull.held cimport Held, Questions, question_put, question_take, questions_close
 from mqcore._fast.queues.ext cimport ExtSource
@@ -445,7 +445,7 @@ cdef void ask_broker(PullState *state, Held *held) noexcept nogil:
 
 cdef void handle(PullState *state, Held *held) noexcept nogil:
     # A request, fresh or woken: serve it if its binding is good, else ask.
-    if held.binding.epoch == observe(&state.shared.board.config_epoch):
+    if binding_is_good(state.shared, held.binding):
         serve(state, held)
     else:
         ask_broker(state, held)
@@ -467,22 +467,16 @@ cdef bint bind_rows(PullState *state, Held *held) noexcept nogil:
 cdef void handle_binding(PullState *state, const BindingMessage *message) noexcept nogil:
     cdef const int32_t *tags = <const int32_t *>(<const uint8_t *>message + sizeof(BindingMessage))
     cdef Held *held = question_take(&state.questions, message.resolve_id)
-    cdef int32_t *copy
+    cdef int32_t tag_count = 0 if message.match_all else message.tag_count
     if held == NULL:
         return
     if message.refused:
         answer_refused(state, held)
         return
-    copy = <int32_t *>malloc(max(1, message.tag_count) * sizeof(int32_t))
-    if copy == NULL or not bind_rows(state, held):
-        # The boards are full.
-        free(copy)
+    if not bind_rows(state, held) or not binding_set_tags(&state.bindings, held.binding, tags, tag_count):
+        # The boards are full, or the memory is.
         answer_busy(state, held)
         return
-    memcpy(copy, tags, message.tag_count * sizeof(int32_t))
-    free(held.binding.tags)
-    held.binding.tags = copy
-    held.binding.tag_count = 0 if message.match_all else message.tag_count
     held.binding.suspend_limit_ms = message.suspend_limit_ms
     held.binding.broker_id = message.broker_id
     held.binding.slow_broker_id = message.slow_broker_id
@@ -534,7 +528,7 @@ cdef void take_requests(PullState *state, int32_t sender) noexcept nogil:
         held.is_first = True
         held.since = state.turn_ms
         state.row.units += 1
-        held.binding = binding_of(&state.bindings, &held.request)
+        held.binding = binding_of(&state.bindings, &held.request, state.turn_ms)
         if held.binding == NULL:
             answer_busy(state, held)
             continue
@@ -609,11 +603,11 @@ cdef void check_held(PullState *state) noexcept nogil:
     if state.turn_ms < state.hold_check_at:
         return
     state.hold_check_at = state.turn_ms + HOLD_CHECK_MS
+    bindings_sweep(&state.bindings, state.shared, state.turn_ms)
     if state.turn_ms >= state.scan_check_at:
         state.scan_check_at = state.turn_ms + SCAN_CHECK_MS
         look_at_all(state, False)
         queues_rest(&state.queues, state.turn_ms - QUEUE_REST_MS)
-        bindings_sweep(&state.bindings, observe(&state.shared.board.config_epoch))
     else:
         look_at_all(state, True)
     put_relaxed(&state.row.heartbeat, now_ms())
@@ -698,7 +692,7 @@ cdef class PullLoop:
         state.limits.in_memory_bytes_max = options["in_memory_bytes_max"]
         state.limits.commit_log_file_size = options["commit_log_file_size"]
         cold_open(&state.cold, options["commit_log"], options["commit_log_file_size"])
-        if not bindings_open(&state.bindings):
+        if not bindings_open(&state.bindings, options["binding_budget"]):
             raise MemoryError()
         self.forget_waiters(options["puller_count"])
 

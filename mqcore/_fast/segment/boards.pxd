@@ -5,7 +5,10 @@
 # and counts before its number is published in the index; who inherits the lock from a dead owner does that last step.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from mqcore._fast.base.layout cimport GroupRow, OffsetRow, QueueRow, StoreBoard, TopicRow, WorkerRow
+from mqcore._fast.base.atomics cimport observe
+from mqcore._fast.base.hashing cimport hash_bytes
+from mqcore._fast.base.layout cimport (EPOCH_ROWS, EpochRow, GroupRow, OffsetRow, QueueRow, StoreBoard, TopicRow,
+                                       WorkerRow)
 
 cdef struct Shared:
     uint8_t *base
@@ -19,6 +22,8 @@ cdef struct Shared:
     int32_t *group_index
     OffsetRow *offsets
     int32_t *offset_index
+    EpochRow *topic_epochs
+    EpochRow *group_epochs
 
 cdef enum:
     ROW_NONE = -1
@@ -38,6 +43,16 @@ cdef int32_t make_offset(Shared *shared, int32_t group_row, int32_t queue_row) n
 # Number of the pull worker that has the queue, of *count*. One has it for good, so that a held pull is told of arrivals
 # by one ring.
 cdef int puller_of(const uint8_t *topic, int32_t topic_size, int32_t queue_id, int count) noexcept nogil
+
+# Which of topic_epochs or of group_epochs a name has.
+cdef inline int32_t epoch_row(const uint8_t *name, int32_t size) noexcept nogil:
+    return <int32_t>(hash_bytes(name, size) & (EPOCH_ROWS - 1))
+
+# The epoch of what was found in order for a topic and a group with these rows. The broker process reads it before its
+# tables: what it found is so forgotten too early at times, and never kept too long.
+cdef inline int64_t pull_epoch(const Shared *shared, int32_t topic_row, int32_t group_row) noexcept nogil:
+    return (observe(&shared.board.config_epoch) + observe(&shared.topic_epochs[topic_row].epoch)
+            + observe(&shared.group_epochs[group_row].epoch))
 
 # The first failure wins: store_flags gets *flags*, and what broke is written down.
 cdef void report_failure(Shared *shared, int64_t flags, int32_t error, int32_t where, int64_t offset) noexcept nogil

@@ -15,13 +15,14 @@ from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TIMED_
                                         publish_i32, put_relaxed)
 from mqcore._fast.base.hashing cimport hash_bytes, hash_pair
 from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPACITY, QUEUE_CAPACITY, REGION_BOARD_AT,
-                                       REGION_END_AT, REGION_GROUP_INDEX_AT, REGION_GROUPS_AT, REGION_OFFSET_INDEX_AT,
-                                       REGION_OFFSETS_AT, REGION_QUEUE_INDEX_AT, REGION_QUEUES_AT,
-                                       REGION_TOPIC_INDEX_AT, REGION_TOPICS_AT, REGION_WORKERS_AT, SHARED_MAGIC,
-                                       STORE_FLAG_SYNC_FAILED, TOPIC_CAPACITY, TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG,
-                                       TOPIC_WORD_PERM_SHIFT, TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE,
-                                       TOPIC_WORD_WRITE_SHIFT, WORKER_CAPACITY, GroupRow, OffsetRow, QueueRow,
-                                       StoreBoard, TopicRow, WorkerRow)
+                                       REGION_END_AT, REGION_GROUPS_AT, REGION_GROUP_EPOCHS_AT, REGION_GROUP_INDEX_AT,
+                                       REGION_OFFSETS_AT, REGION_OFFSET_INDEX_AT, REGION_QUEUES_AT,
+                                       REGION_QUEUE_INDEX_AT, REGION_TOPICS_AT, REGION_TOPIC_EPOCHS_AT,
+                                       REGION_TOPIC_INDEX_AT, REGION_WORKERS_AT, SHARED_MAGIC, STORE_FLAG_SYNC_FAILED,
+                                       TOPIC_CAPACITY, TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_PERM_SHIFT,
+                                       TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT,
+                                       WORKER_CAPACITY, EpochRow, GroupRow, OffsetRow, QueueRow, StoreBoard, TopicRow,
+                                       WorkerRow)
 from mqcore._fast.log.record cimport TOPIC_SIZE_MAX
 from mqcore._fast.segment.bounds cimport (begin_keeping, note_flushed, queue_files_of, queue_flushed_units,
                                           queue_max_offset, queue_min_offset)
@@ -245,6 +246,8 @@ cdef class SharedSegment:
         self.shared.group_index = <int32_t *>(self.shared.base + REGION_GROUP_INDEX_AT)
         self.shared.offsets = <OffsetRow *>(self.shared.base + REGION_OFFSETS_AT)
         self.shared.offset_index = <int32_t *>(self.shared.base + REGION_OFFSET_INDEX_AT)
+        self.shared.topic_epochs = <EpochRow *>(self.shared.base + REGION_TOPIC_EPOCHS_AT)
+        self.shared.group_epochs = <EpochRow *>(self.shared.base + REGION_GROUP_EPOCHS_AT)
 
     def __dealloc__(self):
         if self.shared.base != NULL:
@@ -521,6 +524,23 @@ cdef class SharedSegment:
                 if peek(&self.shared.offsets[row].get_timestamp) >= since:
                     behind = max(behind, peek(&self.shared.offsets[row].behind_bytes))
         return behind
+
+    # Epochs ----------------------------------------------------------------------------------------------------
+
+    def pull_epoch(self, bytes topic not None, bytes group not None):
+        """The epoch of what is found in order for *topic* and *group* from now on; read it before the tables."""
+        return pull_epoch(&self.shared, epoch_row(<const uint8_t *><const char *>topic, <int32_t>len(topic)),
+                          epoch_row(<const uint8_t *><const char *>group, <int32_t>len(group)))
+
+    def bump_topic(self, bytes topic not None):
+        """Something has changed about the topic that a pull check may look at."""
+        add_full(&self.shared.topic_epochs[epoch_row(<const uint8_t *><const char *>topic,
+                                                     <int32_t>len(topic))].epoch, 1)
+
+    def bump_group(self, bytes group not None):
+        """Something has changed about the group that a pull check may look at."""
+        add_full(&self.shared.group_epochs[epoch_row(<const uint8_t *><const char *>group,
+                                                     <int32_t>len(group))].epoch, 1)
 
     # Workers ---------------------------------------------------------------------------------------------------
 

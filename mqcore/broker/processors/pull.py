@@ -1,7 +1,8 @@
 """PULL_MESSAGE and LITE_PULL_MESSAGE: who may read what. The reading itself is the pull worker's.
 
-The worker keeps the answer of the checks, a ``PullBinding``, until the topic board's epoch changes, so these run once
-per queue and group and not once per pull. Source: RocketMQ broker/processor/PullMessageProcessor.java.
+The worker keeps the answer of the checks, a ``PullBinding``, until the epoch of its topic and group changes, so these
+run once per queue and group and not once per pull. Whatever a check looks at bumps an epoch when it changes.
+Source: RocketMQ broker/processor/PullMessageProcessor.java.
 """
 
 from __future__ import annotations
