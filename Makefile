@@ -1,10 +1,13 @@
-# make setup: virtual environment, dependencies, build. make run and make test do it by themselves, once.
+# make run and make test set up what they need by themselves, once: a virtual environment, dependencies, the extensions.
+# What make run needs is little, and there in a minute or two; make setup has the rest, too: tests, linters, Spark.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SOURCES := $(shell find mqcore/_fast -name '*.pyx' -o -name '*.pxd' -o -name '*.h')
+READY := $(VENV)/.run-stamp
 STAMP := $(VENV)/.setup-stamp
 BUILT := $(VENV)/.built-stamp
+PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 # What is left to make test-all: see CONTRIBUTING.md.
 EVERYDAY := not slow and not root and not quarantine
@@ -17,17 +20,24 @@ unexport PYTHONDONTWRITEBYTECODE
 
 setup: $(STAMP) $(BUILT)
 
-$(STAMP): pyproject.toml setup.py
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip setuptools wheel cython
-	$(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[dev]"
-	touch $(STAMP) $(BUILT)
+$(BIN)/python:
+	$(PYTHON) -m venv $(VENV)
 
-$(BUILT): $(STAMP) $(SOURCES)
+$(READY): pyproject.toml | $(BIN)/python
+	$(PIP) "setuptools>=77" "cython>=3.2"
+	$(PIP) --no-build-isolation --editable ".[cli]"
+	touch $(READY)
+
+$(STAMP): pyproject.toml | $(READY)
+	$(PIP) --no-build-isolation --editable ".[dev]"
+	touch $(READY) $(STAMP)
+
+# The installations above have built the extensions already: only what has changed since is built here.
+$(BUILT): setup.py $(SOURCES) | $(READY)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $(BUILT)
 
-run: setup
+run: $(READY) $(BUILT)
 	$(BIN)/python -m mqcore.broker --store ./store
 
 test: setup
@@ -49,5 +59,5 @@ lint: setup
 	$(BIN)/python -m mqcore.client.reference_page --check
 
 clean:
-	rm -rf build $(STAMP) $(BUILT)
+	rm -rf build $(READY) $(STAMP) $(BUILT)
 	find mqcore -name '*.so' -delete
