@@ -199,6 +199,7 @@ class SimBroker:
         self.core: BrokerCore
         self.pulls: SimPulls
         self._server: RemotingServer
+        self.refuse_pulls_until_s = 0.0
         self.is_up = False
         """Whether it has started, and has not begun to stop."""
 
@@ -236,6 +237,8 @@ class SimBroker:
         if channel is None:
             channel = connection.attributes[CHANNEL] = SimChannel(connection)
         self.on_request(connection, command)
+        if command.code == RequestCode.PULL_MESSAGE and clock.monotonic_s() < self.refuse_pulls_until_s:
+            return command.reply(ResponseCode.FLOW_CONTROL, "busy")
         return await self.core.handle(channel, command)
 
     def _on_close(self, connection: Connection) -> None:

@@ -1,29 +1,48 @@
-"""Simulated schedules: where their worlds write, and what was played, for the end of the run."""
+"""Simulated schedules: where their worlds write, which seeds they have, and what was played, for the end of the run."""
 
 from __future__ import annotations
 
+import random
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
-from tests.sim.schedules import TALLIES
+from tests.sim.schedules import Player
 
 MEMORY = Path("/dev/shm")
 """Where writing costs nothing: thousands of worlds write their brokers' tables."""
 
+PLAYED = "simulated"
+SEED_BITS = 40
+
 
 @pytest.fixture
-def root(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def root(tmp_path: Path) -> Iterator[Path]:
     """The directory of the worlds of one test."""
-    import tempfile
-
     with tempfile.TemporaryDirectory(prefix="mqcore-sim-", dir=MEMORY if MEMORY.is_dir() else tmp_path) as made:
         yield Path(made)
 
 
+@pytest.fixture
+def player(chance: random.Random, request: pytest.FixtureRequest) -> Iterator[Player]:
+    """Plays schedules with seeds that follow from the run's."""
+    player = Player(chance.getrandbits(SEED_BITS))
+    yield player
+    # Reports carry these from the processes of xdist to the one that speaks.
+    request.node.user_properties += [(PLAYED, str(tally)) for tally in player.tallies]
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    if TALLIES:
+    lines = {
+        str(line): None
+        for reports in terminalreporter.stats.values()
+        for report in reports
+        for name, line in getattr(report, "user_properties", ())
+        if name == PLAYED
+    }
+    if lines:
         terminalreporter.section("simulated schedules")
-        for tally in TALLIES:
-            terminalreporter.line(str(tally))
+        for line in lines:
+            terminalreporter.line(line)

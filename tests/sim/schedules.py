@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random
 import time
 from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass, field
@@ -34,41 +33,40 @@ class Tally:
 
     def __str__(self) -> str:
         rate = self.schedules / self.real_s if self.real_s else 0.0
-        return f"{self.name}: {self.schedules} schedules ({self.what}), {rate:,.0f} a second"
+        return f"{self.name}: {self.schedules:,} schedules, {rate:,.0f} a second (one is {self.what})"
 
 
-TALLIES: list[Tally] = []
+class Player:
+    """Plays schedules of one kind with one new seed after the other. The seeds follow from that of the run."""
 
+    def __init__(self, first: int) -> None:
+        self._first = first
+        self.tallies: list[Tally] = []
 
-def play_many(
-    name: str,
-    what: str,
-    play_one: Callable[[int], object],
-    *,
-    seconds: float,
-    at_least: int = 1,
-) -> Tally:
-    """Call *play_one* with one new random seed after the other for *seconds*, and at least so often.
+    def play(
+        self, name: str, what: str, play_one: Callable[[int], object], *, seconds: float, at_least: int = 1
+    ) -> Tally:
+        """Call *play_one* for *seconds*, and at least so often; *what* says what one schedule is.
 
-    *what* says what one schedule is. What a seed raises has a note that says how to play it again.
-    """
-    given = os.environ.get(SEED)
-    tally = Tally(name, what)
-    TALLIES.append(tally)
-    seconds = float(os.environ.get(SECONDS, seconds))
-    first = int(given) if given else random.SystemRandom().getrandbits(40)
-    begin_s = time.perf_counter()
-    while True:
-        seed = first + tally.schedules
-        try:
-            play_one(seed)
-        except BaseException as error:
-            error.add_note(f"to play it again: {SEED}={seed}")
-            raise
-        tally.schedules += 1
-        tally.real_s = time.perf_counter() - begin_s
-        if given or (tally.real_s >= seconds and tally.schedules >= at_least):
-            return tally
+        What a seed raises has a note that says how to play it again.
+        """
+        given = os.environ.get(SEED)
+        seconds = float(os.environ.get(SECONDS, seconds))
+        first = int(given) if given else self._first
+        tally = Tally(name, what)
+        self.tallies.append(tally)
+        begin_s = time.perf_counter()
+        while True:
+            seed = first + tally.schedules
+            try:
+                play_one(seed)
+            except BaseException as error:
+                error.add_note(f"to play it again: {SEED}={seed}")
+                raise
+            tally.schedules += 1
+            tally.real_s = time.perf_counter() - begin_s
+            if given or (tally.real_s >= seconds and tally.schedules >= at_least):
+                return tally
 
 
 def seeds_until_found(play_one: Callable[[int], object], *, limit: int) -> int:

@@ -18,7 +18,7 @@ from mqcore.client.process_queue import ProcessQueue
 from mqcore.client.pulling import PullLoop
 from mqcore.errors import MQError
 from mqcore.protocol.message import MessageQueue
-from tests.sim.schedules import Chaos, Habits, in_world, play_many, seeds_until_found
+from tests.sim.schedules import Chaos, Habits, Player, in_world, seeds_until_found
 from tests.sim.world import World
 
 WHAT = "a cluster of 1 or 2 brokers, up to 4 members, 14 events, until all is consumed and divided"
@@ -44,15 +44,15 @@ HANDLERS_S = ((0.0,), (0.0, 0.01, 0.2), (0.0, 1.0, 5.0))
 
 @pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
 def test_what_was_acknowledged_is_consumed_whatever_happens_to_members_brokers_and_wires(
-    root: Path, orderly: bool
+    root: Path, player: Player, orderly: bool
 ) -> None:
     """And no commit goes back or passes what handlers have ended, and orderly members never share a queue."""
     name = "orderly groups" if orderly else "concurrent groups"
-    play_many(name, WHAT, in_world(root, chaos(settings={"orderly": orderly})), seconds=3)
+    player.play(name, WHAT, in_world(root, chaos(settings={"orderly": orderly})), seconds=2)
 
 
 @pytest.mark.slow
-def test_two_groups_keep_their_promises_through_long_bad_times(root: Path) -> None:
+def test_two_groups_keep_their_promises_through_long_bad_times(root: Path, player: Player) -> None:
     async def play(world: World) -> None:
         chance = world.random
         settings = {
@@ -67,7 +67,7 @@ def test_two_groups_keep_their_promises_through_long_bad_times(root: Path) -> No
         )  # fmt: skip
         await bad_times(world)
 
-    play_many(
+    player.play(
         "two groups in long bad times", "40 events, up to 5 members of 2 groups", in_world(root, play), seconds=120
     )
 
@@ -75,7 +75,9 @@ def test_two_groups_keep_their_promises_through_long_bad_times(root: Path) -> No
 CALM = ("send", "send", "join", "leave")
 
 
-def test_an_orderly_group_consumes_each_message_once_and_in_order_while_members_come_and_go(root: Path) -> None:
+def test_an_orderly_group_consumes_each_message_once_and_in_order_while_members_come_and_go(
+    root: Path, player: Player
+) -> None:
     async def play(world: World) -> None:
         await world.start(brokers=2, topics={"T": 2}, messageDelayLevel=FEW_LEVELS)
         await Chaos(world, settings={"orderly": True}, events=CALM, habits=Habits(seconds=(0.0, 0.01, 0.2))).play()
@@ -85,7 +87,7 @@ def test_an_orderly_group_consumes_each_message_once_and_in_order_while_members_
             assert delivery.offset == last.get(delivery.queue, -1) + 1, f"{delivery} after {last}"
             last[delivery.queue] = delivery.offset
 
-    play_many("orderly groups without faults", WHAT, in_world(root, play), seconds=2)
+    player.play("orderly groups without faults", WHAT, in_world(root, play), seconds=2)
 
 
 # That these schedules can find something: one rule is taken out of the product, and they have to.

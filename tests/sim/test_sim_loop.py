@@ -25,7 +25,7 @@ from tests.sim.schedules import Chaos, Habits
 from tests.sim.world import World, simulate
 
 ROOT = Path(__file__).resolve().parent.parent.parent
-SEEDS_COMPARED = 3
+SEEDS_COMPARED = 2
 
 
 def in_loop(work: Callable[[], Coroutine[Any, Any, Any]], seed: int = 0, **changes: Any) -> Any:
@@ -212,9 +212,8 @@ def test_a_seed_gives_the_same_run_in_another_process_with_other_hashes(root: Pa
     )
     ours = [event for seed in range(SEEDS_COMPARED) for event in events_of(seed, root)]
     assert len(ours) > 100 * SEEDS_COMPARED
-    for hash_seed in ("1", "2"):
-        done = subprocess.run(
-            [sys.executable, "-c", program, str(root)], cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": hash_seed},
-            capture_output=True, text=True, check=True, timeout=120,
-        )  # fmt: skip
-        assert done.stdout.split("\n")[:-1] == ours
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(root)], cwd=ROOT, env=os.environ | {"PYTHONHASHSEED": "1"},
+        capture_output=True, text=True, check=True, timeout=120,
+    )  # fmt: skip
+    assert done.stdout.split("\n")[:-1] == ours

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 from mqcore import clock
 from mqcore.client.asynchronous import Client
 from mqcore.client.consumer import Consumer
+from mqcore.client.fault_strategy import BrokerFault
 from mqcore.client.messages import Message, ReceivedMessage
 from mqcore.client.settings import ClientSettings, ConsumeFromWhere, ConsumerSettings, ProducerSettings
 from mqcore.errors import MQError
@@ -151,6 +152,10 @@ class SimProducer:
         await self.client.start()
         await self._producer.start()
 
+    def faults(self) -> list[BrokerFault]:
+        """What it knows of the brokers."""
+        return list(self._producer.faults)
+
     async def send(self, topic: str, **fields: Any) -> bytes | None:
         """Send one message; its body if it was acknowledged."""
         self._count += 1
@@ -194,15 +199,19 @@ class World:
             server = SimNameServer(self.network, f"namesrv-{number}", f"10.0.0.{number + 1}", self.root)
             self.name_servers.append(server)
             await server.start()
-        for number in range(brokers):
-            name = f"broker-{chr(ord('a') + number)}"
-            broker = SimBroker(
-                self.network, name, f"10.0.1.{number + 1}", self.name_server_addresses, self.root, topics or {"T": 2},
-                **properties,
-            )  # fmt: skip
-            self.history.watch(broker)
-            self.brokers.append(broker)
-            await broker.start()
+        for _ in range(brokers):
+            await self.add_broker(topics=topics or {"T": 2}, **properties)
+
+    async def add_broker(self, *, topics: dict[str, int], **properties: str) -> SimBroker:
+        number = len(self.brokers)
+        broker = SimBroker(
+            self.network, f"broker-{chr(ord('a') + number)}", f"10.0.1.{number + 1}", self.name_server_addresses,
+            self.root, topics, **properties,
+        )  # fmt: skip
+        self.history.watch(broker)
+        self.brokers.append(broker)
+        await broker.start()
+        return broker
 
     def join(
         self,
@@ -225,6 +234,12 @@ class World:
         self.producers.append(producer)
         await producer.start()
         return producer
+
+    async def until_noted(self, producer: SimProducer, broker_name: str) -> float:
+        """Let *producer* send until it avoids the broker; return when it began to."""
+        while broker_name not in [fault.broker_name for fault in producer.faults() if not fault.is_available]:
+            await producer.send("T")
+        return self.now_s
 
     async def until(self, condition: Callable[[], object], limit_s: float, what: str, every_s: float = 0.05) -> float:
         """Wait until *condition* holds, and return when that was; fail after *limit_s*."""
