@@ -233,6 +233,13 @@ class ReceivedMessage(RecordFields):
         if self.settler is not None:
             self.settler = wrap(self.settler)
 
+    def anew(self, settler: Settler) -> ReceivedMessage:
+        """Return the message for another delivery, to be settled by *settler*.
+
+        It is another object, so that who had the message before, and has settled it, cannot settle this delivery too.
+        """
+        return ReceivedMessage(self.ext, self.queue, topic=self.topic, held=self.held, settler=settler)
+
     def restart_timer(self) -> None:
         """Count the consume timeout from now on."""
         self.consume_started_s = clock.now_s()

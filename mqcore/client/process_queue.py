@@ -139,6 +139,13 @@ class ProcessQueue(Generic[M]):
             self._order.append(offset)
         self._offset_max = max(self._offset_max, offset)
 
+    def replace(self, message: M) -> bool:
+        """Let *message* stand for the one that is held with its offset; False if none is."""
+        if message.queue_offset not in self._messages:
+            return False
+        self._messages[message.queue_offset] = message
+        return True
+
     def remove(self, messages: Sequence[M]) -> int:
         """Take finished *messages* out and return the offset to commit: the first unfinished, or that of the next pull.
 

@@ -208,9 +208,9 @@ class StreamService:
             asyncio.get_running_loop().call_later(RESUBMIT_DELAY_S, self._again, held, message)
 
     def _again(self, held: HeldQueue, message: ReceivedMessage) -> None:
-        if not held.dropped and not self._buffer.closed:
-            message.settled = False
-            self._buffer.put([message])
+        again = message.anew(self)
+        if not held.dropped and not self._buffer.closed and held.replace(again):
+            self._buffer.put([again])
 
 
 class Handoff:
@@ -232,8 +232,9 @@ class Handoff:
         if self._buffer.closed:
             raise Abandoned
         outcome: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if message.settled:
+            message = message.anew(self)
         self._outcomes[message] = outcome
-        message.settled = False
         try:
             self._buffer.put([message])
             await outcome

@@ -7,9 +7,14 @@ import logging
 
 import pytest
 
-from mqcore.client.messages import ReceivedMessage
+from mqcore.client.batches import MessageBatch
+from mqcore.client.errors import ClientStateError, Retry
+from mqcore.client.membership import Membership
+from mqcore.client.messages import ReceivedMessage, Settler
+from mqcore.client.offsets import MemoryOffsets
 from mqcore.client.process_queue import ProcessQueue
-from mqcore.client.streams import Buffer
+from mqcore.client.settings import ConsumerSettings
+from mqcore.client.streams import Buffer, Handoff, StreamService
 from mqcore.client.tasks import Periodic, cancel_and_wait
 from mqcore.errors import RemotingConnectError
 from mqcore.protocol.message import MessageExt, MessageQueue
@@ -17,8 +22,13 @@ from mqcore.protocol.message import MessageExt, MessageQueue
 QUEUE = MessageQueue("T", "broker-a", 0)
 
 
-def messages(count: int, held: ProcessQueue[ReceivedMessage] | None = None) -> list[ReceivedMessage]:
-    return [ReceivedMessage(MessageExt("T", b"%d" % n, queue_offset=n), QUEUE, held=held) for n in range(count)]
+def messages(
+    count: int, held: ProcessQueue[ReceivedMessage] | None = None, settler: Settler | None = None
+) -> list[ReceivedMessage]:
+    return [
+        ReceivedMessage(MessageExt("T", b"%d" % n, queue_offset=n), QUEUE, held=held, settler=settler)
+        for n in range(count)
+    ]
 
 
 async def start(buffer: Buffer, count: int = 1, timeout_s: float | None = None) -> asyncio.Task[list[ReceivedMessage]]:
@@ -186,3 +196,65 @@ async def test_messages_of_a_queue_that_was_given_up_are_passed_over_wherever_th
     gone.dropped = True
     taken = await buffer.take(3, 0)
     assert [message.held for message in taken] == [kept]
+
+
+# An orderly consumer without a handler.
+
+
+async def turn() -> None:
+    """Let every task that can go on do so."""
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def persist() -> None:
+    """Nothing is committed here."""
+
+
+async def test_who_failed_a_message_of_an_orderly_queue_does_not_settle_its_next_delivery() -> None:
+    handoff = Handoff()
+    (message,) = messages(1, ProcessQueue(QUEUE), handoff)
+    handling = asyncio.create_task(handoff.handle(message))
+    (had,) = await handoff.receive(1, 1)
+    batch = MessageBatch([had], persist)
+    had.nack()
+    with pytest.raises(Retry):
+        await handling
+    handling = asyncio.create_task(handoff.handle(message))
+    await turn()
+    batch.ack()  # as asking for the next batch does, for what is unsettled
+    with pytest.raises(ClientStateError, match="settled before"):
+        had.ack()
+    await turn()
+    assert not handling.done()
+    (again,) = await handoff.receive(1, 1)
+    assert again.body == had.body
+    again.ack()
+    await handling
+
+
+async def test_who_failed_a_message_that_could_not_be_sent_back_does_not_settle_its_next_delivery(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def cannot_send_back(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr("mqcore.client.consume_concurrently.send_back", cannot_send_back)
+    monkeypatch.setattr("mqcore.client.streams.RESUBMIT_DELAY_S", 0.0)
+    held: ProcessQueue[ReceivedMessage] = ProcessQueue(QUEUE)
+    hub = None
+    service = StreamService(Membership(hub, "g", ConsumerSettings(), MemoryOffsets(), {}))  # type: ignore[arg-type]
+    held.put(messages(1, held, service))
+    assert held.first_message is not None
+    service.submit(held, [held.first_message], True)
+    (had,) = await service.receive(1, 1)
+    batch = MessageBatch([had], persist)
+    had.nack()
+    (again,) = await service.receive(1, 10)
+    batch.ack()
+    assert held.count == 1
+    assert held.first_message is again
+    again.ack()
+    assert held.count == 0
+    await service.close(1)
+
