@@ -168,6 +168,7 @@ class Assignment:
         """
         membership = self._membership
         held.dropped = True
+        self._service.let_go(held)
         rests = not membership.needs_broker_locks or await self._await_rest(held)
         await membership.offsets.persist([held.queue])
         membership.offsets.forget(held.queue)
@@ -213,6 +214,7 @@ class Assignment:
 
     def _drop(self, held: HeldQueue) -> None:
         held.dropped = True
+        self._service.let_go(held)
         held.clear()
         if self._membership.held.get(held.queue) is held:
             del self._membership.held[held.queue]

@@ -112,6 +112,9 @@ class ConcurrentService:
     async def consume_directly(self, message: ReceivedMessage) -> Outcome:
         return await run_handler(self._membership, self._handler, [message])
 
+    def let_go(self, held: HeldQueue) -> None:
+        """What waits is passed over when its turn comes."""
+
     def halt(self) -> None:
         self._closing = True
         self._workers.halt()

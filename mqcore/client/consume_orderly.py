@@ -68,6 +68,10 @@ class OrderlyService:
             return no_handler()
         return await run_handler(self._membership, self._handler, [message])
 
+    def let_go(self, held: HeldQueue) -> None:
+        if self._handoff is not None:
+            self._handoff.let_go()
+
     def halt(self) -> None:
         self._closing = True
         self._workers.halt()

@@ -66,6 +66,9 @@ class ConsumeService(Protocol):
     async def consume_directly(self, message: ReceivedMessage) -> Outcome:
         """Let the application consume *message* now, whatever its offset."""
 
+    def let_go(self, held: HeldQueue) -> None:
+        """Hand out nothing more of *held*, which was given up; what is in hand goes on."""
+
     def halt(self) -> None:
         """Hand out nothing more from now on, whatever else is submitted; what is in hand goes on."""
 

@@ -149,6 +149,9 @@ class PollService:
     async def consume_directly(self, message: ReceivedMessage) -> Outcome:
         return Outcome(0, ClientStateError("this consumer polls, it has no handler to call"))
 
+    def let_go(self, held: HeldQueue) -> None:
+        """The assignment drops what is stale."""
+
     def halt(self) -> None:
         self.ready.close()
 

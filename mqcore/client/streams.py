@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict, deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from mqcore import clock
@@ -39,7 +39,9 @@ class Source(Protocol):
 class Buffer:
     """Messages ready for the application, in order of arrival, and those who wait for one."""
 
-    def __init__(self) -> None:
+    def __init__(self, on_passed_over: Callable[[ReceivedMessage], None] = lambda message: None) -> None:
+        """*on_passed_over* is told of each message that is not handed out because its queue was given up."""
+        self._on_passed_over = on_passed_over
         self._ready: deque[ReceivedMessage] = deque()
         self._waiters: deque[asyncio.Future[None]] = deque()
         self.closed = False
@@ -67,7 +69,8 @@ class Buffer:
         deadline_s = None if timeout_s is None else loop.time() + timeout_s
         full_at_s: float | None = None
         while True:
-            self._pass_over_dropped()
+            while self._ready and self._ready[0].is_dropped:
+                self._on_passed_over(self._ready.popleft())
             now_s = loop.time()
             if self._ready and full_at_s is None:
                 full_at_s = now_s + fill_s
@@ -75,15 +78,24 @@ class Buffer:
             is_late = until_s is not None and now_s >= until_s
             if len(self._ready) >= count_max or is_late or self.closed:
                 taken = [self._ready.popleft() for _ in range(min(count_max, len(self._ready)))]
-                kept = [message for message in taken if not message.is_dropped]
+                kept = self._without_dropped(taken)
                 if kept or is_late or self.closed:
                     return kept
                 continue
             await self._wait(None if until_s is None else until_s - now_s)
 
-    def _pass_over_dropped(self) -> None:
-        while self._ready and self._ready[0].is_dropped:
-            self._ready.popleft()
+    def pass_over_dropped(self) -> None:
+        """Forget the messages of queues that were given up, without waiting for somebody who takes."""
+        self._ready = deque(self._without_dropped(self._ready))
+
+    def _without_dropped(self, messages: Iterable[ReceivedMessage]) -> list[ReceivedMessage]:
+        kept: list[ReceivedMessage] = []
+        for message in messages:
+            if message.is_dropped:
+                self._on_passed_over(message)
+            else:
+                kept.append(message)
+        return kept
 
     def close(self) -> list[ReceivedMessage]:
         """Let everybody who waits go, and return what nobody has taken."""
@@ -157,6 +169,9 @@ class StreamService:
     async def consume_directly(self, message: ReceivedMessage) -> Outcome:
         return no_handler()
 
+    def let_go(self, held: HeldQueue) -> None:
+        self._buffer.pass_over_dropped()
+
     def halt(self) -> None:
         self._buffer.close()
 
@@ -221,7 +236,7 @@ class Handoff:
     """
 
     def __init__(self) -> None:
-        self._buffer = Buffer()
+        self._buffer = Buffer(self.abandon)
         self._outcomes: dict[ReceivedMessage, asyncio.Future[None]] = {}
 
     async def receive(self, count_max: int, timeout_s: float | None, fill_s: float = 0.0) -> list[ReceivedMessage]:
@@ -259,6 +274,10 @@ class Handoff:
         outcome = self._outcomes.get(message)
         if outcome is not None and not outcome.done():
             outcome.set_exception(Abandoned())
+
+    def let_go(self) -> None:
+        """Hand out nothing of queues that were given up, and let nobody wait for it."""
+        self._buffer.pass_over_dropped()
 
     def close(self) -> None:
         """Hand out nothing more; only what has been handed out is waited for."""

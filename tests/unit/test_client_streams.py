@@ -8,6 +8,7 @@ import logging
 import pytest
 
 from mqcore.client.batches import MessageBatch
+from mqcore.client.consuming import Abandoned
 from mqcore.client.errors import ClientStateError, Retry
 from mqcore.client.membership import Membership
 from mqcore.client.messages import ReceivedMessage, Settler
@@ -258,3 +259,28 @@ async def test_who_failed_a_message_that_could_not_be_sent_back_does_not_settle_
     assert held.count == 0
     await service.close(1)
 
+
+async def test_an_orderly_queue_that_is_given_up_does_not_wait_for_what_nobody_has_taken() -> None:
+    handoff, held = Handoff(), ProcessQueue[ReceivedMessage](QUEUE)
+    (message,) = messages(1, held, handoff)
+    handling = asyncio.create_task(handoff.handle(message))
+    await turn()
+    held.dropped = True
+    handoff.let_go()
+    with pytest.raises(Abandoned):
+        await asyncio.wait_for(handling, 1)
+
+
+@pytest.mark.parametrize("count_max", [1, 2])
+async def test_nobody_waits_for_a_message_that_a_taker_has_passed_over(count_max: int) -> None:
+    handoff, held, other = Handoff(), ProcessQueue[ReceivedMessage](QUEUE), ProcessQueue[ReceivedMessage](QUEUE)
+    (kept,), (passed_over,) = messages(1, other, handoff), messages(1, held, handoff)
+    tasks = [asyncio.create_task(handoff.handle(message)) for message in (kept, passed_over)]
+    await turn()
+    held.dropped = True
+    assert await handoff.receive(count_max, 1) == [kept]
+    assert await handoff.receive(count_max, 0) == []
+    with pytest.raises(Abandoned):
+        await asyncio.wait_for(tasks[1], 1)
+    kept.ack()
+    await tasks[0]
