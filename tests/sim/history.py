@@ -127,7 +127,7 @@ class History:
             member, queue, ext.queue_offset, bytes(message.body), message.reconsume_times, self._time_s()
         )
         self.deliveries[member.group][delivery.body].append(delivery)
-        if member.settings.orderly:
+        if getattr(member.settings, "orderly", False):
             for other in self._running:
                 if other.queue == queue and other.member.group == member.group and self._locks_count(queue):
                     self.note_broken(f"{member.name} and {other.member.name} consume {queue} at once")

@@ -13,7 +13,7 @@ from typing import Any
 from mqcore.client.messages import ReceivedMessage
 from mqcore.protocol.message import MessageQueue
 from tests.sim.brokers import SimBroker
-from tests.sim.world import Member, World, simulate
+from tests.sim.world import BadDay, Manner, Member, World, simulate
 
 SEED = "MQ_SIM_SEED"
 """Set to a seed to play that one alone, with the product's log."""
@@ -101,7 +101,7 @@ class Habits:
         if seconds:
             await asyncio.sleep(seconds)
         if message.reconsume_times < self.fails_times and chance.random() < self.fails:
-            raise RuntimeError("this handler has a bad day")
+            raise BadDay
 
 
 # What happens to a cluster.
@@ -117,6 +117,7 @@ class Chaos:
     members_max: int = 4
     groups: tuple[str, ...] = ("g",)
     settings: dict[str, Any] = field(default_factory=dict)
+    manners: tuple[Manner, ...] = (Manner.HANDLER,)
     habits: Habits = field(default_factory=Habits)
     events: tuple[str, ...] = (
         "send", "send", "join", "leave", "crash", "vanish", "cut", "lose", "stall", "slow", "broker_crash",
@@ -130,7 +131,7 @@ class Chaos:
         world = self.world
         self.producer = await world.producer(retries=2)
         for group in self.groups:
-            world.join(group, handle=self.habits, **self.settings)
+            self._join(group)
         await self.send()
         for _ in range(self.steps):
             await asyncio.sleep(world.random.expovariate(1 / self.pause_s))
@@ -149,16 +150,18 @@ class Chaos:
                 await server.start()
         for group in self.groups:
             if not self.living(group):
-                world.join(group, handle=self.habits, **self.settings)
+                self._join(group)
         await self.send()
         for group in self.groups:
             await world.until(
                 lambda group=group: world.history.broken or not world.history.missing(group), 600,
-                f"{group} consumes everything; missing {world.history.missing(group)[:5]}", every_s=0.5,
+                lambda group=group: f"{group} consumes everything; missing {world.history.missing(group)}", every_s=0.5,
             )  # fmt: skip
             world.history.check()
         for group in self.groups:
-            await world.until(lambda group=group: self.is_whole(group), 200, f"{group} is divided", every_s=1.0)
+            await world.until(
+                lambda group=group: self.is_whole(group), 200, lambda group=group: self.division(group), every_s=1.0
+            )
         world.history.check()
 
     def living(self, group: str | None = None) -> list[Member]:
@@ -168,6 +171,10 @@ class Chaos:
         """Whether each queue is held by exactly one living member."""
         held = [queue for member in self.living(group) for queue in member.queues]
         return sorted(held) == sorted(self.queues())
+
+    def division(self, group: str) -> str:
+        held = {member.name: member.queues for member in self.living(group)}
+        return f"each queue of {group} has one owner: {held}"
 
     def queues(self) -> Iterable[MessageQueue]:
         for broker in self.world.brokers:
@@ -193,7 +200,11 @@ class Chaos:
 
     async def join(self) -> None:
         if len(self.living()) < self.members_max:
-            self.world.join(self.world.random.choice(self.groups), handle=self.habits, **self.settings)
+            self._join(self.world.random.choice(self.groups))
+
+    def _join(self, group: str) -> None:
+        manner = self.world.random.choice(self.manners)
+        self.world.join(group, handle=self.habits, manner=manner, **self.settings)
 
     async def leave(self) -> None:
         member = self._member()

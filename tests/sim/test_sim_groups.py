@@ -19,7 +19,7 @@ from mqcore.client.pulling import PullLoop
 from mqcore.errors import MQError
 from mqcore.protocol.message import MessageQueue
 from tests.sim.schedules import Chaos, Habits, Player, in_world, seeds_until_found
-from tests.sim.world import World
+from tests.sim.world import Manner, World
 
 WHAT = "a cluster of 1 or 2 brokers, up to 4 members, 14 events, until all is consumed and divided"
 FOUND_WITHIN = 60
@@ -49,6 +49,24 @@ def test_what_was_acknowledged_is_consumed_whatever_happens_to_members_brokers_a
     """And no commit goes back or passes what handlers have ended, and orderly members never share a queue."""
     name = "orderly groups" if orderly else "concurrent groups"
     player.play(name, WHAT, in_world(root, chaos(settings={"orderly": orderly})), seconds=2)
+
+
+def test_members_without_handlers_lose_nothing_either(root: Path, player: Player) -> None:
+    """They iterate, receive or take batches, in two tasks each, in one group with others that have handlers."""
+
+    async def play(world: World) -> None:
+        settings = {"orderly": world.random.random() < 0.5}
+        await chaos(settings=settings, manners=(Manner.HANDLER, Manner.ITERATE, Manner.RECEIVE, Manner.BATCHES))(world)
+
+    player.play("members without handlers", WHAT, in_world(root, play), seconds=2)
+
+
+def test_pull_consumers_lose_nothing_either(root: Path, player: Player) -> None:
+    async def play(world: World) -> None:
+        habits = Habits(seconds=world.random.choice(HANDLERS_S))  # who polls has no retry
+        await chaos(manners=(Manner.POLL,), habits=habits)(world)
+
+    player.play("pull consumers", WHAT, in_world(root, play), seconds=1.5)
 
 
 @pytest.mark.slow

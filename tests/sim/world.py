@@ -9,14 +9,18 @@ import random
 import shutil
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from dataclasses import dataclass, field
+from enum import Enum
 from pathlib import Path
 from typing import Any, TypeVar
 
 from mqcore import clock
 from mqcore.client.asynchronous import Client
 from mqcore.client.consumer import Consumer
+from mqcore.client.errors import ClientClosedError
 from mqcore.client.fault_strategy import BrokerFault
 from mqcore.client.messages import Message, ReceivedMessage
+from mqcore.client.pull_consumer import PullConsumer
+from mqcore.client.pull_consumer_settings import PullConsumerSettings
 from mqcore.client.settings import ClientSettings, ConsumeFromWhere, ConsumerSettings, ProducerSettings
 from mqcore.errors import MQError
 from mqcore.protocol.message import MessageQueue
@@ -27,7 +31,14 @@ from tests.sim.network import Network
 
 EPOCH_S = 1_700_000_000.0
 START_AGAIN_S = 1.0
+TAKERS = 2
+OFTEN = 0.7
 T = TypeVar("T")
+
+
+class BadDay(RuntimeError):
+    """What handlers fail with."""
+
 
 Handle = Callable[["Member", ReceivedMessage], Awaitable[object]]
 
@@ -36,12 +47,23 @@ async def at_once(member: Member, message: ReceivedMessage) -> None:
     """Consume without any time passing."""
 
 
+class Manner(Enum):
+    """How a member consumes. With a handler, or its program takes messages and settles them."""
+
+    HANDLER = "handler"
+    ITERATE = "iterate"
+    RECEIVE = "receive"
+    BATCHES = "batches"
+    POLL = "poll"
+    """A pull consumer: what was polled is done when the next poll begins."""
+
+
 class Member:
     """A real client with one consumer, on a host of its own."""
 
     def __init__(
-        self, world: World, name: str, group: str, topics: tuple[str, ...], handle: Handle, settings: ConsumerSettings,
-        client_settings: ClientSettings,
+        self, world: World, name: str, group: str, topics: tuple[str, ...], handle: Handle, manner: Manner,
+        settings: ConsumerSettings | PullConsumerSettings, client_settings: ClientSettings,
     ) -> None:  # fmt: skip
         number = len(world.members) + 1
         self.world = world
@@ -50,10 +72,11 @@ class Member:
         self.host = world.network.host(name, f"10.0.{2 + number // 250}.{number % 250 + 1}")
         self._topics = topics
         self._handle = handle
+        self._manner = manner
         self.settings = settings
         self._client_settings = client_settings
         self.client: Client
-        self.consumer: Consumer | None = None
+        self.consumer: Consumer | PullConsumer | None = None
         self.is_leaving = False
         self._life = self.host.spawn(self._live())
 
@@ -65,12 +88,20 @@ class Member:
     @property
     def queues(self) -> list[MessageQueue]:
         """The queues held now, of the topics it was told to consume."""
-        held = [] if self.consumer is None else self.consumer.queues
+        held: list[MessageQueue] = []
+        if isinstance(self.consumer, Consumer):
+            held = self.consumer.queues
+        elif self.consumer is not None:
+            held = self.consumer.assignment
         return [queue for queue in held if queue.topic in self._topics]
 
     async def _live(self) -> None:
         while not await self._try_to_start():
             await asyncio.sleep(START_AGAIN_S)
+        if self._manner != Manner.HANDLER:
+            # A program may take from one consumer in several tasks, but not poll.
+            count = 1 if self._manner == Manner.POLL else TAKERS
+            self._taking = [asyncio.create_task(self._take()) for _ in range(count)]
 
     async def _try_to_start(self) -> bool:
         """Start as a program does that is started again when it cannot: nobody may be there to ask."""
@@ -80,7 +111,7 @@ class Member:
             instance_name=self.name,
             client_ip=self.host.address,
         )
-        self.consumer = self.client.consumer(self.group, self._topics, handler=self._on_message, settings=self.settings)
+        self.consumer = self._new_consumer()
         try:
             await self.client.start()
             await self.consumer.start()
@@ -88,6 +119,46 @@ class Member:
             await self.client.close()
             return False
         return True
+
+    def _new_consumer(self) -> Consumer | PullConsumer:
+        if isinstance(self.settings, PullConsumerSettings):
+            return self.client.pull_consumer(self.group, self._topics, settings=self.settings)
+        handler = self._on_message if self._manner == Manner.HANDLER else None
+        return self.client.consumer(self.group, self._topics, handler=handler, settings=self.settings)
+
+    async def _take(self) -> None:
+        """What a program does with a consumer that has no handler."""
+        consumer = self.consumer
+        with contextlib.suppress(ClientClosedError):
+            if isinstance(consumer, PullConsumer):
+                while not self.is_leaving:
+                    for message in await consumer.poll():
+                        await self._on_message(message)
+                return
+            assert consumer is not None
+            if self._manner == Manner.RECEIVE:
+                while not consumer.is_closed:
+                    for message in await consumer.receive(3):
+                        await self._settle(message)
+                        if not message.settled:
+                            message.ack()
+            elif self._manner == Manner.BATCHES:
+                async for batch in consumer.batches(4):
+                    for message in batch:
+                        await self._settle(message)
+            else:
+                async for message in consumer:
+                    await self._settle(message)
+
+    async def _settle(self, message: ReceivedMessage) -> None:
+        try:
+            await self._on_message(message)
+        except BadDay:
+            if not message.settled:
+                message.nack()
+        else:
+            if not message.settled and self.world.random.random() < OFTEN:  # else asking for the next one does it
+                message.ack()
 
     async def joined(self) -> None:
         """Return when it has taken its first queues."""
@@ -112,6 +183,8 @@ class Member:
         """Close the consumer and the client."""
         self.is_leaving = True
         await asyncio.wait([self._life])
+        if self.host.is_alive and self._manner == Manner.POLL:
+            await asyncio.wait(self._taking)  # closing in order says that all that was polled is done
         if not self.host.is_alive:
             return
         closing = self.host.spawn(self._close())
@@ -219,13 +292,15 @@ class World:
         topics: tuple[str, ...] = ("T",),
         handle: Handle = at_once,
         *,
+        manner: Manner = Manner.HANDLER,
         client: dict[str, Any] | None = None,
         **settings: Any,
     ) -> Member:
         """Begin the life of a new member, which takes the group's queues from their beginning."""
-        wanted = ConsumerSettings(**{"from_where": ConsumeFromWhere.EARLIEST} | settings)
+        kind = PullConsumerSettings if manner == Manner.POLL else ConsumerSettings
+        wanted = kind(**{"from_where": ConsumeFromWhere.EARLIEST} | settings)
         name = f"m{len(self.members) + 1}"
-        member = Member(self, name, group, topics, handle, wanted, ClientSettings(**client or {}))
+        member = Member(self, name, group, topics, handle, manner, wanted, ClientSettings(**client or {}))
         self.members.append(member)
         return member
 
@@ -241,11 +316,14 @@ class World:
             await producer.send("T")
         return self.now_s
 
-    async def until(self, condition: Callable[[], object], limit_s: float, what: str, every_s: float = 0.05) -> float:
+    async def until(
+        self, condition: Callable[[], object], limit_s: float, what: str | Callable[[], str], every_s: float = 0.05
+    ) -> float:
         """Wait until *condition* holds, and return when that was; fail after *limit_s*."""
         begin_s = self.now_s
         while not condition():
-            assert self.now_s - begin_s <= limit_s, f"not within {limit_s} s: {what}"
+            if self.now_s - begin_s > limit_s:
+                raise AssertionError(f"not within {limit_s} s: {what if isinstance(what, str) else what()}")
             await asyncio.sleep(every_s)
         return self.now_s
 
