@@ -16,7 +16,7 @@ PYTEST := $(BIN)/python -m pytest -n 2
 # A run of the tests starts thousands of Python processes: they need not compile the same modules, each for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-all lint clean
+.PHONY: setup run test test-all test-debug debug-build lint clean
 
 setup: $(STAMP) $(BUILT)
 
@@ -46,6 +46,14 @@ test: setup
 test-all: setup
 	$(PYTEST) --hypothesis-profile=thorough
 	MQ_PURE=1 $(PYTEST) -m "$(EVERYDAY)"
+	$(MAKE) test-debug
+
+# The extensions once more, with checks of what must hold, in build/debug; MQ_DEBUG=1 takes them. See CONTRIBUTING.md.
+debug-build: $(READY)
+	MQ_DEBUG=1 $(BIN)/python setup.py --quiet build_ext
+
+test-debug: setup debug-build
+	MQ_DEBUG=1 $(PYTEST) -m "$(EVERYDAY)" tests/unit tests/fault tests/interop
 
 lint: setup
 	$(BIN)/ruff format --check conftest.py mqcore workers spark tests benchmarks

@@ -5,6 +5,7 @@ pytest_plugins = (
     "tests.suite.scheduling",
     "tests.suite.timeouts",
     "tests.suite.broker_logs",
+    "tests.suite.checks",
     "tests.suite.closing",
     "tests.suite.second_look",
 )

@@ -2,6 +2,7 @@
 
 The folders workers/ and spark/ stand at the top of the tree and are imported as mqcore.workers and mqcore.spark.
 ``python setup.py build_ext --inplace`` builds what has changed. MQ_BUILD_JOBS is the number of compilers side by side.
+With MQ_DEBUG=1 it makes the debug build, in build/debug: the extensions in the tree stay as they are.
 """
 
 import os
@@ -20,6 +21,10 @@ HEADERS = FAST / "include"
 SHARED = "mqcore._fast.base.memory_views"
 # Line tables, for the stacks of perf, gdb and callgrind, and no more: types and variables take a third of the time.
 COMPILE = ["-O3", "-g1", "-fno-strict-aliasing", "-fwrapv", "-Wno-unused-function"]
+DEBUG = os.environ.get("MQ_DEBUG") == "1"
+KEPT = Path("build/debug" if DEBUG else "build/fast")
+if DEBUG:
+    COMPILE += ["-O1", "-g", "-UNDEBUG", "-DMQ_DEBUG"]
 INCLUDED = re.compile(r'^\s*#include "([\w.]+)"', re.MULTILINE)
 JOBS = int(os.environ.get("MQ_BUILD_JOBS", len(os.sched_getaffinity(0))))
 
@@ -56,19 +61,29 @@ class BuildFast(build_ext):
 
     def finalize_options(self) -> None:
         super().finalize_options()
+        if DEBUG:
+            self.inplace, self.build_lib, self.build_temp = False, str(KEPT), "build/temp.debug"
         self.parallel = self.parallel or JOBS
         # The long ones first, so that no compiler is left alone with one at the end.
         self.extensions.sort(key=lambda item: -Path(item.sources[0]).stat().st_size)
 
+    def run(self) -> None:
+        super().run()
+        if DEBUG:
+            for package in FAST.glob("*/__init__.py"):
+                copy(package, KEPT / package)
+
     def build_extension(self, ext: Extension) -> None:
-        kept = Path("build/fast", self.get_ext_filename(ext.name))
+        kept = KEPT / self.get_ext_filename(ext.name)
         wanted = Path(self.get_ext_fullpath(ext.name))
         if newer_group([*ext.sources, *ext.depends, *map(str, headers_of(Path(ext.sources[0])))], str(kept)):
             wanted.unlink(missing_ok=True)
             super().build_extension(ext)
-            copy(wanted, kept)
+            source, target = wanted, kept
         else:
-            copy(kept, wanted)
+            source, target = kept, wanted
+        if source != target:
+            copy(source, target)
 
 
 def copy(source: Path, target: Path) -> None:

@@ -62,7 +62,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     from mqcore.store import codec
 
-    kind = "the Python twins (MQ_PURE=1)" if codec.PURE else "the Cython extensions"
+    build = "the Cython extensions, debug build" if os.environ.get("MQ_DEBUG") == "1" else "the Cython extensions"
+    kind = "the Python twins (MQ_PURE=1)" if codec.PURE else build
     note = ", some extensions are not built" if missing_extensions() else ""
     return f"mqcore: {kind}, crc32 on {codec.crc32_implementation()}{note}"
 

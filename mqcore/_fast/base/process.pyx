@@ -4,6 +4,8 @@ from libc.errno cimport errno
 from libc.signal cimport SIGKILL
 from libc.stdio cimport snprintf
 
+from mqcore._fast.base.checks cimport CHECKED
+
 import os
 
 cdef extern from "<sys/prctl.h>" nogil:
@@ -64,3 +66,8 @@ def end_on_sigbus():
     action.sa_flags = SA_SIGINFO
     if sigaction(SIGBUS, &action, NULL) != 0:
         raise OSError(errno, os.strerror(errno))
+
+
+def is_checked():
+    """Whether this is the debug build, which ends a process in which something does not hold that must."""
+    return bool(CHECKED)

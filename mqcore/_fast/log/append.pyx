@@ -14,6 +14,7 @@ from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TAKEN,
                                         coarse_ms, lock_release, lock_take, now_ms, observe, or_full, peek, publish,
                                         put_relaxed)
 from mqcore._fast.base.big_endian cimport load_i32, store_i32
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.crc32 cimport crc32
 from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_RECORD_MAGIC_AT,
                                        BLANK_RECORD_TOTAL_SIZE_AT, FILE_END_MIN_BLANK_SIZE,
@@ -72,6 +73,7 @@ cdef void settle_intent(Appender *appender) noexcept nogil:
     finish_intent(appender.shared)
     if board.intent_end != 0:
         start = board.intent_end - board.intent_size
+        check(start >= peek(&board.wrote_offset), "what is wiped was never published")
         file = file_at(appender.files, start)
         if file != NULL:
             memset(file.base + (start - file.start), 0, board.intent_size)
@@ -152,6 +154,8 @@ cdef int no_room(Appender *appender) noexcept nogil:
 
 cdef void declare_intent(Shared *shared, int64_t end, int64_t next_offset, int32_t topic_row, int32_t queue_row,
                          int64_t count, int64_t size) noexcept nogil:
+    check(peek(&shared.board.intent_end) == 0, "one append at a time has an intent")
+    check(end - size >= peek(&shared.board.wrote_offset), "an append writes behind what is published")
     shared.board.intent_next_offset = next_offset
     shared.board.intent_topic_row = topic_row
     shared.board.intent_queue_row = queue_row
@@ -173,6 +177,8 @@ cdef void publish_append(Appender *appender, int32_t topic_row, int32_t queue_ro
     cdef Shared *shared = appender.shared
     cdef StoreBoard *board = shared.board
     cdef int64_t took
+    check(done.end_offset == peek(&board.intent_end), "the end that is published is the intent's")
+    check(next_offset >= peek(&shared.queues[queue_row].next_offset), "a queue offset is given once")
     publish(&board.wrote_offset, done.end_offset)
     note_written(board)
     publish(&shared.queues[queue_row].next_offset, next_offset)

@@ -12,6 +12,7 @@ import os
 
 from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, now_ms, observe, peek,
                                         publish, put_relaxed, wake_fd)
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.layout cimport (RING_KIND_ARRIVAL, RING_KIND_RESCAN, WORKER_COMMAND_STOP, Arrival, QueueRow,
                                        WorkerRow)
 from mqcore._fast.log.mapped_file cimport (FileSet, bytes_at, files_close, files_open, files_release, files_rest,
@@ -141,6 +142,8 @@ cdef class ReputLoop(Dispatcher):
         return observe(&self.shared.board.readable_offset)
 
     cdef void publish_progress(self, int64_t offset) noexcept nogil:
+        check(offset >= peek(&self.shared.board.dispatched_offset), "what is dispatched stays dispatched")
+        check(offset <= observe(&self.shared.board.wrote_offset), "what is dispatched was written")
         publish(&self.shared.board.dispatched_timestamp, self.logics_timestamp)
         publish(&self.shared.board.index_timestamp, self.index.synced_timestamp)
         publish(&self.shared.board.dispatched_offset, offset)

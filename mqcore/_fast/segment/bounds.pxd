@@ -5,6 +5,7 @@
 from libc.stdint cimport int64_t
 
 from mqcore._fast.base.atomics cimport observe, peek, publish, raise_full
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.layout cimport READ_GATE_FLUSHED, QueueRow, StoreBoard
 
 
@@ -30,6 +31,8 @@ cdef inline int64_t queue_files_of(const QueueRow *queue) noexcept nogil:
 
 # The reput worker: a unit is in place.
 cdef inline void note_unit(QueueRow *queue, int64_t queue_offset, int64_t record_end) noexcept nogil:
+    check(queue_offset >= peek(&queue.max_offset), "a unit lies behind those that may be read")
+    check(record_end >= peek(&queue.max_physical), "the records of a queue's units follow each other")
     publish(&queue.max_physical, record_end)
     publish(&queue.max_offset, queue_offset + 1)
 
@@ -58,4 +61,5 @@ cdef inline void note_written(StoreBoard *board) noexcept nogil:
 
 cdef inline void note_flushed(StoreBoard *board) noexcept nogil:
     if board.read_gates & READ_GATE_FLUSHED:
+        check(observe(&board.flushed_offset) <= observe(&board.wrote_offset), "what is flushed was written")
         raise_full(&board.readable_offset, observe(&board.flushed_offset))

@@ -8,6 +8,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from mqcore._fast.base.atomics cimport observe, peek, publish, put_relaxed
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.layout cimport (ARRIVAL_RING_BYTES, PULL_RING_BYTES, PULL_WORKERS_MAX, REGION_ARRIVAL_RINGS_AT,
                                        REGION_PULL_REPLY_RINGS_AT, REGION_PULL_REQUEST_RINGS_AT, RingEntry, RingHead)
 from mqcore._fast.segment.boards cimport Shared, SharedSegment
@@ -51,6 +52,7 @@ cdef uint8_t *ring_reserve(Ring *ring, int32_t size, int32_t kind) noexcept nogi
     cdef int64_t need = entry_bytes(size)
     cdef int64_t skip = 0
     cdef RingEntry *entry
+    check(0 <= used <= ring.capacity, "a ring's head and tail are no further apart than its capacity")
     if at + need > ring.capacity:
         skip = ring.capacity - at
     if size < 0 or need > ring.capacity - used - skip:
@@ -66,7 +68,12 @@ cdef uint8_t *ring_reserve(Ring *ring, int32_t size, int32_t kind) noexcept nogi
     return ring.data + at + sizeof(RingEntry)
 
 
+cdef inline RingEntry *entry_at(const Ring *ring, int64_t position) noexcept nogil:
+    return <RingEntry *>(ring.data + (position & (ring.capacity - 1)))
+
+
 cdef void ring_publish(Ring *ring, int32_t size) noexcept nogil:
+    check(entry_at(ring, peek(&ring.head.tail)).size == size, "an entry is published in the size it was reserved in")
     publish(&ring.head.tail, peek(&ring.head.tail) + entry_bytes(size))
 
 
@@ -78,6 +85,7 @@ cdef const uint8_t *ring_peek(Ring *ring, int32_t *size, int32_t *kind) noexcept
         at = head & (ring.capacity - 1)
         entry = <RingEntry *>(ring.data + at)
         if entry.size != SKIP:
+            check(entry.size >= 0 and at + entry_bytes(entry.size) <= ring.capacity, "a ring's entry lies within the ring")
             size[0] = entry.size
             kind[0] = entry.kind
             return ring.data + at + sizeof(RingEntry)
@@ -87,6 +95,8 @@ cdef const uint8_t *ring_peek(Ring *ring, int32_t *size, int32_t *kind) noexcept
 
 
 cdef void ring_release(Ring *ring, int32_t size) noexcept nogil:
+    check(peek(&ring.head.head) != observe(&ring.head.tail), "what is released has been published")
+    check(entry_at(ring, peek(&ring.head.head)).size == size, "an entry is released in the size it has")
     publish(&ring.head.head, peek(&ring.head.head) + entry_bytes(size))
 
 

@@ -10,6 +10,7 @@ from libc.string cimport memcpy, memset
 
 from mqcore._fast.base.atomics cimport add_relaxed, observe
 from mqcore._fast.base.buffers cimport Buffer, buffer_put, buffer_size, buffer_take
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.layout cimport (GET_STATUS_COMMIT_LOG_NOT_READABLE, GET_STATUS_MESSAGE_WAS_REMOVING,
                                        PULL_RANGES_MAX, PullRange, PullReply, PullRequest, RING_KIND_PULL_REQUEST,
                                        STORE_FLAG_PULL_CLOSED)
@@ -111,7 +112,9 @@ cdef int32_t take_ticket(SendState *state, const Connection *connection, const C
     cdef Ticket *ticket
     if index < 0:
         return -1
+    check(index < TICKET_COUNT, "a ticket lies in the table")
     ticket = &state.tickets[index]
+    check(ticket.connection_id == 0, "a ticket that is handed out has no holder")
     state.ticket_free = ticket.next_free
     ticket.connection_id = connection_id(state, connection)
     ticket.queue_offset = queue_offset
@@ -123,6 +126,7 @@ cdef int32_t take_ticket(SendState *state, const Connection *connection, const C
 
 
 cdef void free_ticket(SendState *state, int32_t index) noexcept nogil:
+    check(state.tickets[index].connection_id != 0, "a ticket is given back once")
     state.tickets[index].connection_id = 0
     state.tickets[index].next_free = state.ticket_free
     state.ticket_free = index
