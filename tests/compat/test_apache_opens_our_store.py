@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,8 +16,10 @@ from mqcore.store.abort_file import AbortFile
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
 from mqcore.store.geometry import StoreGeometry
+from mqcore.store.incarnations import Birth, Incarnations, anchors_at
 from mqcore.store.index_file import IndexGeometry
 from mqcore.store.lock_file import LockFile
+from mqcore.store.mapped_file_queue import MappedFileQueue
 from mqcore.store.message_store import MessageStoreReader
 from mqcore.store.recovery import Recovery
 from tests.compat import apache_requests as requests
@@ -191,3 +194,53 @@ def test_apache_refuses_a_store_that_we_hold(store):
             ApacheServer(RELEASE, store.paths.root, PROPERTIES).kill()
     finally:
         lock.release()
+
+
+def drop(store: StoreBuilder, topic: str, queue_id: int) -> Birth:
+    """Drop a queue at the end of the log, as our broker writes it down."""
+    log = MappedFileQueue(store.paths.log, GEOMETRY.commit_log_file_size)
+    log.load()
+    birth = Birth(topic, queue_id, store.end, anchors_at(log, store.end))
+    Incarnations.read(store.paths.incarnations).add([birth])
+    store.next_offsets[(topic, queue_id)] = 0
+    return birth
+
+
+@pytest.mark.parametrize("crashed", [False, True], ids=["stopped", "crashed here and there"])
+def test_a_queue_that_was_dropped_here_stays_so_on_the_way_there_and_back(store, crashed):
+    """Apache's broker knows no births: a crash makes it build the old queue, and of the new one what claims offset 0.
+
+    That is its own way with a topic that was deleted and made again. We pass over the old messages again.
+    """
+    dispatch(store)
+    old = store.next_offsets[("Orders", 0)]
+    birth = drop(store, "Orders", 0)
+    for number in range(5):
+        store.append("Orders", 0, body=b"new %d" % number)
+    shutil.rmtree(store.paths.queue("Orders", 0))
+    dispatcher = Dispatcher(store.paths, store.geometry)
+    dispatcher.bear(b"Orders", 0, birth.born)
+    for offset, data in store.runs():
+        dispatcher.dispatch(data, offset)
+    dispatcher.flush()
+    dispatcher.close()
+    write_checkpoint(store)
+    if crashed:
+        shutil.rmtree(store.paths.consume_queue)
+        store.paths.checkpoint.unlink()
+        store.crash()
+    first, kept = (old, 1) if crashed else (0, 5)
+    with ApacheServer(RELEASE, store.paths.root, PROPERTIES) as server:
+        low, high = requests.bounds(server.broker_address, "Orders", 0)
+        assert (low, high) == (0, first + kept)
+        sent = requests.send(server.broker_address, "Orders", 0, b"from Apache", store.timestamp, {"KEYS": "apache"})
+        assert sent.ext_fields["queueOffset"] == str(first + kept)
+        server.stop()
+    result = Recovery(store.paths, GEOMETRY).run()
+    (state,) = [state for state in result.queues if (state.topic, state.queue_id) == ("Orders", 0)]
+    assert (state.min_offset, state.max_offset) == (first, first + kept + 1)
+    reader = MessageStoreReader(store.paths, GEOMETRY, result.watermarks())
+    units = reader.read_units("Orders", 0, first, 32)
+    bodies = [reader.read_message(int(unit["physical_offset"])).body for unit in units]
+    assert bodies == [*(b"new %d" % number for number in range(kept)), b"from Apache"]
+    reader.close()
