@@ -11,6 +11,7 @@ import contextlib
 import errno
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -18,6 +19,7 @@ TEMPORARY_SUFFIX: Final = ".tmp"
 BACKUP_SUFFIX: Final = ".bak"
 ZERO_STEP_SIZE: Final = 1 << 20
 GRAVE_PREFIX: Final = ".dropped-"
+SYNCED_ONE_BY_ONE_MAX: Final = 64
 
 
 def write_atomically(path: str | Path, data: bytes, keep_backup: bool = True) -> None:
@@ -93,6 +95,19 @@ def sync_file_system(path: str | Path, witness: int) -> None:
     os.pwrite(witness, b"", 0)
 
 
+def sync_files(paths: Sequence[str | Path]) -> None:
+    """Make the content of files of one file system durable, of many at once; raises OSError."""
+    if len(paths) <= SYNCED_ONE_BY_ONE_MAX or not can_sync_file_systems():
+        for path in paths:
+            sync_file(path)
+        return
+    witness = os.open(paths[0], os.O_RDWR | os.O_CLOEXEC)
+    try:
+        sync_file_system(paths[0], witness)
+    finally:
+        os.close(witness)
+
+
 def make_directory(path: str | Path) -> None:
     """Make the directory *path* and those above it, durably; one that is there is left alone."""
     target = Path(path)
@@ -155,23 +170,24 @@ def reserve_blocks(path: str | Path, position: int, size: int) -> None:
         os.close(descriptor)
 
 
-def zero_from(path: str | Path, position: int) -> int:
-    """Make every byte of *path* from *position* to its end zero, durably; returns how many bytes had to be written.
+def zero_from(path: str | Path, position: int, *, is_durable: bool = True) -> int:
+    """Make every byte of *path* from *position* to its end zero; returns how many bytes had to be written.
 
-    The first bytes go first: whatever ended at *position* stays ended there should the process die in between. Holes
-    and what reads as zero already are left alone. The length does not change.
+    Unless *is_durable* the caller syncs them. The first bytes go first: whatever ended at *position* stays ended there
+    should the process die in between. Holes and what reads as zero already are left alone. The length does not change.
     """
     written = 0
     zeros = bytes(ZERO_STEP_SIZE)
     descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     try:
+        _see_only_data(descriptor, position)
         while (position := _next_data(descriptor, position)) >= 0:
-            data = os.pread(descriptor, ZERO_STEP_SIZE, position)
+            data = os.pread(descriptor, _data_size(descriptor, position), position)
             # Compared, not counted: 0.2 s instead of 0.6 s for the GiB of zeros that warming leaves.
             if data != zeros[: len(data)]:
-                written += os.pwrite(descriptor, zeros[: len(data)], position)
+                written += os.pwrite(descriptor, zeros[: len(data.rstrip(b"\0"))], position)
             position += len(data)
-        if written:
+        if written and is_durable:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
@@ -184,14 +200,31 @@ def is_zero(path: str | Path) -> bool:
     position = 0
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
+        _see_only_data(descriptor, position)
         while (position := _next_data(descriptor, position)) >= 0:
-            data = os.pread(descriptor, ZERO_STEP_SIZE, position)
+            data = os.pread(descriptor, _data_size(descriptor, position), position)
             if data != zeros[: len(data)]:
                 return False
             position += len(data)
     finally:
         os.close(descriptor)
     return True
+
+
+def _see_only_data(descriptor: int, position: int) -> None:
+    """Let what was reserved and never written count as a hole from *position* on.
+
+    A page of it that is in memory counts as data: what was read ahead is let go first, and reads bring in no more than
+    they ask for. Else each finds what the one before has read ahead; a GiB of such zeros took 5 s, and a GiB of memory.
+    """
+    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+    if (start := _next_data(descriptor, position)) >= 0 and _data_size(descriptor, start) == ZERO_STEP_SIZE:
+        os.posix_fadvise(descriptor, position, 0, os.POSIX_FADV_DONTNEED)
+
+
+def _data_size(descriptor: int, position: int) -> int:
+    """Return how many bytes of data are at *position*, at most ZERO_STEP_SIZE."""
+    return min(os.lseek(descriptor, position, os.SEEK_HOLE) - position, ZERO_STEP_SIZE)
 
 
 def _next_data(descriptor: int, position: int) -> int:

@@ -15,7 +15,13 @@ from pathlib import Path
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
-from mqcore.files import can_sync_file_systems, sync_content, sync_directory, sync_file_system
+from mqcore.files import (
+    SYNCED_ONE_BY_ONE_MAX,
+    can_sync_file_systems,
+    sync_content,
+    sync_directory,
+    sync_file_system,
+)
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.consume_queue import ConsumeQueue
 from mqcore.store.disk import DiskVerdict, disk_used_ratio, judge_disk
@@ -43,7 +49,6 @@ DISK_CHECK_S = 10.0
 FIRST_CLEANING_S = 60.0
 HOUR_MS = 3_600_000
 MANUAL_ROUNDS = 20
-SYNCED_ONE_BY_ONE_MAX = 64
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 

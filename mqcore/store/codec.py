@@ -21,6 +21,7 @@ if TYPE_CHECKING or PURE:
     from mqcore.store.index_file import key_hash as index_key_hash
     from mqcore.store.index_file import put as index_put
     from mqcore.store.index_file import query as index_query
+    from mqcore.store.queue_directories import survey_topic
     from mqcore.store.record import batch_members, property_value, string_hash
     from mqcore.store.record import decode as decode_record
     from mqcore.store.record import encode as encode_record
@@ -38,6 +39,7 @@ else:
     from mqcore._fast.queues.index_file import key_hash as index_key_hash
     from mqcore._fast.queues.index_file import put as index_put
     from mqcore._fast.queues.index_file import query as index_query
+    from mqcore._fast.queues.survey import survey_topic
     from mqcore._fast.queues.units import choose as choose_units
     from mqcore._fast.queues.units import decode_unit, encode_unit, valid_units
 
@@ -62,5 +64,6 @@ __all__ = [
     "property_value",
     "scan_records",
     "string_hash",
+    "survey_topic",
     "valid_units",
 ]

@@ -7,18 +7,22 @@ Source: RocketMQ store/ConsumeQueue.java.
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
+from mqcore.errors import CorruptFileError, CorruptRecordError, OffsetOutOfRangeError
 from mqcore.files import zero_from
 from mqcore.layout import CONSUME_QUEUE_UNIT, EXT_FILE_SIZE, PRE_FILL_SIZE
+from mqcore.store.codec import valid_units
 from mqcore.store.consume_queue_ext import ConsumeQueueExt
 from mqcore.store.consume_queue_ext_units import EXT_ADDRESS_MAX
 from mqcore.store.consume_queue_units import Unit
 from mqcore.store.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths, is_topic
+from mqcore.store.queue_directories import is_queue_id
 
 # NumPy takes longer to import than all the rest of a start, and an empty store does not need it.
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ else:
 UNIT_SIZE = CONSUME_QUEUE_UNIT.size
 RECOVERED_FILES = 3
 UNITS_PER_PAGE = 4096 // UNIT_SIZE + 1
+UNITS_PER_CHUNK = (1 << 20) // UNIT_SIZE
 
 logger = logging.getLogger(__name__)
 
@@ -150,11 +155,10 @@ class ConsumeQueue:
         max_physical = -1
         end = self.files.min_offset
         for start in self.files.starts[-RECOVERED_FILES:]:
-            units = self._file_units(start)
-            count = count_written(units)
-            end = start + count * UNIT_SIZE
-            max_physical = max(max_physical, newest_record_end(units[:count]))
-            if count < len(units):
+            units = self._written_units(start)
+            end = start + len(units) * UNIT_SIZE
+            max_physical = max(max_physical, newest_record_end(units))
+            if len(units) < self.units_per_file:
                 break
         return QueueState(
             topic=self.topic,
@@ -171,42 +175,43 @@ class ConsumeQueue:
         """
         end = 0
         for start in self.files.starts:
-            units = self._file_units(start)
-            units = units[: count_written(units)]
+            units = self._written_units(start)
             end = start // UNIT_SIZE + len(units)
             kept = (units["record_size"] != PRE_FILL_SIZE) & (units["physical_offset"] >= commit_log_min)
             if kept.any():
                 return start // UNIT_SIZE + int(kept.argmax())
         return end
 
-    def truncate(self, physical_offset: int, is_record: Callable[[Unit], bool] | None = None) -> None:
-        """Drop every unit whose record starts at *physical_offset* or later, durably; what is dropped becomes zero.
+    def truncate(self, physical_offset: int, is_record: Callable[[Unit], bool] | None = None) -> list[Path]:
+        """Drop every unit whose record starts at *physical_offset* or later; what is dropped becomes zero.
 
-        With *is_record* the last unit that stays must also point at a record: a power cut can tear the unit that lies
-        across two pages, and what is left of it may look like one. The first file is kept, if empty, so that the queue
-        goes on counting where it was.
+        Returns the files that have to be synced, for a sync of many costs the disk as much as a sync of one. With
+        *is_record* the last unit that stays must also point at a record: a power cut can tear the unit that lies across
+        two pages, and what is left of it may look like one. The first file is kept, if empty, so that the queue goes on
+        counting where it was.
         """
         for start in reversed(self.files.starts):
-            units = self._file_units(start)
+            units = self._written_units(start)
             count = count_below(units, physical_offset)
             if is_record is not None:
                 count = _drop_torn(units, count, is_record)
             if count > 0 or start == self.files.starts[0]:
-                self._cut_file(start, count)
-                return
+                return self._cut_file(start, count)
             self.files.delete(start)
+        return []
 
-    def _cut_file(self, start: int, count: int) -> None:
-        if count < self.units_per_file:
-            cleared = zero_from(self.files.path_of(start), count * UNIT_SIZE)
-            if cleared:
-                logger.info("units dropped queue=%s/%d from=%d", self.topic, self.queue_id, start // UNIT_SIZE + count)
+    def _cut_file(self, start: int, count: int) -> list[Path]:
+        path = self.files.path_of(start)
+        if count == self.units_per_file or not zero_from(path, count * UNIT_SIZE, is_durable=False):
+            return []
+        logger.debug("units dropped queue=%s/%d from=%d", self.topic, self.queue_id, start // UNIT_SIZE + count)
+        return [path]
 
     def delete_expired(self, commit_log_min: int) -> int:
         """Delete files, never the last, whose last unit's record is gone; returns how many."""
         deleted = 0
         for start in self.files.starts[:-1]:
-            last = to_unit(self._file_units(start)[-1])
+            last = to_unit(as_units(memoryview(self._read(start, self.units_per_file - 1, 1)))[0])
             if last.physical_offset >= commit_log_min and not last.is_pre_fill:
                 break
             self.files.delete(start)
@@ -221,8 +226,7 @@ class ConsumeQueue:
     def _ext_addresses(self) -> Iterator[int]:
         """Give the largest ext address of each file that has one, the newest file first."""
         for start in reversed(self.files.starts):
-            units = self._file_units(start)
-            codes = units["tags_code"][: count_written(units)]
+            codes = self._written_units(start)["tags_code"]
             addresses = codes[codes <= EXT_ADDRESS_MAX]
             if len(addresses):
                 yield int(addresses.max())
@@ -234,8 +238,7 @@ class ConsumeQueue:
         start = self.files.start_of(min_offset * UNIT_SIZE)
         if start not in self.files.starts:
             return 0
-        units = self._file_units(start)
-        codes = units["tags_code"][min_offset - start // UNIT_SIZE : count_written(units)]
+        codes = self._written_units(start)["tags_code"][min_offset - start // UNIT_SIZE :]
         addresses = codes[codes <= EXT_ADDRESS_MAX]
         return self.ext.delete_before(int(addresses[0])) if len(addresses) else 0
 
@@ -248,8 +251,7 @@ class ConsumeQueue:
     def last_record_end(self) -> int:
         """Return the end of the newest record that has a unit, bytes; -1 without one."""
         for start in reversed(self.files.starts):
-            units = self._file_units(start)
-            end = newest_record_end(units[: count_written(units)])
+            end = newest_record_end(self._written_units(start))
             if end >= 0:
                 return end
         return -1
@@ -258,8 +260,34 @@ class ConsumeQueue:
         self.files.close()
         self.ext.close()
 
-    def _file_units(self, start: int) -> Units:
-        return as_units(self.files.file_view(start)[1])
+    def _written_units(self, start: int) -> Units:
+        """Return the units of a file up to the first that is not written; a copy.
+
+        Read and not mapped: all queues of a store are looked at in turn, and a mapping brings in all that the device
+        reads ahead, for a queue of ten messages too.
+        """
+        found = bytearray()
+        count = UNITS_PER_PAGE - 1
+        while len(found) < self.files.file_size:
+            chunk = self._read(start, len(found) // UNIT_SIZE, count)
+            written = valid_units(chunk) * UNIT_SIZE
+            found += chunk[:written]
+            if written < len(chunk) or not chunk:
+                break
+            count = UNITS_PER_CHUNK
+        return as_units(memoryview(found))
+
+    def _read(self, start: int, first: int, count: int) -> bytes:
+        """Return the bytes of up to *count* units from the unit *first* of the file at *start* on."""
+        path = self.files.path_of(start)
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        try:
+            size = os.fstat(descriptor).st_size
+            if size != self.files.file_size:
+                raise CorruptFileError(f"file has {size} bytes, wanted {self.files.file_size}", str(path))
+            return os.pread(descriptor, min(count, self.units_per_file - first) * UNIT_SIZE, first * UNIT_SIZE)
+        finally:
+            os.close(descriptor)
 
 
 def as_units(view: memoryview) -> Units:
@@ -314,19 +342,19 @@ def _drop_torn(units: Units, count: int, is_record: Callable[[Unit], bool]) -> i
     return count
 
 
-def list_queues(paths: StorePaths, file_size: int, ext_file_size: int = EXT_FILE_SIZE) -> list[ConsumeQueue]:
-    """Return every consume queue that has a directory, in order of topic and number. Other entries are passed over."""
-    queues = []
-    if paths.consume_queue.is_dir():
-        for topic in sorted(paths.consume_queue.iterdir()):
-            if not topic.is_dir() or not is_topic(topic.name):
-                logger.warning("not the directory of a topic path=%s", topic)
-                continue
-            numbers = [int(entry.name) for entry in topic.iterdir() if is_queue_id(entry.name)]
-            queues += [ConsumeQueue(paths, topic.name, number, file_size, ext_file_size) for number in sorted(numbers)]
-    return queues
+def list_queues(paths: StorePaths, file_size: int, ext_file_size: int = EXT_FILE_SIZE) -> Iterator[ConsumeQueue]:
+    """Give every consume queue that has a directory, in order of topic and number. Other entries are passed over.
 
-
-def is_queue_id(name: str) -> bool:
-    """Whether the directory *name* is that of a queue."""
-    return name.isascii() and name.isdigit() and name == str(int(name)) and int(name) <= 0x7FFFFFFF
+    One at a time: there may be more of them than a process can map. Whoever asks for the next is done with the last.
+    """
+    if not paths.consume_queue.is_dir():
+        return
+    for topic in sorted(paths.consume_queue.iterdir()):
+        if not topic.is_dir() or not is_topic(topic.name):
+            logger.warning("not the directory of a topic path=%s", topic)
+            continue
+        numbers = [int(entry.name) for entry in topic.iterdir() if is_queue_id(entry.name)]
+        for number in sorted(numbers):
+            queue = ConsumeQueue(paths, topic.name, number, file_size, ext_file_size)
+            yield queue
+            queue.close()

@@ -14,12 +14,12 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
-from mqcore.files import bury_directory, sync_directory, sync_file, zero_from
+from mqcore.files import bury_directory, sync_directory, sync_file, sync_files, zero_from
 from mqcore.store.abort_file import AbortFile
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
@@ -33,6 +33,7 @@ from mqcore.store.index_service import IndexService
 from mqcore.store.log_walk import OFFSET_MAX, LogWalk, LogWalker, check_nothing_missing, record_at
 from mqcore.store.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths
+from mqcore.store.queue_survey import survey
 from mqcore.store.watermarks import FixedWatermarks
 
 logger = logging.getLogger(__name__)
@@ -94,6 +95,7 @@ class Recovery:
         self._checkpoint = Checkpoint()
         self._incarnations = Incarnations(paths.incarnations)
         self._births: Mapping[QueueKey, int] = {}
+        self._states: tuple[QueueState, ...] | None = None
 
     def run(self) -> RecoveryResult:
         """Recover, and return what the store now holds.
@@ -104,12 +106,13 @@ class Recovery:
         self.paths.make_directories()
         after_crash = AbortFile(self.paths.abort).exists()
         self._log.load()
-        for queue in self._queues():
-            queue.files.load()
-            if self.geometry.ext_enabled:
+        # Before anything changes: a directory that no broker may start on ends it here.
+        self._survey()
+        if self.geometry.ext_enabled:
+            for queue in self._queues_with_ext():
                 queue.ext.files.load()
         self._incarnations = Incarnations.read(self.paths.incarnations)
-        self._births = self._incarnations.view(self._log)
+        self._know_births()
         self._finish_drops()
         self._checkpoint = Checkpoint.read(self.paths.checkpoint)
         self._index.load(after_crash, self._checkpoint.index_timestamp)
@@ -120,13 +123,13 @@ class Recovery:
         else:
             walk = self._recover_after_crash(start) if after_crash else self._recover_after_stop(start)
         self._incarnations.settle(self._log, walk.end)
-        self._births = self._incarnations.view(self._log)
+        self._know_births()
         result = RecoveryResult(
             after_crash=after_crash,
             commit_log_min=self._log.min_offset,
             commit_log_end=walk.end,
             store_timestamp=walk.store_timestamp_max,
-            queues=self._queue_states(),
+            queues=self._survey(),
             checkpoint=self._checkpoint,
             incarnations=self._incarnations,
             walked_from=start,
@@ -137,6 +140,11 @@ class Recovery:
         self._log.close()
         self._index.close()
         return result
+
+    def _know_births(self) -> None:
+        before, self._births = self._births, self._incarnations.view(self._log)
+        if before or self._births:
+            self._states = None
 
     def _finish_drops(self) -> None:
         """Remove the files of queues that were being dropped when the broker ended: all their records are older.
@@ -179,6 +187,7 @@ class Recovery:
     # The three ways
 
     def _recover_without_log(self) -> LogWalk:
+        self._states = None
         for queue in self._queues():
             logger.warning("no commit log: consume queue deleted queue=%s/%d", queue.topic, queue.queue_id)
             queue.delete_all()
@@ -187,13 +196,12 @@ class Recovery:
 
     def _recover_after_stop(self, start: int) -> LogWalk:
         walk = self._walk(start)
-        known_end = max((queue.recover(0).max_physical for queue in self._queues()), default=-1)
+        known_end = max((queue.max_physical for queue in self._survey()), default=-1)
         check_nothing_missing(self._log, walk, self._checkpoint.physic_timestamp, known_end)
         if known_end > walk.end:
             logger.warning("consume queues go on behind the commit log end=%d known_end=%d", walk.end, known_end)
-            for queue in self._queues():
-                queue.truncate(walk.end)
-        for queue in self._queues():
+            self._truncate_queues(walk.end)
+        for queue in self._queues_with_ext():
             queue.cut_ext()
         self._cut_log(walk.end)
         self._index.clamp(walk.end)
@@ -204,8 +212,8 @@ class Recovery:
 
     def _recover_after_crash(self, start: int) -> LogWalk:
         # Whatever the units from here on say, they may be torn, or from before an earlier crash: they are made anew.
-        for queue in self._queues():
-            queue.truncate(start, self._is_record)
+        self._truncate_queues(start, self._is_record)
+        for queue in self._queues_with_ext():
             queue.cut_ext()
         dispatcher = self._open_dispatcher()
         try:
@@ -233,6 +241,7 @@ class Recovery:
         self._checkpoint.logics_timestamp = first.store_timestamp if first is not None else 0
         self._checkpoint.write(self.paths.checkpoint)
         AbortFile(self.paths.abort).create()
+        self._states = None
         dispatcher = self._open_dispatcher()
         try:
             self._walk(start, dispatcher, end)
@@ -303,13 +312,26 @@ class Recovery:
             return False
         return record is not None and record.total_size == unit.record_size
 
-    def _queues(self) -> list[ConsumeQueue]:
+    # Consume queues: there may be hundreds of thousands
+
+    def _survey(self) -> tuple[QueueState, ...]:
+        """Return the bounds of all queues as they are now."""
+        if self._states is None:
+            self._states = tuple(survey(self.paths, self.geometry, self._log.min_offset, self._births))
+        return self._states
+
+    def _truncate_queues(self, end: int, is_record: Callable[[Unit], bool] | None = None) -> None:
+        """Drop the units of records at *end* or behind it, durably; with *is_record* torn units before it, too."""
+        self._states = None
+        cut = [path for queue in self._queues() for path in queue.truncate(end, is_record)]
+        sync_files(cut)
+
+    def _queues(self) -> Iterator[ConsumeQueue]:
         return list_queues(self.paths, self.geometry.consume_queue_file_size, self.geometry.ext_file_size)
 
-    def _queue_states(self) -> tuple[QueueState, ...]:
-        states = []
+    def _queues_with_ext(self) -> Iterator[ConsumeQueue]:
+        if not self.paths.consume_queue_ext.is_dir():
+            return
         for queue in self._queues():
-            born = self._births.get((queue.topic, queue.queue_id), 0)
-            states.append(queue.recover(max(self._log.min_offset, born)))
-            queue.close()
-        return tuple(states)
+            if queue.ext.files.directories[0].is_dir():
+                yield queue

@@ -7,10 +7,11 @@ from pathlib import Path
 import pytest
 
 from mqcore.config import load
+from mqcore.files import SYNCED_ONE_BY_ONE_MAX
 from mqcore.layout import CONSUME_QUEUE_UNIT
 from mqcore.store.codec import Dispatcher
 from mqcore.store.consume_queue import list_queues
-from mqcore.workers.store_keeper import SYNCED_ONE_BY_ONE_MAX, StoreKeeper
+from mqcore.workers.store_keeper import StoreKeeper
 from tests.fault import ext4
 from tests.fault.ext4 import Disk
 from tests.unit.fast_rig import shared_segment
@@ -75,7 +76,7 @@ def test_what_a_power_cut_leaves_of_new_queues_is_a_store_that_starts(tmp_path: 
         write_queues(disk.path / "store", 5, "Lost")
         disk.cut()
         disk.remount()
-        queues = list_queues(store.paths, FILE_SIZE)
+        queues = list(list_queues(store.paths, FILE_SIZE))
         assert {queue.topic for queue in queues} >= {"Flushed0", "Flushed1", "Flushed2"}
         for queue in queues:
             queue.files.load()  # refuses a file of another length

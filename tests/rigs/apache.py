@@ -222,11 +222,15 @@ class ApacheServer:
 
     def restart(self) -> None:
         """Stop the broker in order and start it again on the same store and port, under the same name server."""
-        self._properties["listenPort"] = self.broker.address.rpartition(":")[2]
         self.broker.stop()
         wait_until(
             lambda: self.broker.address not in str(registered_brokers(self.name_server)), describe="broker unregistered"
         )
+        self.start_again()
+
+    def start_again(self) -> None:
+        """Start the broker again on the same store and port, after broker.stop() or broker.kill()."""
+        self._properties["listenPort"] = self.broker.address.rpartition(":")[2]
         self.broker = self._start_broker()
 
     def stop(self) -> None:

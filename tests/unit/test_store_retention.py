@@ -158,7 +158,7 @@ def test_consume_queues_and_index_follow_the_commit_log(store):
     assert file_ages(files)[0].modified_ms == 1000
     new_min = delete_commit_log_files(files, starts[:2])
     assert new_min == starts[2] == min(int(path.name) for path in store.paths.commit_log.iterdir())
-    queues = list_queues(store.paths, GEOMETRY.consume_queue_file_size)
+    queues = list(list_queues(store.paths, GEOMETRY.consume_queue_file_size))
     kept = [record for record in store.records if record.physical_offset >= new_min]
     bounds = clean_consume_queues(queues, new_min)
     for queue_id in (0, 1):

@@ -64,4 +64,5 @@ cdef class Dispatcher:
     cdef bint put_key(self, const RecordView *record, const uint8_t *key, int32_t key_size) noexcept nogil
     cdef int64_t unit_code(self, QueueWriter *queue, const RecordView *record, int64_t tags_code) noexcept nogil
     cdef int64_t tags_code_of(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
+    cdef int64_t sync_at_once(self) except -1
     cdef object make_error(self)

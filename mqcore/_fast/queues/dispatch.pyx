@@ -19,10 +19,11 @@ from mqcore._fast.log.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS
 from mqcore._fast.queues.index_file cimport index_key_hash
 from mqcore._fast.queues.index_writer cimport index_append, index_close, index_end, index_open, index_sync
 from mqcore._fast.queues.writer cimport (QueueWriter, append_ext, append_unit, bear_queue, find_writer, is_topic,
-                                         make_room, queue_end, queues_close, queues_open, sync_queue)
+                                         make_room, queue_end, queue_was_synced, queues_close, queues_open,
+                                         queues_unsynced, sync_queue)
 
 from mqcore.errors import ConfigError
-from mqcore.files import make_directory
+from mqcore.files import SYNCED_ONE_BY_ONE_MAX, can_sync_file_systems, make_directory, sync_file_system
 from mqcore.store import dispatcher as twin
 from mqcore.store.record import DecodeStatus as DecodeStatusName
 
@@ -32,6 +33,7 @@ cdef enum:
     INT32_MAX = 0x7FFFFFFF
     OFFSET_DIGITS_MAX = 18                  # more would not fit 63 bits, and no queue is as long
 
+cdef int64_t SYNCED_ONE_BY_ONE = SYNCED_ONE_BY_ONE_MAX
 cdef int64_t QUEUE_OFFSET_MAX = (<int64_t>1 << 62) // CQ_UNIT_SIZE
 cdef const char *SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
 cdef int32_t SCHEDULE_TOPIC_SIZE = 19
@@ -330,6 +332,8 @@ cdef class Dispatcher:
         """
         cdef int64_t synced = 0, of_queue
         cdef size_t at
+        if queues_unsynced(&self.queues) > <size_t>SYNCED_ONE_BY_ONE and can_sync_file_systems():
+            synced = self.sync_at_once()
         for at in range(self.queues.capacity):
             if self.queues.slots[at] != NULL:
                 with nogil:
@@ -338,6 +342,26 @@ cdef class Dispatcher:
                     raise self.make_error()
                 synced += of_queue
         self.flush_index()
+        return synced
+
+    cdef int64_t sync_at_once(self) except -1:
+        # One sync of the file system instead of four for each queue.
+        cdef QueueWriter *queue
+        cdef int64_t synced = 0
+        cdef size_t at
+        try:
+            witness = os.open(os.fsdecode(self.queues.path), os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return 0            # a file system without nameless files: one by one
+        try:
+            for path in (self.queues.ext_path, self.queues.path):
+                if os.path.isdir(path):
+                    sync_file_system(os.fsdecode(path), witness)
+        finally:
+            os.close(witness)
+        for at in range(self.queues.capacity):
+            if self.queues.slots[at] != NULL:
+                synced += queue_was_synced(&self.queues, self.queues.slots[at])
         return synced
 
     def flush_index(self, bint full_only=False):

@@ -43,5 +43,22 @@ cdef bint reserve_file(QueueFile *file, const QueuePlace *place, FileFailure *fa
 # Sync what was appended since the last time, and names that are new; returns files synced, -1 on failure.
 cdef int64_t sync_files(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil
 
+cdef inline bint is_unsynced(const QueueFile *file) noexcept nogil:
+    return file.file_start >= 0 and (not file.named or file.flushed < file.file_start + file.wrote)
+
+
+# All of it is durable, by other means; returns how many files had something to sync.
+cdef inline int64_t was_synced(QueueFile *file, int64_t file_size) noexcept nogil:
+    cdef int64_t end = file.file_start + file.wrote
+    cdef int64_t files = 0
+    if file.file_start < 0:
+        return 0
+    if file.flushed < end:
+        files = (end - 1) // file_size - file.flushed // file_size + 1
+    file.flushed = end
+    file.named = True
+    return files
+
+
 # Note an error; False.
 cdef bint fail(FileFailure *failure, int error_number, const char *path) noexcept nogil

@@ -74,6 +74,12 @@ cdef bint append_ext(
 # Sync what was appended since the last time, ext files first; returns files synced, -1 on failure.
 cdef int64_t sync_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil
 
+# How many queues sync_queue would have something to do for.
+cdef size_t queues_unsynced(const QueueTable *queues) noexcept nogil
+
+# All of the queue is durable, by other means; returns files that had something to sync.
+cdef int64_t queue_was_synced(QueueTable *queues, QueueWriter *queue) noexcept nogil
+
 # The queue was dropped and is born anew at a physical offset: what is known of its files is forgotten.
 cdef bint bear_queue(
     QueueTable *queues, const uint8_t *topic, int32_t topic_size, int32_t queue_id, int64_t born, FileFailure *failure

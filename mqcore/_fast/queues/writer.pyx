@@ -11,8 +11,8 @@ from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, PRE_FILL_SIZE
 from mqcore._fast.base.store_file cimport PATH_SIZE_MAX, close, mq_open_to_read, mq_read_bytes, pread
 from mqcore._fast.log.record cimport TOPIC_SIZE_MAX
 from mqcore._fast.queues.ext_writer cimport ext_append
-from mqcore._fast.queues.newest_file cimport (QueuePlace, fail, file_path, find_file, make_file, map_file, reserve_file,
-                                              resume_file, sync_files, unmap_file)
+from mqcore._fast.queues.newest_file cimport (QueuePlace, fail, file_path, find_file, is_unsynced, make_file, map_file,
+                                              reserve_file, resume_file, sync_files, unmap_file, was_synced)
 from mqcore._fast.queues.units cimport CqUnit, count_valid_units, read_unit, write_unit
 
 
@@ -331,3 +331,18 @@ cdef int64_t sync_queue(QueueTable *queues, QueueWriter *queue, FileFailure *fai
         place = place_of(queues, queue)
         synced = sync_files(&queue.file, &place, failure)
     return -1 if ext_synced < 0 or synced < 0 else ext_synced + synced
+
+
+cdef size_t queues_unsynced(const QueueTable *queues) noexcept nogil:
+    cdef const QueueWriter *queue
+    cdef size_t at, count = 0
+    for at in range(queues.capacity):
+        queue = queues.slots[at]
+        if queue != NULL and (is_unsynced(&queue.file) or (queue.ext.loaded and is_unsynced(&queue.ext.file))):
+            count += 1
+    return count
+
+
+cdef int64_t queue_was_synced(QueueTable *queues, QueueWriter *queue) noexcept nogil:
+    cdef int64_t synced = was_synced(&queue.file, queues.file_size)
+    return synced + (was_synced(&queue.ext.file, queues.ext_file_size) if queue.ext.loaded else 0)

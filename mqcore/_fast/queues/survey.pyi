@@ -1,0 +1,3 @@
+def survey_topic(
+    directory: bytes, file_size: int, commit_log_min: int
+) -> list[tuple[int, bool, int, int, int]]: ...

@@ -1,0 +1,137 @@
+"""The glance at all consume queues says what the close look says, or that it does not know; neither maps a queue."""
+
+from __future__ import annotations
+
+import os
+import random
+from pathlib import Path
+
+import pytest
+from store_builder import StoreBuilder
+
+from mqcore._fast.queues.survey import survey_topic
+from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
+from mqcore.store.abort_file import AbortFile
+from mqcore.store.geometry import StoreGeometry
+from mqcore.store.index_file import IndexGeometry
+from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.paths import StorePaths, file_name
+from mqcore.store.queue_survey import look_closely
+from mqcore.store.recovery import Recovery
+
+PER_FILE = 1000
+FILE_SIZE = PER_FILE * CONSUME_QUEUE_UNIT.size
+GEOMETRY = StoreGeometry(
+    commit_log_file_size=1 << 16, consume_queue_file_size=FILE_SIZE, index=IndexGeometry(slot_count=50, entry_count=40)
+)
+RECORD_SIZE = 100
+SHAPES = 100
+
+
+def write_queue(paths: StorePaths, topic: str, first: int, count: int, filled: int) -> None:
+    """Write *count* units from queue offset *first* on, the first *filled* of which only hold a place."""
+    directory = paths.queue(topic, 0)
+    directory.mkdir(parents=True)
+    end = first + count
+    for start in range(first // PER_FILE * PER_FILE, max(end, first + 1), PER_FILE):
+        units = []
+        for offset in range(start, min(end, start + PER_FILE)):
+            is_real = offset >= first + filled
+            unit = (offset * RECORD_SIZE, RECORD_SIZE, 7) if is_real else (0, PRE_FILL_SIZE, 0)
+            units.append(CONSUME_QUEUE_UNIT.struct.pack(*unit))
+        data = b"".join(units)
+        (directory / file_name(start * CONSUME_QUEUE_UNIT.size)).write_bytes(data + bytes(FILE_SIZE - len(data)))
+
+
+def glance(paths: StorePaths, topic: str, commit_log_min: int) -> tuple[int, bool, int, int, int]:
+    (found,) = survey_topic(os.fsencode(paths.consume_queue / topic), FILE_SIZE, commit_log_min)
+    return found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_glance_says_what_the_close_look_says(tmp_path: Path, seed: int) -> None:
+    rng = random.Random(seed)
+    paths = StorePaths.at(tmp_path)
+    for number in range(SHAPES):
+        topic = f"T{number}"
+        first = rng.choice((0, 0, PER_FILE, 7 * PER_FILE, rng.randrange(5 * PER_FILE) // PER_FILE * PER_FILE))
+        count = rng.choice((0, 1, 203, 204, 205, PER_FILE, PER_FILE + 1, rng.randrange(5 * PER_FILE)))
+        filled = rng.choice((0, 0, 0, min(count, rng.randrange(PER_FILE))))
+        write_queue(paths, topic, first, count, filled)
+        for at in (0, first, first + rng.randrange(count + 1), first + count + 1):
+            minimum = at * RECORD_SIZE + rng.choice((0, 0, 1))
+            queue_id, is_odd, *bounds = glance(paths, topic, minimum)
+            close = look_closely(paths, topic, queue_id, GEOMETRY, minimum)
+            if not is_odd:
+                assert bounds == [close.min_offset, close.max_offset, close.max_physical], (
+                    first,
+                    count,
+                    filled,
+                    minimum,
+                )
+            # It knows nearly all; units that only hold a place may hide where the kept ones begin.
+            assert filled or not is_odd
+
+
+def spoil_length(directory: Path) -> None:
+    os.truncate(directory / file_name(FILE_SIZE), FILE_SIZE - 1)
+
+
+def spoil_name(directory: Path) -> None:
+    (directory / "notes").write_bytes(b"")
+
+
+def spoil_order(directory: Path) -> None:
+    (directory / file_name(FILE_SIZE)).unlink()
+
+
+def spoil_kind(directory: Path) -> None:
+    (directory / file_name(FILE_SIZE)).rename(directory.parent / "elsewhere")
+    (directory / file_name(FILE_SIZE)).symlink_to(directory.parent / "elsewhere")
+
+
+def spoil_middle(directory: Path) -> None:
+    with (directory / file_name(FILE_SIZE)).open("r+b") as file:
+        file.seek(FILE_SIZE - CONSUME_QUEUE_UNIT.size)
+        file.write(bytes(CONSUME_QUEUE_UNIT.size))
+
+
+@pytest.mark.parametrize("spoil", [spoil_length, spoil_name, spoil_order, spoil_kind, spoil_middle])
+def test_the_glance_does_not_know_a_queue_that_is_not_as_it_should_be(tmp_path: Path, spoil) -> None:
+    paths = StorePaths.at(tmp_path)
+    write_queue(paths, "T", 0, 2 * PER_FILE + 5, 0)
+    assert glance(paths, "T", 0) == (0, False, 0, 2 * PER_FILE + 5, (2 * PER_FILE + 5) * RECORD_SIZE)
+    spoil(paths.queue("T", 0))
+    assert glance(paths, "T", 0)[1]
+
+
+def test_what_is_no_queue_is_passed_over(tmp_path: Path) -> None:
+    paths = StorePaths.at(tmp_path)
+    write_queue(paths, "T", 0, 1, 0)
+    for name in ("00", "x", "2147483648", "-1", "0.making"):
+        (paths.consume_queue / "T" / name).mkdir()
+    assert glance(paths, "T", 0)[0] == 0
+    assert survey_topic(os.fsencode(tmp_path / "nowhere"), FILE_SIZE, 0) == []
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_recovery_maps_no_consume_queue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, crashed: bool) -> None:
+    store = StoreBuilder(tmp_path / "store", GEOMETRY)
+    for number in range(200):
+        store.append(f"Topic{number}", number % 3)
+    Recovery(store.paths, GEOMETRY).run()
+    map_file = MappedFileQueue._map
+
+    def map_log_only(files: MappedFileQueue, start: int) -> None:
+        assert files.directories[0] == store.paths.commit_log
+        map_file(files, start)
+
+    monkeypatch.setattr(MappedFileQueue, "_map", map_log_only)
+    if crashed:
+        AbortFile(store.paths.abort).create()
+    else:
+        AbortFile(store.paths.abort).remove()  # the consume queues were missing, which counts as a crash until the stop
+    result = Recovery(store.paths, GEOMETRY).run()
+    assert result.after_crash == crashed
+    assert {(queue.min_offset, queue.max_offset) for queue in result.queues} == {(0, 1)}
+    assert len(result.queues) == 200
