@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -31,9 +32,10 @@ def write_atomically(path: str | Path, data: bytes, keep_backup: bool = True) ->
     """
     target = Path(path)
     temporary = target.with_name(target.name + TEMPORARY_SUFFIX)
-    _write_synced(temporary, data)
-    if keep_backup and target.exists():
-        _write_synced(target.with_name(target.name + BACKUP_SUFFIX), target.read_bytes())
+    mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
+    _write_synced(temporary, data, mode)
+    if keep_backup and mode is not None:
+        _write_synced(target.with_name(target.name + BACKUP_SUFFIX), target.read_bytes(), mode)
     temporary.replace(target)
     # The new name is not durable before its directory is.
     sync_directory(target.parent)
@@ -269,8 +271,10 @@ def _reserve(descriptor: int, position: int, size: int) -> None:
             raise
 
 
-def _write_synced(path: Path, data: bytes) -> None:
+def _write_synced(path: Path, data: bytes, mode: int | None = None) -> None:
     with path.open("wb") as stream:
+        if mode is not None:  # what only its owner may read must not become readable by being changed
+            os.fchmod(stream.fileno(), mode)
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())

@@ -332,7 +332,10 @@ STORE_BOARD = Layout(
             Field("warmed_end", "q", "pages are in memory up to here, bytes"),
             Field("cold_end", "q", "everybody lets go of the pages before it, bytes"),
         ),
-        *line(Field("config_epoch", "q", "grows when the answer of any pull check may have changed; see epoch_row")),
+        *line(
+            Field("config_epoch", "q", "grows when the answer of any pull check may have changed; see epoch_row"),
+            Field("settings_version", "q", "version of the settings on the sheet; 0 = those of the start"),
+        ),
         *line(
             Field("store_flags", "q", "bits: see StoreFlag"),
             Field("error_number", "i", "errno of the failure that made the store read-only"),
@@ -480,7 +483,10 @@ WORKER_ROW = Layout(
             Field("generation", "q", "how often it has died; what a dead one held is given up when this changes"),
             Field("command", "q", "WorkerCommand"),
         ),
-        *line(Field("sleeping", "q", "1 = wants a wake through its eventfd")),
+        *line(
+            Field("sleeping", "q", "1 = wants a wake through its eventfd"),
+            Field("settings_version", "q", "version of the settings that it goes by"),
+        ),
         *line(
             Field("state", "q", "WorkerState"),
             Field("heartbeat", "q", "last turn of its loop, ms"),
@@ -501,6 +507,18 @@ WORKER_ROW = Layout(
             Field("slow_readers", "q", "connections closed for not reading"),
             Field("released", "q", "it has let go of the commit log's pages before it, bytes"),
         ),
+    ),
+)
+SETTINGS_HEAD = Layout(
+    "settings_head",
+    size=16,
+    place="shared",
+    source="mqcore",
+    doc="Start of the settings sheet, a memory file of its own. Behind it: the text of Settings.to_json.",
+    fields=(
+        Field("version", "q", "grows with each change; 0 = nothing is written yet"),
+        Field("size", "i", "bytes of the text"),
+        Field("crc", "i", "CRC32 of version and text: a sheet that is being written is read again"),
     ),
 )
 RING_HEAD = Layout(

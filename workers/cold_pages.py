@@ -44,14 +44,19 @@ class ColdPages:
         self._places = LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs)
         self._file_size = store.mapped_file_size_commit_log
         self._hot = settings.mqcore.commit_log_hot_bytes
-        # Farther back a message counts as one on disk for pulls, too.
-        self._hot_for_readers = max(self._hot, memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100)
+        self.use(settings)
         # What was written before this start is left to the kernel.
         start = max(segment.get("cold_end"), self._end_of_log() - self._hot, 0)
         self._dropped = start - start % STEP
         self._again: deque[tuple[float, int, int]] = deque()
         self._readers_behind = 0
         self._look_at = 0.0
+
+    def use(self, settings: Settings) -> None:
+        """Go by *settings*, as far as they may change."""
+        # Farther back a message counts as one on disk for pulls, too.
+        share = settings.store.access_message_in_memory_max_ratio_percent
+        self._hot_for_readers = max(self._hot, memory_bytes() * share // 100)
 
     def let_go(self, now: float, wall_clock_ms: int) -> int:
         """Move the end of the cold pages, drop what the workers have let go of, and return that end."""

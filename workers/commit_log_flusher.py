@@ -7,6 +7,7 @@ import logging
 import os
 import select
 import time
+from dataclasses import dataclass
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
@@ -23,6 +24,26 @@ PAGE_SIZE = 4096
 SLEEP_MS = 500
 
 
+@dataclass(frozen=True, slots=True)
+class FlushRules:
+    """When the timed flush has something to do; replaced as a whole when the settings change."""
+
+    interval_ms: int
+    least_pages: int
+    thorough_ms: int
+    is_timed: bool
+
+    @classmethod
+    def of(cls, settings: Settings) -> FlushRules:
+        store = settings.store
+        return cls(
+            store.flush_interval_commit_log_ms,
+            store.flush_commit_log_least_pages,
+            store.flush_commit_log_thorough_interval_ms,
+            store.flush_commit_log_timed,
+        )
+
+
 class CommitLogFlusher:
     """One thread drives it. Files are synced by descriptor, whoever wrote into their mappings."""
 
@@ -35,15 +56,17 @@ class CommitLogFlusher:
         self._others = [handover.reput, handover.broker]
         self._places = LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs)
         self._file_size = store.mapped_file_size_commit_log
-        self._interval_ms = store.flush_interval_commit_log_ms
-        self._least_pages = store.flush_commit_log_least_pages
-        self._thorough_ms = store.flush_commit_log_thorough_interval_ms
-        self._is_timed = store.flush_commit_log_timed
+        self._rules = FlushRules.of(settings)
         self._thorough_at = time.monotonic()
+        self._seen = 0
         self._descriptor = -1
         self._file_start = -1
         self._poll = select.poll()
         self._poll.register(self._wake, select.POLLIN)
+
+    def use(self, settings: Settings) -> None:
+        """Go by *settings*, as far as they may change."""
+        self._rules = FlushRules.of(settings)
 
     @property
     def has_failed(self) -> bool:
@@ -56,30 +79,41 @@ class CommitLogFlusher:
             self._flush()
             self._wake_waiters()
             return
-        segment.set_worker_word(self._row, "sleeping", 1)
-        if segment.get("wrote_offset") <= segment.get("flushed_offset") or self.has_failed:
-            self._rest(SLEEP_MS)
-        segment.set_worker_word(self._row, "sleeping", 0)
+        self._sleep(segment.get("flushed_offset"), SLEEP_MS)
         self._beat()
 
     def follow_time(self) -> None:
         """One turn of the timed rules: least pages, or everything once in the thorough interval."""
-        self._rest(self._interval_ms)
-        self._beat()
+        rules = self._rules
         segment = self._segment
+        if rules.is_timed:
+            self._rest(rules.interval_ms)
+        else:
+            # As upstream: every put wakes it, and least pages keep it from a sync for each.
+            self._sleep(self._seen, rules.interval_ms)
+            self._seen = segment.get("wrote_offset")
+        self._beat()
         now = time.monotonic()
-        is_thorough = (now - self._thorough_at) * 1000 >= self._thorough_ms
+        is_thorough = (now - self._thorough_at) * 1000 >= rules.thorough_ms
         wrote, flushed = segment.get("wrote_offset"), segment.get("flushed_offset")
         pages = wrote // PAGE_SIZE - flushed // PAGE_SIZE
         if is_thorough:
             self._thorough_at = now
-        if wrote > flushed and (is_thorough or pages >= self._least_pages) and not self.has_failed:
+        if wrote > flushed and (is_thorough or pages >= rules.least_pages) and not self.has_failed:
             self._flush()
 
     def flush_all(self) -> None:
         """Flush everything that is written, unless a sync has failed before."""
         if not self.has_failed:
             self._flush()
+
+    def _sleep(self, seen: int, timeout_ms: int) -> None:
+        """Rest until something is written behind *seen*, which the writers tell."""
+        segment = self._segment
+        segment.set_worker_word(self._row, "sleeping", 1)
+        if segment.get("wrote_offset") <= seen or self.has_failed:
+            self._rest(timeout_ms)
+        segment.set_worker_word(self._row, "sleeping", 0)
 
     def _rest(self, timeout_ms: int) -> None:
         if self._poll.poll(timeout_ms):

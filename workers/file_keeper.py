@@ -48,6 +48,10 @@ class FileKeeper:
         self._busy_until = 0.0
         self._cold_pages = ColdPages(settings, segment, log_rows)
 
+    def use(self, settings: Settings) -> None:
+        """Go by *settings*, as far as they may change."""
+        self._cold_pages.use(settings)
+
     def run(self, stop: threading.Event) -> None:
         """Keep ahead until *stop* is set."""
         while not stop.is_set():

@@ -3,6 +3,7 @@
 Three threads, since none may wait for another's disk: the commit log (group commit, or RocketMQ's timed rules), the
 files ahead (reserve and warm), and the housekeeping (consume queues, checkpoint, disk space, retention). The flushed
 watermark moves only after a sync that succeeded. A sync that failed is final: the store turns read-only and says why.
+Each thread goes by a frozen set of rules, which the first one replaces when other settings are published.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from mqcore.config import FlushDiskType, Settings
 from mqcore.workers.commit_log_flusher import CommitLogFlusher
 from mqcore.workers.file_keeper import FileKeeper
 from mqcore.workers.handover import Handover
+from mqcore.workers.settings_sheet import SettingsFollower
 from mqcore.workers.store_keeper import StoreKeeper
 
 logger = logging.getLogger(__name__)
@@ -32,6 +34,12 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
     flusher = CommitLogFlusher(settings, segment, handover)
     files = FileKeeper(settings, segment, [*(peer.row for peer in handover.senders), handover.reput.row])
     store = StoreKeeper(settings, segment)
+
+    def use(changed: Settings) -> None:
+        for keeper in (flusher, files, store):
+            keeper.use(changed)
+
+    follower = SettingsFollower(segment, handover, use)
     stop = threading.Event()
     threads = [
         threading.Thread(target=guarded, args=(keeper.run, stop), name=name, daemon=True)
@@ -44,6 +52,8 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
         flusher.follow_groups if settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH else flusher.follow_time
     )
     while segment.worker_word(handover.row, "command") != COMMAND["STOP"]:
+        if follower.has_news:
+            follower.follow()
         follow()
         if not all(thread.is_alive() for thread in threads):
             raise SystemExit("a thread of the flush worker ended; see the log")

@@ -32,6 +32,8 @@ class Handover:
     wake: int
     link: int
     settings: str
+    settings_version: int = 0
+    sheet: int = -1
     listeners: list[tuple[int, bool]] = field(default_factory=list)
     senders: list[Peer] = field(default_factory=list)
     pullers: list[Peer] = field(default_factory=list)
@@ -46,6 +48,7 @@ class Handover:
             self.shared_fd,
             self.wake,
             self.link,
+            self.sheet,
             *(peer.wake for peer in peers),
             *(fd for fd, _ in self.listeners),
         }

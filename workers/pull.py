@@ -2,12 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mqcore._fast.pull.loop import PullLoop
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.machine import memory_bytes
 from mqcore.store.log_places import LogPlaces
 from mqcore.workers.handover import Handover
+from mqcore.workers.settings_sheet import SettingsFollower
+
+
+def live_options(settings: Settings) -> dict[str, Any]:
+    """The options of the loop that may change while it runs."""
+    store = settings.store
+    return {
+        "bytes_in_memory_max": store.max_transfer_bytes_on_message_in_memory,
+        "count_in_memory_max": store.max_transfer_count_on_message_in_memory,
+        "bytes_on_disk_max": store.max_transfer_bytes_on_message_in_disk,
+        "count_on_disk_max": store.max_transfer_count_on_message_in_disk,
+        "in_memory_bytes_max": memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100,
+    }
+
 
 BINDING_BUDGET_BYTES = 256 * 2**20
 """Memory for what was found in order; a million bindings of usual names."""
@@ -31,12 +47,10 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "ext_file_size": store.mapped_file_size_consume_queue_ext,
             "commit_log": LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs),
             "commit_log_file_size": store.mapped_file_size_commit_log,
-            "bytes_in_memory_max": store.max_transfer_bytes_on_message_in_memory,
-            "count_in_memory_max": store.max_transfer_count_on_message_in_memory,
-            "bytes_on_disk_max": store.max_transfer_bytes_on_message_in_disk,
-            "count_on_disk_max": store.max_transfer_count_on_message_in_disk,
             "binding_budget": BINDING_BUDGET_BYTES,
-            "in_memory_bytes_max": memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100,
+            **live_options(settings),
         },
     )
-    loop.run()
+    follower = SettingsFollower(segment, handover, lambda changed: loop.use(live_options(changed)))
+    while loop.run(follower.version):
+        follower.follow()

@@ -2,17 +2,33 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.send.loop import SendLoop
 from mqcore.config import FlushDiskType, Settings
 from mqcore.store.log_places import LogPlaces
 from mqcore.workers.handover import Handover
+from mqcore.workers.settings_sheet import SettingsFollower
 
 READ_BUDGET_BYTES = 512 * 2**20
 """Memory for frames that have not come whole, over all connections."""
 
 WRITE_BUDGET_BYTES = 512 * 2**20
 """Memory for answers that have not been read, over all connections."""
+
+
+def live_options(settings: Settings) -> dict[str, Any]:
+    """The options of the loop that may change while it runs."""
+    store = settings.store
+    return {
+        # With the timed rules it looks by itself, and is not to be disturbed.
+        "wakes_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH or not store.flush_commit_log_timed,
+        "trace_on": settings.broker.trace_on,
+        "max_message_size": store.max_message_size,
+        "sync_timeout_ms": store.sync_flush_timeout_ms,
+        "lock_timeout_ms": store.os_page_cache_busy_time_out_ms,
+    }
 
 
 def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
@@ -35,17 +51,16 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "commit_log_file_size": store.mapped_file_size_commit_log,
             "cluster": settings.broker.broker_cluster_name,
             "region": settings.broker.region_id,
-            "trace_on": settings.broker.trace_on,
-            "max_message_size": store.max_message_size,
             "frame_length_max": settings.mqcore.frame_max_length - 4,
             "write_buffer_max": settings.mqcore.connection_write_buffer_bytes,
             "read_budget": READ_BUDGET_BYTES,
             "write_budget": WRITE_BUDGET_BYTES,
             "idle_timeout_ms": settings.server.server_channel_max_idle_time_seconds * 1000,
-            "sync_timeout_ms": store.sync_flush_timeout_ms,
             "waits_for_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
             "is_only_sender": settings.mqcore.send_worker_nums == 1,
-            "lock_timeout_ms": store.os_page_cache_busy_time_out_ms,
+            **live_options(settings),
         },
     )
-    loop.run()
+    follower = SettingsFollower(segment, handover, lambda changed: loop.use(live_options(changed)))
+    while loop.run(follower.version):
+        follower.follow()

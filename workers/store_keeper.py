@@ -10,6 +10,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore import layout
@@ -52,8 +53,38 @@ MANUAL_ROUNDS = 20
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
+@dataclass(frozen=True, slots=True)
+class KeepingRules:
+    """When the keeper does what, and what may go; replaced as a whole when the settings change."""
+
+    policy: RetentionPolicy
+    used_ratio_max: float
+    least_pages: int
+    flush_s: float
+    thorough_s: float
+    clean_s: float
+    delete_pause_s: float
+
+    @classmethod
+    def of(cls, settings: Settings) -> KeepingRules:
+        store = settings.store
+        return cls(
+            policy=RetentionPolicy(
+                reserved_ms=store.file_reserved_time_hours * HOUR_MS,
+                delete_hours=store.delete_hours,
+                clean_forcibly=store.clean_file_forcibly_enable,
+            ),
+            used_ratio_max=store.disk_max_used_space_ratio_percent / 100,
+            least_pages=store.flush_consume_queue_least_pages,
+            flush_s=store.flush_interval_consume_queue_ms / 1000,
+            thorough_s=store.flush_consume_queue_thorough_interval_ms / 1000,
+            clean_s=store.clean_resource_interval_ms / 1000,
+            delete_pause_s=store.delete_commit_log_files_interval_ms / 1000,
+        )
+
+
 class StoreKeeper:
-    """One thread drives it."""
+    """One thread drives it; another may call ``use``."""
 
     def __init__(self, settings: Settings, segment: SharedSegment) -> None:
         store = settings.store
@@ -61,21 +92,14 @@ class StoreKeeper:
         self._paths = store_paths(settings)
         self._geometry = store_geometry(settings)
         self._commit_log = MappedFileQueue(self._paths.log, self._geometry.commit_log_file_size)
-        self._policy = RetentionPolicy(
-            reserved_ms=store.file_reserved_time_hours * HOUR_MS,
-            delete_hours=store.delete_hours,
-            clean_forcibly=store.clean_file_forcibly_enable,
-        )
-        self._used_ratio_max = store.disk_max_used_space_ratio_percent / 100
-        self._least_pages = store.flush_consume_queue_least_pages
-        self._flush_s = store.flush_interval_consume_queue_ms / 1000
-        self._thorough_s = store.flush_consume_queue_thorough_interval_ms / 1000
-        self._clean_s = store.clean_resource_interval_ms / 1000
+        self._rules = KeepingRules.of(settings)
         now = time.monotonic()
-        self._flush_at = now + self._flush_s
-        self._thorough_at = now + self._thorough_s
+        # What was done when, not what is due when: an interval that is changed counts from the last time.
+        self._flushed_at = now
+        self._thorough_at = now
         self._disk_at = now
-        self._clean_at = now + FIRST_CLEANING_S
+        self._cleaned_at = now + FIRST_CLEANING_S - self._rules.clean_s
+        self._stop = threading.Event()
         self._delete_orders = segment.get("delete_orders")
         self._manual_rounds = 0
         self._has_ext = store.enable_consume_queue_ext
@@ -83,17 +107,23 @@ class StoreKeeper:
 
     def run(self, stop: threading.Event) -> None:
         """Keep house until *stop* is set."""
+        self._stop = stop
         while not stop.wait(TICK_S):
             self.tick(time.monotonic())
 
+    def use(self, settings: Settings) -> None:
+        """Go by *settings*, as far as they may change."""
+        self._rules = KeepingRules.of(settings)
+
     def tick(self, now: float) -> None:
         """Do what is due at *now* (monotonic seconds)."""
-        if now >= self._flush_at:
-            is_thorough = now >= self._thorough_at
-            self._flush_at = now + self._flush_s
+        rules = self._rules
+        if now >= self._flushed_at + rules.flush_s:
+            is_thorough = now >= self._thorough_at + rules.thorough_s
+            self._flushed_at = now
             if is_thorough:
-                self._thorough_at = now + self._thorough_s
-            self._flush_queues(0 if is_thorough else self._least_pages, is_thorough)
+                self._thorough_at = now
+            self._flush_queues(0 if is_thorough else rules.least_pages, is_thorough)
         if now >= self._disk_at:
             self._disk_at = now + DISK_CHECK_S
             self._watch_disk()
@@ -101,9 +131,9 @@ class StoreKeeper:
         if orders != self._delete_orders:
             self._delete_orders = orders
             self._manual_rounds = MANUAL_ROUNDS
-            self._clean_at = now
-        if now >= self._clean_at:
-            self._clean_at = now + self._clean_s
+            self._cleaned_at = now - rules.clean_s
+        if now >= self._cleaned_at + rules.clean_s:
+            self._cleaned_at = now
             self._clean()
 
     def flush_all(self) -> None:
@@ -204,7 +234,7 @@ class StoreKeeper:
     def _judge_disk(self) -> DiskVerdict:
         # Of several directories the emptiest counts, as upstream has it: the full ones get no new files.
         commit_log = min(self._paths.log.used_ratios())
-        return judge_disk(commit_log, disk_used_ratio(self._paths.consume_queue), self._used_ratio_max)
+        return judge_disk(commit_log, disk_used_ratio(self._paths.consume_queue), self._rules.used_ratio_max)
 
     def _watch_disk(self) -> None:
         is_full = self._judge_disk().full
@@ -222,14 +252,14 @@ class StoreKeeper:
         found = file_ages(self._commit_log, self._segment.get("min_offset"))
         ages = [age for age in found if self._is_left_behind(age.start)]
         starts = files_to_delete(
-            ages, now_ms=time.time_ns() // 1_000_000, policy=self._policy, disk=self._judge_disk(), manual=manual
+            ages, now_ms=time.time_ns() // 1_000_000, policy=self._rules.policy, disk=self._judge_disk(), manual=manual
         )
         if not starts:
             return
         # The bound first: readers must not be sent to a file that is about to go.
         kept = max(starts[-1] + self._geometry.commit_log_file_size, self._segment.get("min_offset"))
         self._segment.set("min_offset", kept)
-        delete_commit_log_files(self._commit_log, starts)
+        delete_commit_log_files(self._commit_log, starts, self._pause_between_deletions)
         # The births first, as above.
         rows = {self._segment.queue_key(row): row for row in range(self._segment.queue_count())}
         births = {row: self._segment.queue_births(row)[0] for row in rows.values()}
@@ -241,6 +271,9 @@ class StoreKeeper:
             clean_index(index, kept)
         finally:
             index.close()
+
+    def _pause_between_deletions(self) -> None:
+        self._stop.wait(self._rules.delete_pause_s)
 
     def _is_left_behind(self, start: int) -> bool:
         # Neither the file that is written nor the ones made ahead of it count as old.

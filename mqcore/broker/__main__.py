@@ -30,7 +30,7 @@ LOG_FORMAT = "%(asctime)s %(levelname)s broker %(name)s %(message)s"
 EXIT_START_FAILED = 255
 
 
-async def serve(settings: Settings, began: float) -> int:
+async def serve(settings: Settings, config_path: Path | None, began: float) -> int:
     """Run the broker until a signal asks it to stop; the exit status."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
@@ -38,7 +38,7 @@ async def serve(settings: Settings, began: float) -> int:
         loop.add_signal_handler(number, stop.set)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
         loop.add_signal_handler(signal.SIGHUP, stop.set)
-    server = BrokerServer(settings)
+    server = BrokerServer(settings, config_path)
     try:
         await server.start()
     except ConfigError as error:
@@ -75,12 +75,12 @@ def announce(server: BrokerServer, began: float) -> None:
 
 def main() -> int:
     began = time.monotonic()
-    settings = parse_arguments()
+    settings, config_path = parse_arguments()
     allow_many_connections()
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
     for warning in settings.warnings:
         logger.warning("%s", warning)
-    return asyncio.run(serve(settings, began))
+    return asyncio.run(serve(settings, config_path, began))
 
 
 if __name__ == "__main__":

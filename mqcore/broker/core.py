@@ -20,7 +20,7 @@ from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.consumers import ConsumerManager
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.groups import SubscriptionGroupManager
-from mqcore.broker.live_settings import LiveSettings
+from mqcore.broker.live_settings import LiveSettings, Publisher, keep_to_oneself
 from mqcore.broker.offsets import ConsumerOffsetManager
 from mqcore.broker.periodic import Periodic
 from mqcore.broker.ports import (
@@ -96,6 +96,8 @@ class Ports:
     pools: PoolView
     pulls: PullDispatcher
     caller: Caller
+    publish: Publisher = keep_to_oneself
+    """Hands changed settings to the workers."""
 
 
 class BrokerCore:
@@ -115,7 +117,7 @@ class BrokerCore:
 
         *address* and *ha_address* are to be given when the ports were chosen by the system, not by the settings.
         """
-        live = LiveSettings(settings, clock, config_path)
+        live = LiveSettings(settings, clock, config_path, ports.publish)
         address = address or HostAddress(settings.broker.broker_ip1, settings.server.listen_port)
         files = settings.store.config_dir
         topics = TopicConfigManager(live, ConfigFile(files / "topics.json"), ports.board, clock)
@@ -172,7 +174,7 @@ class BrokerCore:
         self._is_store_busy = False
         self._ask_store_at = 0.0
         topics.on_created = self.broker.registration.register_soon
-        live.on_change(lambda before, after: topics.publish_all())
+        live.on_change(self._use)
 
     def _make_handlers(self) -> dict[int, Handler]:
         processors = {
@@ -237,7 +239,19 @@ class BrokerCore:
         every(settings.store.flush_delay_offset_interval_ms / 1000, broker.schedule.persist, "persist delay offsets")
         every(BEHIND_LOG_INTERVAL_S, self._log_behind, "log dispatch", first_s=FIRST_PERSIST_S)
         self._periodic.run(self._roll_days(), "roll day totals")
-        accept_ms = settings.broker.start_accept_send_request_time_stamp_ms - broker.clock()
+        self._accept_sends_later()
+
+    def _use(self, before: Settings, after: Settings) -> None:
+        # What may be sent to, and how long a pull may be held, is known elsewhere: all of it is asked for anew.
+        self.broker.topics.publish_all()
+        if (
+            before.broker.start_accept_send_request_time_stamp_ms
+            != after.broker.start_accept_send_request_time_stamp_ms
+        ):
+            self._accept_sends_later()
+
+    def _accept_sends_later(self) -> None:
+        accept_ms = self.broker.settings.broker.start_accept_send_request_time_stamp_ms - self.broker.clock()
         if accept_ms > 0:
             self._periodic.run(self._accept_sends_after(accept_ms / 1000), "accept sends")
 

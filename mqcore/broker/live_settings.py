@@ -3,26 +3,43 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+import errno
+import logging
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from mqcore.broker.ports import Clock
 from mqcore.config import BrokerSettings, Settings, StoreSettings, edit_properties
+from mqcore.config.loading import COMMAND_LINE
 from mqcore.files import write_atomically
 from mqcore.protocol.bodies import DataVersion
 
+logger = logging.getLogger(__name__)
+
+NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 Listener = Callable[[Settings, Settings], None]
+Publisher = Callable[[Settings, int], Awaitable[None]]
+
+
+async def keep_to_oneself(settings: Settings, version: int) -> None:
+    """Publish to nobody: the publisher of a broker process without workers."""
 
 
 class LiveSettings:
     """Holds the current ``Settings``. Readers ask for ``broker`` or ``store`` each time and keep neither."""
 
-    def __init__(self, settings: Settings, clock: Clock, path: Path | None = None) -> None:
-        """*path* is the properties file that changes are written to; without one they last until the next start."""
+    def __init__(
+        self, settings: Settings, clock: Clock, path: Path | None = None, publish: Publisher = keep_to_oneself
+    ) -> None:
+        """*path* is the properties file that changes are written to; without one they last until the next start.
+
+        *publish* hands settings and their version to the workers and returns when all that run go by them.
+        """
         self.current = settings
         self.version = DataVersion(counter=0, timestamp=clock())
         self._clock = clock
         self._path = path
+        self._publish = publish
         self._listeners: list[Listener] = []
         self._lock = asyncio.Lock()
 
@@ -39,20 +56,45 @@ class LiveSettings:
         self._listeners.append(listener)
 
     async def update(self, changes: Mapping[str, str]) -> None:
-        """Make *changes*, all or none: on disk first, then for everybody.
+        """Make *changes*, all or none: on disk first, then for this process, then for the workers.
 
-        Raises ConfigError for a value that cannot stand, OSError if the file cannot be written.
+        Raises ConfigError for a value that cannot stand and OSError if the file cannot be written: then nothing has
+        changed. Raises WorkerError if a worker that runs does not follow in time, and names it: the change holds then,
+        for everybody else and for that worker's successor.
         """
         async with self._lock:
             before, after = self.current, self.current.update(changes)
-            if self._path is not None:
-                await asyncio.to_thread(self._rewrite, self._path, changes)
+            is_written = self._path is not None and await asyncio.to_thread(rewrite, self._path, changes)
+            for warning in (*after.warnings, *self._undone_at_the_next_start(changes, is_written)):
+                logger.warning("%s", warning)
             self.current = after
             self.version = DataVersion(counter=self.version.counter + 1, timestamp=self._clock())
             for listener in self._listeners:
                 listener(before, after)
+            await self._publish(after, self.version.counter)
 
-    @staticmethod
-    def _rewrite(path: Path, changes: Mapping[str, str]) -> None:
-        text = path.read_text(encoding="utf-8") if path.exists() else ""
-        write_atomically(path, edit_properties(text, changes).encode())
+    def _undone_at_the_next_start(self, changes: Mapping[str, str], is_written: bool) -> list[str]:
+        if not is_written:
+            place = "there is no file to write to" if self._path is None else f"{self._path} may not be written"
+            return [f"{', '.join(changes)}: changed until the next start only, as {place}"]
+        given = [key for key in changes if self.current.source(key) == COMMAND_LINE]
+        return [f"{key}: the command line has a value too, which wins at the next start" for key in given]
+
+
+def rewrite(path: Path, changes: Mapping[str, str]) -> bool:
+    """Make *changes* in the properties file *path*, whose old text stays as its .bak; the rest is left as it is.
+
+    RocketMQ writes every setting that it has, defaults too: the address and the name that were found on one machine
+    would then hold on another. False if the file may not be written, as where it is part of an image: RocketMQ, too,
+    makes the change all the same. Raises OSError for everything else.
+    """
+    path = path.resolve()  # a link stays one
+    # As bytes, one character each: whatever encoding it has, what is not changed stays what it was.
+    text = path.read_bytes().decode("iso-8859-1") if path.exists() else ""
+    try:
+        write_atomically(path, edit_properties(text, changes).encode("iso-8859-1"))
+    except OSError as error:
+        if error.errno not in NOT_ALLOWED:
+            raise
+        return False
+    return True

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 from mqcore.config import Program, Settings, load
 from mqcore.errors import ConfigError
@@ -17,8 +18,12 @@ from mqcore.errors import ConfigError
 EXIT_BAD_SETTINGS = 253
 
 
-def parse_arguments(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> Settings:
-    """The settings that *argv* (sys.argv without the program unless given) asks for.
+def parse_arguments(
+    argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None
+) -> tuple[Settings, Path | None]:
+    """The settings that *argv* (sys.argv without the program unless given) asks for, and the file that keeps them.
+
+    The file is the last that -c names: what an administrator changes is written there, and read by the next start.
 
     Exits by itself after -h, -p and -m, which print to standard output, and after an error, which goes to standard
     error. The warnings are left in the result: the caller logs them once logging is set up.
@@ -32,7 +37,7 @@ def parse_arguments(argv: Sequence[str] | None = None, environment: Mapping[str,
     if arguments.print_all or arguments.print_important:
         sys.stdout.write(settings.as_properties(important_only=not arguments.print_all))
         sys.exit(0)
-    return settings
+    return settings, Path(arguments.files[-1]).absolute() if arguments.files else None
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -46,7 +51,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="FILE",
         action="append",
         default=[],
-        help="properties file; may be repeated",
+        help="properties file; may be repeated; remote updates are written to the last one",
     )
     parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="name servers, as in 10.0.0.1:9876;10.0.0.2:9876")
     parser.add_argument("-p", "--printConfigItem", dest="print_all", action="store_true", help="print all settings")

@@ -41,10 +41,8 @@ class QueueDrops:
         self._wake_reput = wake_reput
         paths = store_paths(settings)
         self._log = MappedFileQueue(paths.log, store.mapped_file_size_commit_log)
-        # One of its own: a drop waits for the lock in a thread.
-        self._writer = CommitLogWriter(
-            segment, paths.log, store.mapped_file_size_commit_log, store.max_message_size, LOCK_TIMEOUT_MS
-        )
+        # One of its own: a drop waits for the lock in a thread. It appends no message.
+        self._writer = CommitLogWriter(segment, paths.log, store.mapped_file_size_commit_log, 0, LOCK_TIMEOUT_MS)
         self._turn = asyncio.Lock()
 
     async def drop(self, rows: Sequence[int], dead_before: int | None = None) -> None:

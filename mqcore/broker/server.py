@@ -71,6 +71,7 @@ class BrokerServer:
         self._core: BrokerCore | None = None
         self._sink: SharedSink | None = None
         self._drops: QueueDrops | None = None
+        self._store_view: SharedStoreView | None = None
         self._client: RemotingClient | None = None
         self._listeners: list[tuple[socket.socket, bool]] = []
         self._housekeeping: asyncio.Task[None] | None = None
@@ -123,6 +124,7 @@ class BrokerServer:
             self.settings, self._make_ports(self._drops), config_path=self._config_path, address=address,
             ha_address=f"{self.settings.broker.broker_ip2}:{port + 1}",
         )  # fmt: skip
+        self._core.broker.settings.on_change(self._use)
         if self._name_server is not None:
             self._name_server.follow(self._core.broker.settings)
         self._core.load()
@@ -135,8 +137,9 @@ class BrokerServer:
         assert self._sink is not None
         assert self._client is not None
         rows = {kind: [w.row for w in self.supervisor.of_kind(kind)] for kind in ("send", "pull")}
+        self._store_view = SharedStoreView(self.settings, self._segment, wall_clock_ms, drops, self._sink.light_queues)
         return Ports(
-            store=SharedStoreView(self.settings, self._segment, wall_clock_ms, drops, self._sink.light_queues),
+            store=self._store_view,
             sink=self._sink,
             offset_table=SharedOffsetTable(self._segment),
             board=SharedTopicBoard(self._segment),
@@ -144,7 +147,15 @@ class BrokerServer:
             pools=SharedPools(self._segment, rows),
             pulls=self,
             caller=self._client,
+            publish=self.supervisor.publish,
         )
+
+    def _use(self, before: Settings, after: Settings) -> None:
+        """Let what lives in this process beside the deciding part go by changed settings."""
+        self.settings = after
+        for port in (self._sink, self._store_view):
+            assert port is not None
+            port.use(after)
 
     def _on_own_append(self) -> None:
         for kind in ("flush", "reput"):

@@ -173,13 +173,19 @@ class SharedSink:
         )
         self.light_queues = LightQueues.on_board(segment) if store.enable_lmq else LightQueues()
         self._multi_dispatch = MultiDispatch(settings, self.light_queues)
-        self._max_message_size = store.max_message_size
+        self.use(settings)
         self._waits_for_flush = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._sync_timeout_s = store.sync_flush_timeout_ms / 1000
         self._flushed = asyncio.Event()
         self._waiting = 0
         self.wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.on_append: Callable[[], None] = lambda: None
+
+    def use(self, settings: Settings) -> None:
+        """Go by *settings*, as far as they may change."""
+        store = settings.store
+        self._writer.use(store.max_message_size, store.os_page_cache_busy_time_out_ms)
+        self._max_message_size = store.max_message_size
+        self._sync_timeout_s = store.sync_flush_timeout_ms / 1000
 
     async def put(self, message: InnerMessage) -> PutResult:
         return await self._put(message, is_batch=False)

@@ -49,13 +49,18 @@ class SharedStoreView:
         self._segment = segment
         self._clock = clock
         self._drops = drops
-        self._busy_after_ms = store.os_page_cache_busy_time_out_ms
-        self._max_message_size = store.max_message_size
-        self._in_memory_bytes = memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100
+        self.use(settings)
         self._paths = store_paths(settings)
         self._log_dirs = store.commit_log_dirs
         self._watermarks = SegmentWatermarks(segment)
         self.reader = MessageStoreReader(self._paths, store_geometry(settings), self._watermarks)
+
+    def use(self, settings: Settings) -> None:
+        """Go by *settings*, as far as they may change."""
+        store = settings.store
+        self._busy_after_ms = store.os_page_cache_busy_time_out_ms
+        self._max_message_size = store.max_message_size
+        self._in_memory_bytes = memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100
 
     # Facts ------------------------------------------------------------------------------------------------------
 

@@ -24,6 +24,7 @@ from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.errors import WorkerError
 from mqcore.workers.handover import Handover, Peer
+from mqcore.workers.settings_sheet import SettingsSheet
 
 logger = logging.getLogger(__name__)
 
@@ -37,6 +38,10 @@ NEEDED_FOR = {
     "reput": STORE_FLAG["WORKER_MISSING"],
     "pull": STORE_FLAG["PULL_CLOSED"],
 }
+FOLLOWERS = ("send", "pull", "flush")
+"""The kinds of workers that go by settings which may change; what the reput worker goes by is fixed with the files."""
+
+FOLLOW_DEADLINE_S = 5.0
 MISSING_AFTER_DEATHS = 3
 STEADY_AFTER_S = 2.0
 HEALTHY_AFTER_S = 10.0
@@ -92,6 +97,8 @@ class Supervisor:
         self._on_started = on_started
         self._broker_wake = broker_wake
         self._is_stopping = False
+        self._settings_version = 0
+        self._sheet = SettingsSheet.create()
         self.workers: list[Worker] = []
         counts = {"send": settings.mqcore.send_worker_nums, "pull": settings.mqcore.pull_worker_nums}
         for kind in ("flush", "reput", "pull", "send"):
@@ -125,6 +132,7 @@ class Supervisor:
             self._segment.set_worker_word(worker.row, "state", STATE["STARTING"])
             self._segment.set_worker_word(worker.row, "command", COMMAND["RUN"])
             self._segment.set_worker_word(worker.row, "sleeping", 0)
+            self._segment.set_worker_word(worker.row, "settings_version", -1)
             handover = self._handover(worker, theirs.fileno())
             descriptor = handover.write()
             try:
@@ -151,6 +159,8 @@ class Supervisor:
             wake=worker.wake,
             link=link,
             settings=self._settings.to_json(),
+            settings_version=self._settings_version,
+            sheet=self._sheet.fd,
             listeners=[(s.fileno(), vip) for s, vip in self._listeners] if worker.kind == "send" else [],
             senders=[peer.peer for peer in self.of_kind("send")],
             pullers=[peer.peer for peer in self.of_kind("pull")],
@@ -159,9 +169,29 @@ class Supervisor:
             broker=Peer(BROKER_ROW, self._broker_wake),
         )
 
-    def use_settings(self, settings: Settings) -> None:
-        """Workers that are started from now on get these."""
-        self._settings = settings
+    # Settings ---------------------------------------------------------------------------------------------------
+
+    async def publish(self, settings: Settings, version: int) -> None:
+        """Let every worker go by *settings*; those that are started from now on get them too.
+
+        Returns when all that run follow. Raises WorkerError with the names of those that have not in time.
+        """
+        self._settings, self._settings_version = settings, version
+        self._sheet.write(settings, version)
+        self._segment.set("settings_version", version)
+        followers = [worker for worker in self.workers if worker.kind in FOLLOWERS]
+        for worker in followers:
+            self.wake(worker)
+        deadline = time.monotonic() + FOLLOW_DEADLINE_S
+        while late := [worker for worker in followers if self._is_behind(worker, version)]:
+            if time.monotonic() >= deadline:
+                names = ", ".join(worker.name for worker in late)
+                raise WorkerError(f"the settings have changed, and {names} did not follow in {FOLLOW_DEADLINE_S:g} s")
+            await asyncio.sleep(STATE_POLL_S)
+
+    def _is_behind(self, worker: Worker, version: int) -> bool:
+        # One that is not running starts with what holds then.
+        return worker.is_alive and self._segment.worker_word(worker.row, "settings_version") < version
 
     # Dying ------------------------------------------------------------------------------------------------------
 
@@ -279,6 +309,7 @@ class Supervisor:
                 os.close(worker.pid_fd)
                 worker.pid_fd = -1
             os.close(worker.wake)
+        os.close(self._sheet.fd)
 
 
 def describe_status(status: int) -> str:

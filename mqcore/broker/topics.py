@@ -169,6 +169,19 @@ class TopicConfigManager:
         """Give the table a new version, since what a registration says of the topics has changed."""
         await self._table.change(lambda draft: draft.touch())
 
+    async def follow_template(self) -> None:
+        """Let the template of topics that are made by their first message be as the settings have it.
+
+        Upstream makes it at the start only: creation that is allowed later finds no template, and creation that was
+        forbidden for a while leaves one that nothing is inherited from.
+        """
+        name = AUTO_CREATE_TOPIC_KEY_TOPIC
+        broker = self._settings.broker
+        queues = broker.default_topic_queue_nums
+        perm = READ_WRITE | PermName.INHERIT if broker.auto_create_topic_enable else READ_WRITE
+        if broker.auto_create_topic_enable or name in self._table.records:
+            await self._table.change(lambda draft: draft.put(name, TopicConfig(name, queues, queues, perm)))
+
     async def close(self) -> None:
         await self._table.close()
 

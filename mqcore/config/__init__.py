@@ -51,10 +51,11 @@ Text and processes::
     SETTINGS: tuple[Setting, ...]; find(property) -> Setting | None
     mqcore.config.addresses: local_address(), bridge_warning(address)     the brokerIP1 rule; not imported from here
 
-The broker's command line is ``mqcore.broker.options.parse_arguments(argv) -> Settings`` (exits by itself for -h, -p, -m
-and for errors). To start using a setting that is only accepted so far, write its row with ``flag``, ``number``,
-``text`` or ``choice`` instead of ``unused``, and the field of the same name at the same place in ``groups.py``; the
-import fails if the two disagree. Then run ``python -m mqcore.config``, which writes ``docs/settings.md``.
+The broker's command line is ``mqcore.broker.options.parse_arguments(argv)``, which gives the settings and the file that
+keeps them (and exits by itself for -h, -p, -m and for errors). To start using a setting that is only accepted so far,
+write its row with ``flag``, ``number``, ``text`` or ``choice`` instead of ``unused``, and the field of the same name at
+the same place in ``groups.py``; the import fails if the two disagree. Then run ``python -m mqcore.config``, which
+writes ``docs/settings.md``.
 """
 
 from mqcore.config.groups import BrokerSettings, MqcoreSettings, NamesrvSettings, ServerSettings, StoreSettings

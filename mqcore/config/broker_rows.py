@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from mqcore.config.defaults import advertised_address, black_list, host_name
 from mqcore.config.table import (
+    BY_BROKER,
+    BY_SEND,
     CLAMPED,
-    LIVE,
     LONG,
     SHOWN,
     Computed,
@@ -37,7 +38,7 @@ IDENTITY = (
     text("brokerName", host_name, "name of the broker; a master and its slaves share it", SHOWN),
     text("brokerClusterName", "DefaultCluster", "name of the cluster", SHOWN),
     number("brokerId", 0, "0 is the master, which a master role forces", SHOWN | LONG, minimum=-1),
-    number("brokerPermission", 6, "permission bits of the whole broker: 4 read, 2 write", LIVE, maximum=7),
+    number("brokerPermission", 6, "permission bits of the whole broker: 4 read, 2 write", BY_BROKER, maximum=7),
     text("regionId", "DefaultRegion", "region that answers to sends carry, for message trace"),
     replace(
         text("configBlackList", black_list, "keys that a remote update refuses, besides all that are not changeable"),
@@ -46,39 +47,48 @@ IDENTITY = (
 )
 
 TOPICS_AND_GROUPS = (
-    number("defaultTopicQueueNums", 8, "queues of the topic TBW102 that new topics are copied from", LIVE, minimum=1),
-    flag("autoCreateTopicEnable", True, "create an unknown topic when a message is sent to it", LIVE | SHOWN),
+    number(
+        "defaultTopicQueueNums", 8, "queues of the topic TBW102 that new topics are copied from", BY_BROKER, minimum=1
+    ),
+    flag("autoCreateTopicEnable", True, "create an unknown topic when a message is sent to it", BY_BROKER | SHOWN),
     flag("clusterTopicEnable", True, "the topic named like the cluster may be read and written"),
     flag("brokerTopicEnable", True, "the topic named like the broker may be read and written"),
-    flag("autoCreateSubscriptionGroup", True, "create an unknown consumer group when it first shows up", LIVE | SHOWN),
+    flag(
+        "autoCreateSubscriptionGroup",
+        True,
+        "create an unknown consumer group when it first shows up",
+        BY_BROKER | SHOWN,
+    ),
     text("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "topic of message traces", SHOWN),
     flag("traceTopicEnable", False, "have the topic of message traces on this broker", SHOWN),
-    flag("traceOn", True, "tell clients in answers to sends that traces are wanted", LIVE),
-    flag("rejectTransactionMessage", False, "refuse half messages", LIVE | SHOWN),
-    flag("storeReplyMessageEnable", True, "store the replies of request-reply as messages too", LIVE),
+    flag("traceOn", True, "tell clients in answers to sends that traces are wanted", BY_BROKER | BY_SEND),
+    flag("rejectTransactionMessage", False, "refuse half messages", BY_BROKER | SHOWN),
 )
 
 SERVICE = (
     number("flushConsumerOffsetInterval", 5_000, "pause between writings of consumer offsets", unit=Unit.MS, minimum=1),
-    flag("longPollingEnable", True, "hold a pull that finds nothing for as long as the client asks", LIVE),
+    flag("longPollingEnable", True, "hold a pull that finds nothing for as long as the client asks", BY_BROKER),
     number(
-        "shortPollingTimeMills", 1_000, "hold a pull that long when longPollingEnable is off", LIVE | LONG, unit=Unit.MS
+        "shortPollingTimeMills",
+        1_000,
+        "hold a pull that long when longPollingEnable is off",
+        BY_BROKER | LONG,
+        unit=Unit.MS,
     ),
-    flag("notifyConsumerIdsChangedEnable", True, "tell the members of a group when one comes or goes", LIVE),
-    flag("slaveReadEnable", False, "send consumers that lag far behind to a slave", LIVE),
-    flag("transferMsgByHeap", True, "copy pulled messages into the answer instead of sending them from the file", LIVE),
+    flag("notifyConsumerIdsChangedEnable", True, "tell the members of a group when one comes or goes", BY_BROKER),
+    flag("slaveReadEnable", False, "send consumers that lag far behind to a slave", BY_BROKER),
     flag("enableDetailStat", True, "count per queue as well as per topic and group"),
     number(
         "startAcceptSendRequestTimeStamp",
         0,
         "refuse sends before this time, counted from 1970",
-        LIVE | LONG,
+        BY_BROKER | LONG,
         unit=Unit.MS,
     ),
 )
 
 REGISTRATION = (
-    number("registerBrokerTimeoutMills", 6_000, "wait for all name servers", LIVE, unit=Unit.MS, minimum=1),
+    number("registerBrokerTimeoutMills", 6_000, "wait for all name servers", BY_BROKER, unit=Unit.MS, minimum=1),
     number(
         "registerNameServerPeriod",
         30_000,
@@ -88,8 +98,8 @@ REGISTRATION = (
         minimum=10_000,
         maximum=60_000,
     ),
-    flag("forceRegister", True, "register each period even when no topic changed", LIVE),
-    flag("compressedRegister", False, "compress the body of a registration", LIVE),
+    flag("forceRegister", True, "register each period even when no topic changed", BY_BROKER),
+    flag("compressedRegister", False, "compress the body of a registration", BY_BROKER),
 )
 
 SQL = "SQL filters are not built"
@@ -158,6 +168,8 @@ UNUSED = (
         "true",
         "mqcore has no access control, and would let everyone in where the file asks for a guard",
     ),
+    unused("storeReplyMessageEnable", True, "request-reply is not built"),
+    unused("transferMsgByHeap", True, "small answers are copied, large ones are sent from the file"),
     unused("autoDeleteUnusedStats", False, "counters of a deleted topic or group always go"),
     unused("isolateLogEnable", False, "logging goes where the logging configuration says"),
 )

@@ -37,13 +37,11 @@ class BrokerSettings:
     trace_topic_enable: bool
     trace_on: bool
     reject_transaction_message: bool
-    store_reply_message_enable: bool
     flush_consumer_offset_interval_ms: int
     long_polling_enable: bool
     short_polling_time_ms: int
     notify_consumer_ids_changed_enable: bool
     slave_read_enable: bool
-    transfer_msg_by_heap: bool
     enable_detail_stat: bool
     start_accept_send_request_time_stamp_ms: int
     register_broker_timeout_ms: int
@@ -85,7 +83,6 @@ class StoreSettings:
     clean_file_forcibly_enable: bool
     clean_resource_interval_ms: int
     delete_commit_log_files_interval_ms: int
-    delete_consume_queue_files_interval_ms: int
     max_transfer_bytes_on_message_in_memory: int
     max_transfer_count_on_message_in_memory: int
     max_transfer_bytes_on_message_in_disk: int

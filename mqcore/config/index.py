@@ -18,6 +18,8 @@ _BY_SPELLING = {spelling: row for row in SETTINGS for spelling in row.properties
 # A spelling names one setting and an attribute stands for one setting, or files and code would mean different things.
 assert len(_BY_SPELLING) == sum(len(row.properties) for row in SETTINGS)
 assert len({row.name for row in SETTINGS}) == len(SETTINGS)
+# A change that is taken is followed by somebody, and what nobody follows is refused.
+assert all(bool(row.readers) == row.changeable for row in SETTINGS if row.used)
 
 
 def find(spelling: str) -> Setting | None:

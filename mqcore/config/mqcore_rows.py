@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mqcore.config.defaults import hot_bytes
-from mqcore.config.table import LIVE, LONG, Group, Program, Setting, Unit, in_group, number, text
+from mqcore.config.table import BY_BROKER, LONG, Group, Program, Setting, Unit, in_group, number, text
 
 BOTH = (Program.BROKER, Program.NAMESRV)
 
@@ -30,7 +30,7 @@ OWN = (
         "workerRestartBackoffMillis",
         100,
         "pause before a worker that died is started again; doubles each time",
-        LIVE,
+        BY_BROKER,
         unit=Unit.MS,
         minimum=1,
     ),
@@ -38,7 +38,7 @@ OWN = (
         "workerRestartBackoffMaxMillis",
         10_000,
         "longest pause before a worker is started again",
-        LIVE,
+        BY_BROKER,
         unit=Unit.MS,
         minimum=1,
     ),

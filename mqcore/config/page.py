@@ -21,6 +21,13 @@ In code, a setting is an attribute of its group: the property in snake_case, spe
 (bytes and pages are not repeated there).
 """
 
+LIVE = """\
+*Live*: a remote update may change it while the program runs, and who goes by it then: the broker process, a kind of
+worker, the name server. The update is answered when all of them do. Any other is refused by name; paths, addresses and
+identities are always among these. A broker that was started with `-c` writes changes into that file (the last one, if
+there are several), where comments and everything else stay as they are; what stood on the command line wins again at
+the next start."""
+
 TITLES = {
     Group.BROKER: "Broker (`settings.broker`)",
     Group.STORE: "Store (`settings.store`)",
@@ -43,7 +50,7 @@ def _lines() -> Iterator[str]:
     yield HEADER
     yield "## Used settings"
     yield ""
-    yield "*Live*: a remote update may change it while the program runs. Paths, addresses and identities never are."
+    yield LIVE
     for group, title in TITLES.items():
         rows = [row for row in SETTINGS if row.used and row.group is group]
         if rows:
@@ -86,7 +93,7 @@ def _default(row: Setting) -> str:
 
 def _used_cells(row: Setting) -> tuple[str, ...]:
     kind = f"{row.kind}, {row.unit}" if row.unit else str(row.kind)
-    live = "yes" if row.changeable else ""
+    live = ", ".join(row.readers)
     return (_spellings(row), f"`{row.name}`", kind, _default(row), _range(row), live, row.effect)
 
 

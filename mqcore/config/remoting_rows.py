@@ -6,7 +6,7 @@ import os
 
 from mqcore.config.defaults import config_store_path, kv_config_path, listen_port
 from mqcore.config.table import (
-    LIVE,
+    BY_NAMESRV,
     Computed,
     Group,
     Program,
@@ -77,7 +77,7 @@ NAMESRV = (
         "file that a remote update of the name server's settings is written to; a name server alone that is started"
         " with -c writes that file instead",
     ),
-    flag("orderMessageEnable", False, "add the order configuration of a topic to its route", LIVE),
+    flag("orderMessageEnable", False, "add the order configuration of a topic to its route", BY_NAMESRV),
     refusing(
         unused("clusterTest", False, "looks unknown topics up in another environment"),
         "true",

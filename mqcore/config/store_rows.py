@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from mqcore.config.defaults import commit_log, ha_listen_port, store_root
 from mqcore.config.table import (
+    BY_BROKER,
+    BY_FLUSH,
+    BY_PULL,
+    BY_SEND,
     CLAMPED,
     INT_MAX,
-    LIVE,
     LONG,
     SHOWN,
     BrokerRole,
@@ -72,59 +75,75 @@ FILES = (
         minimum=CQ_EXT_UNIT_SIZE + EXT_FILE_END_BLANK,
     ),
     flag("warmMapedFileEnable warmMappedFileEnable", False, "touch every page of a new commit log file before use"),
-    number("maxMessageSize", 4 * 2**20, "largest message body", LIVE, unit=Unit.BYTES, minimum=1),
+    number("maxMessageSize", 4 * 2**20, "largest message body", BY_BROKER | BY_SEND, unit=Unit.BYTES, minimum=1),
     flag("checkCRCOnRecover", True, "check the CRC of message bodies during recovery"),
 )
 
 FLUSHING = (
     choice("flushDiskType", FlushDiskType.ASYNC_FLUSH, "SYNC_FLUSH acknowledges only what is on disk", SHOWN),
-    number("flushIntervalCommitLog", 500, "pause between flushes", LIVE | SHOWN, unit=Unit.MS, minimum=1),
-    flag("flushCommitLogTimed", True, "keep to the pause even when messages arrive", LIVE | SHOWN),
-    number("flushCommitLogLeastPages", 4, "a flush waits for this many dirty pages", LIVE, unit=Unit.PAGES),
-    number("flushCommitLogThoroughInterval", 10_000, "a flush this late takes any number of pages", LIVE, unit=Unit.MS),
-    number("flushIntervalConsumeQueue", 1_000, "pause between flushes", LIVE, unit=Unit.MS, minimum=1),
-    number("flushConsumeQueueLeastPages", 2, "a flush waits for this many dirty pages", LIVE, unit=Unit.PAGES),
+    number("flushIntervalCommitLog", 500, "pause between flushes", BY_FLUSH | SHOWN, unit=Unit.MS, minimum=1),
+    flag("flushCommitLogTimed", True, "keep to the pause even when messages arrive", BY_SEND | BY_FLUSH | SHOWN),
+    number("flushCommitLogLeastPages", 4, "a flush waits for this many dirty pages", BY_FLUSH, unit=Unit.PAGES),
     number(
-        "flushConsumeQueueThoroughInterval", 60_000, "a flush this late takes any number of pages", LIVE, unit=Unit.MS
+        "flushCommitLogThoroughInterval", 10_000, "a flush this late takes any number of pages", BY_FLUSH, unit=Unit.MS
+    ),
+    number("flushIntervalConsumeQueue", 1_000, "pause between flushes", BY_FLUSH, unit=Unit.MS, minimum=1),
+    number("flushConsumeQueueLeastPages", 2, "a flush waits for this many dirty pages", BY_FLUSH, unit=Unit.PAGES),
+    number(
+        "flushConsumeQueueThoroughInterval",
+        60_000,
+        "a flush this late takes any number of pages",
+        BY_FLUSH,
+        unit=Unit.MS,
     ),
     number("flushLeastPagesWhenWarmMapedFile", 4096, "warming syncs after this many pages", unit=Unit.PAGES, minimum=1),
     number(
         "flushDelayOffsetInterval", 10_000, "pause between writings of delay offsets", LONG, unit=Unit.MS, minimum=1
     ),
     number(
-        "syncFlushTimeout", 5_000, "a send that waits longer for the disk is told so", LIVE, unit=Unit.MS, minimum=1
+        "syncFlushTimeout",
+        5_000,
+        "a send that waits longer for the disk is told so",
+        BY_BROKER | BY_SEND,
+        unit=Unit.MS,
+        minimum=1,
     ),
-    number("osPageCacheBusyTimeOutMills", 1_000, "an append this slow makes sends busy", LIVE | LONG, unit=Unit.MS),
+    number(
+        "osPageCacheBusyTimeOutMills",
+        1_000,
+        "an append this slow makes sends busy",
+        BY_BROKER | BY_SEND | LONG,
+        unit=Unit.MS,
+    ),
 )
 
 RETENTION = (
-    text("deleteWhen", "04", "hours of the day at which old files go, separated by ;", LIVE | SHOWN),
-    number("fileReservedTime", 72, "age at which a file is old", LIVE | SHOWN, unit=Unit.HOURS),
+    text("deleteWhen", "04", "hours of the day at which old files go, separated by ;", BY_FLUSH | SHOWN),
+    number("fileReservedTime", 72, "age at which a file is old", BY_FLUSH | SHOWN, unit=Unit.HOURS),
     number(
         "diskMaxUsedSpaceRatio",
         75,
         "a disk fuller than this loses old files at once",
-        LIVE | CLAMPED,
+        BY_FLUSH | CLAMPED,
         unit=Unit.PERCENT,
         minimum=10,
         maximum=95,
     ),
-    flag("cleanFileForciblyEnable", True, "a disk about to be full loses files that are not old too", LIVE | SHOWN),
-    number("cleanResourceInterval", 10_000, "pause between looks for old files", LIVE, unit=Unit.MS, minimum=1),
-    number("deleteCommitLogFilesInterval", 100, "pause between two deletions", LIVE, unit=Unit.MS),
-    number("deleteConsumeQueueFilesInterval", 100, "pause between two deletions", LIVE, unit=Unit.MS),
+    flag("cleanFileForciblyEnable", True, "a disk about to be full loses files that are not old too", BY_FLUSH | SHOWN),
+    number("cleanResourceInterval", 10_000, "pause between looks for old files", BY_FLUSH, unit=Unit.MS, minimum=1),
+    number("deleteCommitLogFilesInterval", 100, "pause between two deletions", BY_FLUSH, unit=Unit.MS),
 )
 
 READING = (
-    number("maxTransferBytesOnMessageInMemory", 262_144, "bytes of one pull", LIVE | SHOWN, unit=Unit.BYTES),
-    number("maxTransferCountOnMessageInMemory", 32, "messages of one pull", LIVE | SHOWN),
-    number("maxTransferBytesOnMessageInDisk", 65_536, "bytes of one pull from disk", LIVE | SHOWN, unit=Unit.BYTES),
-    number("maxTransferCountOnMessageInDisk", 8, "messages of one pull from disk", LIVE | SHOWN),
+    number("maxTransferBytesOnMessageInMemory", 262_144, "bytes of one pull", BY_PULL | SHOWN, unit=Unit.BYTES),
+    number("maxTransferCountOnMessageInMemory", 32, "messages of one pull", BY_PULL | SHOWN),
+    number("maxTransferBytesOnMessageInDisk", 65_536, "bytes of one pull from disk", BY_PULL | SHOWN, unit=Unit.BYTES),
+    number("maxTransferCountOnMessageInDisk", 8, "messages of one pull from disk", BY_PULL | SHOWN),
     number(
         "accessMessageInMemoryMaxRatio",
         40,
         "share of the machine's memory that the newest messages are thought to be in",
-        LIVE | SHOWN,
+        BY_BROKER | BY_PULL | BY_FLUSH | SHOWN,
         unit=Unit.PERCENT,
         maximum=100,
     ),
@@ -136,8 +155,8 @@ INDEX = (
     flag("messageIndexSafe", False, "recovery after a crash begins early enough to complete the index too", SHOWN),
     number("maxHashSlotNum", 5_000_000, "hash slots of an index file; must match the files on disk", minimum=1),
     number("maxIndexNum", 20_000_000, "entries of an index file; must match the files on disk", minimum=2),
-    number("maxMsgsNumBatch", 64, "messages that one query by key finds at most", LIVE, minimum=1),
-    number("defaultQueryMaxNum", 32, "messages that a query finds when it does not say how many", LIVE, minimum=1),
+    number("maxMsgsNumBatch", 64, "messages that one query by key finds at most", BY_BROKER, minimum=1),
+    number("defaultQueryMaxNum", 32, "messages that a query finds when it does not say how many", BY_BROKER, minimum=1),
 )
 
 LIGHT_QUEUES = (
@@ -181,6 +200,7 @@ UNUSED = (
     unused("debugLockEnable", False, "dumps the threads of a JVM"),
     unused("duplicationEnable", False, "RocketMQ keeps it off"),
     unused("diskFallRecorded", True, "always recorded"),
+    unused("deleteConsumeQueueFilesInterval", 100, "queue files are small, and too many for a pause at each"),
     refusing(
         unused("enableDLegerCommitLog", False, DLEDGER),
         "true",

@@ -71,9 +71,29 @@ class Mark(IntFlag):
     SHOWN = 2  # printed by -m
     LONG = 4  # a Java long rather than an int
     CLAMPED = 8  # out of range is moved to the nearer end with a warning, as RocketMQ does, instead of refused
+    # Of a live setting: who goes by it, each time that it is needed or from when other settings are published.
+    BY_BROKER = 16
+    BY_SEND = 32
+    BY_PULL = 64
+    BY_FLUSH = 128
+    BY_NAMESRV = 256
 
+
+READERS = {
+    Mark.BY_BROKER: "broker",
+    Mark.BY_SEND: "send",
+    Mark.BY_PULL: "pull",
+    Mark.BY_FLUSH: "flush",
+    Mark.BY_NAMESRV: "name server",
+}
+"""Who reads a live setting, in words: the broker process, a kind of worker, or the name server."""
 
 LIVE = Mark.LIVE
+BY_BROKER = Mark.LIVE | Mark.BY_BROKER
+BY_SEND = Mark.LIVE | Mark.BY_SEND
+BY_PULL = Mark.LIVE | Mark.BY_PULL
+BY_FLUSH = Mark.LIVE | Mark.BY_FLUSH
+BY_NAMESRV = Mark.LIVE | Mark.BY_NAMESRV
 SHOWN = Mark.SHOWN
 LONG = Mark.LONG
 CLAMPED = Mark.CLAMPED
@@ -141,6 +161,11 @@ class Setting:
     @property
     def changeable(self) -> bool:
         return Mark.LIVE in self.marks
+
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """Who goes by a change of it while the program runs."""
+        return tuple(name for mark, name in READERS.items() if mark in self.marks)
 
     @property
     def annotation(self) -> str:

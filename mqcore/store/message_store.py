@@ -20,7 +20,6 @@ from mqcore.store.paths import StorePaths
 from mqcore.store.record import Record
 from mqcore.store.watermarks import Watermarks
 
-QUERY_COUNT_MAX = 64
 OPEN_QUEUES_MAX = 256
 
 
@@ -123,12 +122,12 @@ class MessageStoreReader:
     def query_message(
         self, topic: str, key: str, count_max: int, begin_timestamp: int, end_timestamp: int
     ) -> QueryAnswer:
-        """Return records that topic#key hashes to, stored in [begin, end] ms, at most min(count_max, 64).
+        """Return records that topic#key hashes to, stored in [begin, end] ms, at most count_max.
 
         Hashes collide: comparing the real key is the client's work. Offsets that lead nowhere are passed over, and so
         are messages of *topic* from queues that were dropped.
         """
-        found = self.index.query(topic, key, min(count_max, QUERY_COUNT_MAX), begin_timestamp, end_timestamp)
+        found = self.index.query(topic, key, count_max, begin_timestamp, end_timestamp)
         # Upstream asks up to three times, before the time of the first record each; it does so only while no record
         # could be read, and then that time is not known: the rounds are the same.
         offsets = sorted(set(found.offsets))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import logging
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mqcore.errors import ConfigError
@@ -94,12 +94,18 @@ def file_ages(files: MappedFileQueue, commit_log_min: int | None = None) -> list
     return ages
 
 
-def delete_commit_log_files(files: MappedFileQueue, starts: Iterable[int]) -> int:
+def delete_commit_log_files(
+    files: MappedFileQueue, starts: Iterable[int], pause: Callable[[], object] = lambda: None
+) -> int:
     """Delete the files that start at *starts*, in that order, durably; returns the new min offset of the log.
+
+    *pause* is called between two deletions: giving back the blocks of a large file keeps a disk busy.
 
     One that cannot be deleted, in a directory that is mounted read-only, say, ends it with a warning: a log has no gap.
     """
-    for start in starts:
+    for index, start in enumerate(starts):
+        if index > 0:
+            pause()
         path = files.path_of(start)
         try:
             files.delete(start)

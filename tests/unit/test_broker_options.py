@@ -2,31 +2,44 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from mqcore.broker.options import parse_arguments
-from mqcore.config import parse_properties
+from mqcore.config import Settings, parse_properties
 
 LOCAL = ("--set", "bindAddress=127.0.0.1")
 
 
+def settings_of(argv: Sequence[str]) -> Settings:
+    return parse_arguments(argv, environment={})[0]
+
+
+def test_changes_are_kept_in_the_last_file(tmp_path: Path) -> None:
+    for name in ("a.conf", "b.conf"):
+        (tmp_path / name).touch()
+    files = ["-c", str(tmp_path / "a.conf"), "-c", str(tmp_path / "b.conf")]
+    assert parse_arguments([*files, *LOCAL], environment={})[1] == tmp_path / "b.conf"
+    assert parse_arguments(LOCAL, environment={})[1] is None
+
+
 def status(*argv: str) -> object:
     with pytest.raises(SystemExit) as caught:
-        parse_arguments(argv, environment={})
+        settings_of(argv)
     return caught.value.code
 
 
 def test_no_argument_gives_the_defaults() -> None:
-    assert parse_arguments(LOCAL, environment={}).server.listen_port == 10911
+    assert settings_of(LOCAL).server.listen_port == 10911
 
 
 def test_file_name_servers_store_and_single_settings_are_taken(tmp_path: Path) -> None:
     file = tmp_path / "broker.conf"
     file.write_text("brokerName=from-file\nnamesrvAddr=file:1\nlistenPort=20911\n")
     argv = ["-c", str(file), "-n", "a:1;b:2", "--store", str(tmp_path / "s"), "--set", "listenPort=30911", *LOCAL]
-    settings = parse_arguments(argv, environment={})
+    settings = settings_of(argv)
     assert settings.broker.broker_name == "from-file"
     assert settings.source("brokerName") == f"{file}:1"
     assert settings.broker.namesrv_addr == "a:1;b:2"
@@ -36,13 +49,13 @@ def test_file_name_servers_store_and_single_settings_are_taken(tmp_path: Path) -
 
 def test_the_last_of_two_spellings_wins() -> None:
     argv = ["--set", "mapedFileSizeCommitLog=4096", "--set", "mappedFileSizeCommitLog=8192"]
-    assert parse_arguments([*argv, *LOCAL], environment={}).store.mapped_file_size_commit_log == 8192
+    assert settings_of([*argv, *LOCAL]).store.mapped_file_size_commit_log == 8192
     reverse = [*argv, "--set", "mapedFileSizeCommitLog=4096"]
-    assert parse_arguments([*reverse, *LOCAL], environment={}).store.mapped_file_size_commit_log == 4096
+    assert settings_of([*reverse, *LOCAL]).store.mapped_file_size_commit_log == 4096
 
 
 def test_value_may_hold_an_equals_sign() -> None:
-    settings = parse_arguments(["--set", "workerCpuAffinity=send=0;pull=1", *LOCAL], environment={})
+    settings = settings_of(["--set", "workerCpuAffinity=send=0;pull=1", *LOCAL])
     assert settings.mqcore.cpu_affinity == {"send": {0}, "pull": {1}}
 
 

@@ -236,6 +236,28 @@ async def test_a_group_name_that_would_break_the_offset_file_is_not_created(rig:
     assert await rig.broker.groups.find_or_create(name) is None
 
 
+async def test_creation_by_the_first_message_may_be_forbidden_and_allowed_again(rig: BrokerRig) -> None:
+    async def creates(topic: str) -> bool:
+        return await rig.broker.topics.create_by_template(topic, "TBW102", 4, 0) is not None
+
+    assert await creates("first")
+    await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"autoCreateTopicEnable=false\n")
+    assert not await creates("second")
+    await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"autoCreateTopicEnable=true\ndefaultTopicQueueNums=3\n")
+    assert await creates("third")
+    created = rig.broker.topics.find("third")
+    assert created is not None
+    assert created.write_queue_nums == 3
+
+
+async def test_creation_that_was_forbidden_at_the_start_may_be_allowed(tmp_path: Path) -> None:
+    rig = BrokerRig(tmp_path, autoCreateTopicEnable="false")
+    assert rig.broker.topics.find("TBW102") is None
+    await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"autoCreateTopicEnable=true\n")
+    assert await rig.broker.topics.create_by_template("first", "TBW102", 4, 0) is not None
+    assert "TBW102" in rig.board.topics, "and it is registered, or clients would find no route"
+
+
 async def test_settings_changes_are_on_disk_before_they_hold(rig: BrokerRig) -> None:
     rig.config_path.write_text("# mine\nbrokerName=broker-a\n")
     reply = await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"brokerPermission=4\n")

@@ -93,9 +93,23 @@ class PullRig:
             "in_memory_bytes_max": 1 << 30, "binding_budget": 1 << 26,
         }  # fmt: skip
         self._loop = PullLoop(segment, {**options, **changes})
-        self._thread = threading.Thread(target=self._loop.run, daemon=True)
+        self._options = options | changes
+        self._version = 0
+        self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         wait_until(lambda: segment.worker_word(PULL_ROW, "state") == STATE["RUNNING"], describe="the loop runs")
+
+    def _serve(self) -> None:
+        while self._loop.run(self._version):
+            self._loop.use(self._options)
+            self._version = self.segment.get("settings_version")
+
+    def change(self, **changes: int) -> None:
+        """Publish other settings and wait until the loop goes by them."""
+        self._options |= changes
+        version = self.segment.add("settings_version", 1)
+        os.eventfd_write(self._wakes[0], 1)
+        wait_until(lambda: self._version == version, describe="the loop has asked for the settings")
 
     def dispatch(self) -> None:
         """Write the consume queues of all that is in the log, and say how far it goes."""
@@ -500,6 +514,27 @@ def test_where_a_pull_goes_on_is_noted(rig: PullRig) -> None:
 def test_what_a_filter_leaves_out_counts_as_pulled(rig: PullRig) -> None:
     assert rig.pull(1, 0, "no such tag")["next_begin_offset"] == 15
     assert rig.segment.offset_word(rig.segment.offset_row(GROUP, TOPIC, 0), "pull_offset") == 15
+
+
+def test_limits_that_change_hold_from_the_next_pull_on(rig: PullRig) -> None:
+    assert rig.pull(1)["message_count"] == 15
+    rig.change(count_in_memory_max=3)
+    rig.ask(2)
+    assert rig.reply()["message_count"] == 3
+    rig.change(count_in_memory_max=32, in_memory_bytes_max=0, count_on_disk_max=5)
+    rig.ask(3)
+    assert rig.reply()["message_count"] == 5, "all of it counts as being on disk"
+    rig.change(count_on_disk_max=32, bytes_on_disk_max=1)
+    rig.ask(4)
+    assert rig.reply()["message_count"] == 1
+
+
+def test_a_held_pull_outlives_a_change_of_settings(rig: PullRig) -> None:
+    hold(rig, 1)
+    rig.change(count_in_memory_max=1)
+    assert rig.waiters() == 1
+    rig.arrive(0, 16, "T0")
+    wait_until(lambda: rig.waiters() == 0, describe="the pull is woken")
 
 
 # Asking ----------------------------------------------------------------------------------------------------------

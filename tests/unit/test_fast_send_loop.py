@@ -71,12 +71,27 @@ class LoopRig:
             "commit_log": str(log.directory), "commit_log_file_size": FILE_SIZE, "cluster": "c", "region": "here",
             "trace_on": True, "max_message_size": 100_000, "frame_length_max": FRAME_LENGTH_MAX,
             "write_buffer_max": 1 << 24, "read_budget": 1 << 24, "write_budget": 1 << 24, "idle_timeout_ms": 60_000,
-            "sync_timeout_ms": 10_000, "waits_for_flush": False, "lock_timeout_ms": 1000, "is_only_sender": True,
+            "sync_timeout_ms": 10_000, "waits_for_flush": False, "wakes_flush": False,
+            "lock_timeout_ms": 1000, "is_only_sender": True,
         }  # fmt: skip
         self._loop = SendLoop(self.segment, {**options, **changes})
-        self._thread = threading.Thread(target=self._loop.run, daemon=True)
+        self._options = options | changes
+        self._version = 0
+        self._thread = threading.Thread(target=self._serve, daemon=True)
         self._thread.start()
         wait_until(lambda: self.word("state") == STATE["RUNNING"], describe="the loop runs")
+
+    def _serve(self) -> None:
+        while self._loop.run(self._version):
+            self._loop.use(self._options)
+            self._version = self.segment.get("settings_version")
+
+    def change(self, **changes: Any) -> None:
+        """Publish other settings and wait until the loop goes by them."""
+        self._options |= changes
+        version = self.segment.add("settings_version", 1)
+        os.eventfd_write(self._wake, 1)
+        wait_until(lambda: self._version == version, describe="the loop has asked for the settings")
 
     def word(self, name: str) -> int:
         return self.segment.worker_word(SEND_ROW, name)
@@ -150,7 +165,7 @@ def loop(log: Log) -> Iterator[LoopRig]:
 
 @pytest.fixture
 def synced_loop(log: Log) -> Iterator[LoopRig]:
-    rig = LoopRig(log, waits_for_flush=True, sync_timeout_ms=SYNC_TIMEOUT_MS)
+    rig = LoopRig(log, waits_for_flush=True, wakes_flush=True, sync_timeout_ms=SYNC_TIMEOUT_MS)
     try:
         yield rig
     finally:
@@ -360,6 +375,64 @@ def test_a_failed_sync_is_never_answered_as_durable(synced_loop: LoopRig, log: L
         log.segment.set_flags(STORE_FLAG["SYNC_FAILED"])
         (answer,) = replies(client, 1)
     assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+def test_settings_that_change_hold_from_the_next_frame_on(loop: LoopRig, log: Log) -> None:
+    with loop.connect() as client:
+        client.sendall(send_request(1, b"x" * 5000).encode())
+        (before,) = replies(client, 1)
+        loop.change(max_message_size=4999, trace_on=False)
+        client.sendall(send_request(2, b"x" * 5000).encode() + send_request(3).encode())
+        loop.introduced(client)
+        kind, _, payload = loop.told()
+        assert (kind, payload) == (LINK["REQUEST"], send_request(2, b"x" * 5000).encode()[4:]), "too large for it now"
+        (after,) = replies(client, 1)
+    assert [(answer.opaque, (answer.ext_fields or {})["TRACE_ON"]) for answer in (before, after)] == [
+        (1, "true"),
+        (3, "false"),
+    ]
+    assert len(log.check()) == 2
+
+
+def test_a_change_lets_larger_messages_in(log: Log) -> None:
+    rig = LoopRig(log, max_message_size=10)
+    try:
+        rig.change(max_message_size=FILE_SIZE // 4)
+        with rig.connect() as client:
+            client.sendall(send_request(1, b"x" * (FILE_SIZE // 4)).encode())
+            assert [answer.code for answer in replies(client, 1)] == [ResponseCode.SUCCESS]
+    finally:
+        rig.close()
+
+
+def test_a_wait_for_the_disk_that_is_made_shorter_ends_sooner(log: Log) -> None:
+    rig = LoopRig(log, waits_for_flush=True, wakes_flush=True, sync_timeout_ms=1 << 30)
+    try:
+        with rig.connect() as client:
+            client.sendall(send_request(1).encode())
+            wait_until(lambda: rig.word("parked") == 1, describe="the answer waits")
+            rig.change(sync_timeout_ms=1)
+            assert [answer.code for answer in replies(client, 1)] == [ResponseCode.FLUSH_DISK_TIMEOUT]
+    finally:
+        rig.close()
+
+
+@pytest.mark.parametrize("wakes", [True, False])
+def test_the_flush_worker_is_woken_if_it_wants_to_know(log: Log, wakes: bool) -> None:
+    flush_wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    rig = LoopRig(log, wakes_flush=not wakes, flush_wake=flush_wake)
+    try:
+        rig.change(wakes_flush=wakes)
+        log.segment.set_worker_word(FLUSH_ROW, "sleeping", 1)
+        with rig.connect() as client:
+            client.sendall(send_request(1).encode())
+            replies(client, 1)
+        # It is woken before anything is answered.
+        ready, _, _ = select.select([flush_wake], [], [], 0)
+        assert bool(ready) == wakes
+    finally:
+        rig.close()
+        os.close(flush_wake)
 
 
 # Pulls -----------------------------------------------------------------------------------------------------------

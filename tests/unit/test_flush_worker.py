@@ -162,6 +162,42 @@ def test_a_failed_sync_is_final(rig: Rig) -> None:
     assert rig.segment.get("flushed_offset") == FILE_SIZE
 
 
+def test_the_timed_flush_goes_by_rules_that_change(rig: Rig) -> None:
+    rig.store.append_many(70)
+    rig.publish()
+    slow = {"flushIntervalCommitLog": "1", "flushCommitLogThoroughInterval": "3600000"}
+    flusher = rig.flusher(flushCommitLogLeastPages="1000", **slow)
+    flusher.follow_time()
+    assert rig.segment.get("flushed_offset") == 0
+    flusher.use(rig.settings(flushCommitLogLeastPages="1", **slow))
+    flusher.follow_time()
+    assert rig.segment.get("flushed_offset") == rig.store.end
+
+
+@pytest.mark.parametrize("is_timed", [True, False])
+def test_without_timed_rules_who_writes_is_asked_to_wake_it(
+    rig: Rig, is_timed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[tuple[int, int]] = []
+
+    def rest(flusher: CommitLogFlusher, timeout_ms: int) -> None:
+        slept.append((rig.segment.worker_word(FLUSH_ROW, "sleeping"), timeout_ms))
+
+    monkeypatch.setattr(CommitLogFlusher, "_rest", rest)
+    flusher = rig.flusher()
+    flusher.use(rig.settings(flushCommitLogTimed=str(is_timed), flushIntervalCommitLog="700"))
+    flusher.follow_time()
+    assert slept == [(0 if is_timed else 1, 700)]
+    rig.store.append()
+    rig.publish()
+    flusher.follow_time()
+    # What has come meanwhile is seen without a wake; then it sleeps again, however much waits for more pages.
+    assert len(slept) == (2 if is_timed else 1)
+    flusher.follow_time()
+    assert len(slept) == (3 if is_timed else 2)
+    assert rig.segment.worker_word(FLUSH_ROW, "sleeping") == 0
+
+
 # Files ahead -----------------------------------------------------------------------------------------------------
 
 
@@ -321,6 +357,72 @@ def test_units_of_a_queue_that_was_dropped_meanwhile_do_not_count_as_flushed(
     rig.segment.set_queue_word(row, "max_offset", 3)
     rig.segment.set_queue_word(row, "max_born", rig.segment.queue_births(row)[0])
     assert rig.segment.unflushed_queues(0) == [row]
+
+
+def test_retention_goes_by_rules_that_change(rig: Rig) -> None:
+    rig.store.append_many(100)
+    rig.publish()
+    rig.dispatch()
+    two_hours_ago = time.time() - 2 * 3600
+    for path in rig.store.paths.commit_log.iterdir():
+        os.utime(path, (two_hours_ago, two_hours_ago))
+    hour = time.localtime().tm_hour
+    rules = {
+        "deleteWhen": f"{(hour + 12) % 24:02d}",
+        "diskMaxUsedSpaceRatio": "95",
+        "deleteCommitLogFilesInterval": "0",
+    }
+    keeper = StoreKeeper(rig.settings(fileReservedTime="1", **rules), rig.segment)
+    now = time.monotonic() + 100
+    keeper.tick(now)
+    assert rig.log_files()[0] == file_name(0), "it is not the hour"
+    keeper.use(rig.settings(fileReservedTime="72", cleanResourceInterval="1", **rules | {"deleteWhen": f"{hour:02d}"}))
+    keeper.tick(now + 1)
+    assert rig.log_files()[0] == file_name(0), "they are not old yet"
+    keeper.use(
+        rig.settings(fileReservedTime="1", cleanResourceInterval="60000", **rules | {"deleteWhen": f"{hour:02d}"})
+    )
+    keeper.tick(now + 2)
+    assert rig.log_files()[0] == file_name(0), "it is too soon"
+    keeper.use(
+        rig.settings(fileReservedTime="1", cleanResourceInterval="1000", **rules | {"deleteWhen": f"{hour:02d}"})
+    )
+    keeper.tick(now + 2)
+    assert len(rig.log_files()) == 1
+
+
+def test_between_two_deletions_there_is_a_pause(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    rig.store.append_many(100)
+    rig.publish()
+    rig.dispatch()
+    for path in rig.store.paths.commit_log.iterdir():
+        os.utime(path, (0, 0))
+    count = len(rig.log_files())
+    keeper = StoreKeeper(rig.settings(), rig.segment)
+    keeper.use(rig.settings(deleteCommitLogFilesInterval="7", diskMaxUsedSpaceRatio="95"))
+    pauses: list[float] = []
+    monkeypatch.setattr(keeper._stop, "wait", pauses.append)
+    rig.segment.add("delete_orders", 1)
+    keeper.tick(time.monotonic())
+    assert len(rig.log_files()) == 1
+    assert pauses == [0.007] * (count - 2)
+
+
+def test_consume_queues_are_flushed_by_rules_that_change(rig: Rig) -> None:
+    rig.store.append_many(70)
+    rig.publish()
+    rig.dispatch()
+    keeper = StoreKeeper(rig.settings(flushIntervalConsumeQueue="3600000"), rig.segment)
+    now = time.monotonic()
+    keeper.tick(now + 10)
+    assert rig.word("flushed_units") == 0
+    changed = {"flushIntervalConsumeQueue": "1000", "flushConsumeQueueThoroughInterval": "3600000"}
+    keeper.use(rig.settings(flushConsumeQueueLeastPages="1000", **changed))
+    keeper.tick(now + 11)
+    assert rig.word("flushed_units") == 0, "too few pages"
+    keeper.use(rig.settings(flushConsumeQueueLeastPages="0", **changed))
+    keeper.tick(now + 12)
+    assert rig.word("flushed_units") == 35
 
 
 def test_files_that_are_made_ahead_do_not_count_as_old(rig: Rig) -> None:

@@ -147,6 +147,7 @@ SEGMENT_ROWS = (
     "offset_row",
     "epoch_row",
     "worker_row",
+    "settings_head",
     "ring_head",
     "ring_entry",
 )

@@ -354,11 +354,12 @@ def test_records_of_a_key_are_bounded_by_time(store):
     assert len(reader.query_message("TopicA", "k", 64, 0, FIRST_TIMESTAMP - 1).records) == 0
 
 
-def test_no_more_than_sixty_four_records_are_given(store):
+def test_no_more_records_are_given_than_are_asked_for(store):
     for _ in range(100):
         store.append(KEYS="k")
     reader = open_reader(store)
-    assert len(reader.query_message("TopicA", "k", 1000, 0, 1 << 60).records) == 64
+    assert len(reader.query_message("TopicA", "k", 1000, 0, 1 << 60).records) == 100
+    assert len(reader.query_message("TopicA", "k", 70, 0, 1 << 60).records) == 70
 
 
 def test_index_entries_that_lead_nowhere_are_passed_over(store):

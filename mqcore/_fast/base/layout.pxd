@@ -201,6 +201,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t warmed_end
         int64_t cold_end
         int64_t config_epoch
+        int64_t settings_version
         int64_t store_flags
         int32_t error_number
         int32_t error_where
@@ -286,6 +287,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t generation
         int64_t command
         int64_t sleeping
+        int64_t settings_version
         int64_t state
         int64_t heartbeat
         int64_t turns
@@ -302,6 +304,10 @@ cdef extern from "shared_layout.h" nogil:
         int64_t protocol_errors
         int64_t slow_readers
         int64_t released
+    ctypedef struct SettingsHead:
+        int64_t version
+        int32_t size
+        int32_t crc
     ctypedef struct RingHead:
         int64_t capacity
         int64_t tail

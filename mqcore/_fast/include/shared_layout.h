@@ -33,7 +33,8 @@ typedef struct {
     int64_t cold_end;
     uint8_t pad_prepared_end[40];
     int64_t config_epoch;
-    uint8_t pad_config_epoch[56];
+    int64_t settings_version;
+    uint8_t pad_config_epoch[48];
     int64_t store_flags;
     int32_t error_number;
     int32_t error_where;
@@ -158,7 +159,8 @@ typedef struct {
     int64_t command;
     uint8_t pad_kind[32];
     int64_t sleeping;
-    uint8_t pad_sleeping[56];
+    int64_t settings_version;
+    uint8_t pad_sleeping[48];
     int64_t state;
     int64_t heartbeat;
     int64_t turns;
@@ -178,6 +180,14 @@ typedef struct {
 } WorkerRow;
 static_assert(sizeof(WorkerRow) == 256, "WorkerRow");
 static_assert(offsetof(WorkerRow, released) == 248, "WorkerRow.released");
+
+typedef struct {
+    int64_t version;
+    int32_t size;
+    int32_t crc;
+} SettingsHead;
+static_assert(sizeof(SettingsHead) == 16, "SettingsHead");
+static_assert(offsetof(SettingsHead, crc) == 12, "SettingsHead.crc");
 
 typedef struct {
     int64_t capacity;

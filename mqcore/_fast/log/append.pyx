@@ -501,6 +501,11 @@ cdef class CommitLogWriter:
             files_close(self.files)
             free(self.files)
 
+    def use(self, int64_t max_message_size, int64_t lock_timeout_ms):
+        """Go by other limits from the next append on."""
+        self.appender.record_size_max = max_message_size + 65536
+        self.appender.lock_timeout_ms = lock_timeout_ms
+
     def trim(self, int64_t offset):
         """Unmap the files that end at or before *offset*."""
         files_trim(self.files, offset)

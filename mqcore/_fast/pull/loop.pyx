@@ -685,11 +685,7 @@ cdef class PullLoop:
         self.kept_ext = os.fsencode(options["consume_queue_ext"])
         queues_open(&state.queues, state.shared, <const char *><bytes>self.kept, options["consume_queue_file_size"],
                     <const char *><bytes>self.kept_ext, options["ext_file_size"])
-        state.limits.bytes_in_memory_max = options["bytes_in_memory_max"]
-        state.limits.count_in_memory_max = options["count_in_memory_max"]
-        state.limits.bytes_on_disk_max = options["bytes_on_disk_max"]
-        state.limits.count_on_disk_max = options["count_on_disk_max"]
-        state.limits.in_memory_bytes_max = options["in_memory_bytes_max"]
+        self.use(options)
         state.limits.commit_log_file_size = options["commit_log_file_size"]
         cold_open(&state.cold, options["commit_log"], options["commit_log_file_size"])
         if not bindings_open(&state.bindings, options["binding_budget"]):
@@ -709,15 +705,33 @@ cdef class PullLoop:
                 add_full(&shared.board.waiting_pulls, -queue.waiters)
                 publish(&queue.waiters, 0)
 
-    def run(self):
-        """Serve until the broker process says STOP or is gone. Holds no GIL; raises nothing."""
+    def use(self, dict options not None):
+        """Go by what *options* has of ``live_options`` in workers/pull.py. Not while another thread is in ``run``."""
         cdef PullState *state = &self.state
+        state.limits.bytes_in_memory_max = options["bytes_in_memory_max"]
+        state.limits.count_in_memory_max = options["count_in_memory_max"]
+        state.limits.bytes_on_disk_max = options["bytes_on_disk_max"]
+        state.limits.count_on_disk_max = options["count_on_disk_max"]
+        state.limits.in_memory_bytes_max = options["in_memory_bytes_max"]
+
+    def run(self, int64_t settings_version=0):
+        """Serve until the broker process says STOP or is gone. Holds no GIL; raises nothing.
+
+        True: the board has another version of the settings than *settings_version*; ``use`` them and call again.
+        """
+        cdef PullState *state = &self.state
+        cdef bint is_over = False
         with nogil:
             state.turn_ms = coarse_ms()
             publish(&state.row.state, WORKER_STATE_RUNNING)
-            while observe(&state.row.command) != WORKER_COMMAND_STOP and not state.link_is_closed:
+            while True:
+                is_over = observe(&state.row.command) == WORKER_COMMAND_STOP or state.link_is_closed
+                if is_over or observe(&state.shared.board.settings_version) != settings_version:
+                    break
                 turn(state)
-            publish(&state.row.state, WORKER_STATE_STOPPED)
+            if is_over:
+                publish(&state.row.state, WORKER_STATE_STOPPED)
+        return not is_over
 
     def __dealloc__(self):
         cdef PullState *state = &self.state

@@ -413,7 +413,7 @@ cdef void turn(SendState *state) noexcept nogil:
     state.row.turns += 1
     for index in range(count):
         handle_event(state, &events[index])
-    if state.settings.waits_for_flush and state.has_appended:
+    if state.settings.wakes_flush and state.has_appended:
         full_fence()
         if peek(&state.flush_row.sleeping):
             wake_fd(state.flush_wake)
@@ -430,11 +430,15 @@ cdef void turn(SendState *state) noexcept nogil:
 
 
 cdef class SendLoop:
-    """A send worker's loop. *options* names every setting of SendSettings and every descriptor; see workers/send.py."""
+    """A send worker's loop. *options* names every setting of SendSettings and every descriptor; see workers/send.py.
+
+    Some of the settings may change while it serves: ``run`` comes back when the board has another version of them.
+    """
 
     cdef SendState state
     cdef SharedSegment segment
     cdef object kept
+    cdef object kept_trace_on
 
     def __cinit__(self, SharedSegment segment not None, dict options not None):
         cdef SendState *state = &self.state
@@ -467,24 +471,33 @@ cdef class SendLoop:
 
     cdef take_settings(self, dict options):
         cdef SendState *state = &self.state
-        texts = (b"CLUSTER\x01" + options["cluster"].encode(), options["region"].encode(),
-                 b"true" if options["trace_on"] else b"false")
+        texts = (b"CLUSTER\x01" + options["cluster"].encode(), options["region"].encode())
         self.kept = texts
         state.settings.cluster_property = <const uint8_t *><const char *><bytes>texts[0]
         state.settings.cluster_property_size = <int32_t>len(texts[0])
         state.settings.region = <const uint8_t *><const char *><bytes>texts[1]
         state.settings.region_size = <int32_t>len(texts[1])
-        state.settings.trace_on = <const uint8_t *><const char *><bytes>texts[2]
-        state.settings.trace_on_size = <int32_t>len(texts[2])
-        state.settings.max_message_size = options["max_message_size"]
         state.settings.frame_length_max = options["frame_length_max"]
         state.settings.write_buffer_max = options["write_buffer_max"]
         state.settings.read_budget = options["read_budget"]
         state.settings.write_budget = options["write_budget"]
         state.settings.idle_timeout_ms = options["idle_timeout_ms"]
-        state.settings.sync_timeout_ms = options["sync_timeout_ms"]
         state.settings.waits_for_flush = options["waits_for_flush"]
         state.settings.puller_count = len(options["pullers"])
+        self.use(options)
+
+    def use(self, dict options not None):
+        """Go by what *options* has of ``live_options`` in workers/send.py. Not while another thread is in ``run``."""
+        cdef SendState *state = &self.state
+        cdef bytes trace_on = b"true" if options["trace_on"] else b"false"
+        self.kept_trace_on = trace_on
+        state.settings.trace_on = <const uint8_t *><const char *>trace_on
+        state.settings.trace_on_size = <int32_t>len(trace_on)
+        state.settings.max_message_size = options["max_message_size"]
+        state.settings.sync_timeout_ms = options["sync_timeout_ms"]
+        state.settings.wakes_flush = options["wakes_flush"]
+        state.appender.record_size_max = <int64_t>options["max_message_size"] + 65536
+        state.appender.lock_timeout_ms = options["lock_timeout_ms"]
 
     cdef take_memory(self, dict options):
         cdef SendState *state = &self.state
@@ -502,8 +515,6 @@ cdef class SendLoop:
         files_open(state.read_files, options["commit_log"], options["commit_log_file_size"], False)
         state.appender.shared = state.shared
         state.appender.file_size = options["commit_log_file_size"]
-        state.appender.record_size_max = <int64_t>options["max_message_size"] + 65536
-        state.appender.lock_timeout_ms = options["lock_timeout_ms"]
         state.appender.counts_topics = True
         state.appender.tallies = not options["waits_for_flush"]
         # Alone it may keep the put lock for all the messages of one read; several would wait for each other.
@@ -524,16 +535,27 @@ cdef class SendLoop:
             if epoll_ctl(state.epoll, EPOLL_CTL_ADD, fd, &event) != 0:
                 raise OSError(errno, "epoll: " + os.strerror(errno))
 
-    def run(self):
-        """Serve until the broker process says STOP or is gone. Holds no GIL; raises nothing."""
+    def run(self, int64_t settings_version=0):
+        """Serve until the broker process says STOP or is gone. Holds no GIL; raises nothing.
+
+        True: the board has another version of the settings than *settings_version*; ``use`` them and call again.
+        """
         cdef SendState *state = &self.state
+        cdef bint is_over = False
         with nogil:
-            state.turn_ms = coarse_ms()
-            housekeeping(state)
-            publish(&state.row.state, WORKER_STATE_RUNNING)
-            while not follow_command(state):
+            if not state.has_started:
+                state.has_started = True
+                state.turn_ms = coarse_ms()
+                housekeeping(state)
+                publish(&state.row.state, WORKER_STATE_RUNNING)
+            while True:
+                is_over = follow_command(state)
+                if is_over or observe(&state.shared.board.settings_version) != settings_version:
+                    break
                 turn(state)
-            publish(&state.row.state, WORKER_STATE_STOPPED)
+            if is_over:
+                publish(&state.row.state, WORKER_STATE_STOPPED)
+        return not is_over
 
     def __dealloc__(self):
         cdef SendState *state = &self.state

@@ -271,12 +271,12 @@ cdef void release_waiting(SendState *state) noexcept nogil:
     cdef Connection *connection
     while state.waiting_head < state.waiting_tail:
         sent = &state.waiting[state.waiting_head & (state.waiting_capacity - 1)]
-        if sent.end_offset > flushed and not has_failed and state.turn_ms < sent.deadline:
+        if sent.end_offset > flushed and not has_failed and state.turn_ms - sent.since < state.settings.sync_timeout_ms:
             break
         connection = find_connection(state, sent.connection_id)
         if connection != NULL:
             if sent.end_offset <= flushed:
-                tally_put(state.shared, state.turn_ms - (sent.deadline - state.settings.sync_timeout_ms))
+                tally_put(state.shared, state.turn_ms - sent.since)
                 answer_send(state, connection, sent, SUCCESS, NULL)
             elif has_failed:
                 answer_plain(state, connection, sent.serialize_type, sent.opaque, SERVICE_NOT_AVAILABLE, SYNC_FAILED)
@@ -369,7 +369,7 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     sent.queue_offset = done.queue_offset
     sent.physical_offset = done.physical_offset
     sent.end_offset = done.end_offset
-    sent.deadline = state.turn_ms + state.settings.sync_timeout_ms
+    sent.since = state.turn_ms
     if done.count > 1:
         sent.ids = join_message_ids(state, done.count, &sent.ids_size)
     if state.settings.waits_for_flush and waits:

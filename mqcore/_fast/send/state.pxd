@@ -44,7 +44,7 @@ cdef struct Connection:
 cdef struct Waiting:
     int64_t connection_id
     int64_t end_offset
-    int64_t deadline            # coarse_ms
+    int64_t since               # coarse_ms of its append
     int64_t queue_offset
     int64_t physical_offset
     int32_t opaque
@@ -72,6 +72,7 @@ cdef struct SendSettings:
     int64_t idle_timeout_ms
     int64_t sync_timeout_ms
     bint waits_for_flush        # SYNC_FLUSH
+    bint wakes_flush            # the flush worker wants to know of what was appended
     int32_t puller_count
     int32_t cluster_property_size
     const uint8_t *cluster_property      # CLUSTER \1 name
@@ -127,6 +128,7 @@ cdef struct SendState:
     int64_t waiting_capacity
     Ticket *tickets
     int32_t ticket_free
+    bint has_started
     int64_t turn_ms             # coarse_ms of this turn
     int64_t housekeeping_at
     bint was_busy               # the last turn had events

@@ -8,7 +8,7 @@ from mqcore.broker.consumers import channel_address
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.ports import Channel
 from mqcore.codes import ResponseCode
-from mqcore.config import find, parse_properties
+from mqcore.config import BrokerSettings, find, parse_properties
 from mqcore.protocol import headers
 from mqcore.protocol.bodies import KVTable
 from mqcore.protocol.command import RemotingCommand
@@ -40,12 +40,19 @@ class AdminConfigProcessor:
         known = {key: value for key, value in changes.items() if find(key) is not None}
         logger.info("update of settings asked for changes=%s by=%s", known, channel_address(channel))
         if known:
-            permission = settings.broker.broker_permission
+            before = settings.broker
             await settings.update(known)
-            if settings.broker.broker_permission != permission:
-                await self._broker.topics.bump_version()
-                await self._broker.registration.register_all(check_order=False, oneway=False, force=True)
+            await self._tell_name_servers(before, settings.broker)
         return request.reply()
+
+    async def _tell_name_servers(self, before: BrokerSettings, after: BrokerSettings) -> None:
+        """Register anew what has changed of it."""
+        if _template(before) != _template(after):
+            await self._broker.topics.follow_template()
+        elif before.broker_permission == after.broker_permission:
+            return
+        await self._broker.topics.bump_version()
+        await self._broker.registration.register_all(check_order=False, oneway=False, force=True)
 
     async def get_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 26: every setting as properties text, and the version of the settings as JSON in the header."""
@@ -56,3 +63,7 @@ class AdminConfigProcessor:
     async def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 28."""
         return request.reply(body=KVTable(self._broker.runtime_info.table()).encode())
+
+
+def _template(settings: BrokerSettings) -> tuple[bool, int]:
+    return settings.auto_create_topic_enable, settings.default_topic_queue_nums

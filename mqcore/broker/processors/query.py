@@ -18,9 +18,11 @@ class QueryProcessor:
     async def query_message(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 12. A query by unique key is bounded by the broker's own limit, not by the client's."""
         header = headers.decode_request(request.code, request.ext_fields)
+        store = self._broker.settings.store
         count_max = header["max_num"]
         if (header["unique_key_query"] or "") == "true":
-            count_max = self._broker.settings.store.default_query_max_num
+            count_max = store.default_query_max_num
+        count_max = min(count_max, store.max_msgs_num_batch)
         found = self._broker.store.query_message(
             header["topic"], header["key"], count_max, header["begin_timestamp"], header["end_timestamp"]
         )
