@@ -14,7 +14,7 @@ from mqcore.broker.producers import ProducerManager
 from mqcore.broker.queue_locks import QueueLocks
 from mqcore.broker.registration import Registration
 from mqcore.broker.runtime_info import RuntimeInfo
-from mqcore.broker.schedule import ScheduleMessageService
+from mqcore.broker.services.delay_levels import ScheduleMessageService
 from mqcore.broker.statistics import BrokerStatsManager
 from mqcore.broker.topics import TopicConfigManager
 from mqcore.codes import PermName

@@ -57,7 +57,7 @@ from mqcore.broker.queue_locks import QueueLocks
 from mqcore.broker.registration import Caller, Registration
 from mqcore.broker.remarks import request_not_supported
 from mqcore.broker.runtime_info import SAMPLE_INTERVAL_S, RuntimeInfo
-from mqcore.broker.schedule import ScheduleMessageService
+from mqcore.broker.services.delay_levels import ScheduleMessageService
 from mqcore.broker.statistics import (
     DAY_INTERVAL_S,
     HOUR_INTERVAL_S,

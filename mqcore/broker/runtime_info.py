@@ -19,7 +19,7 @@ from mqcore.broker.ports import (
     StoreView,
 )
 from mqcore.broker.processors.table import POOLS
-from mqcore.broker.schedule import ScheduleMessageService
+from mqcore.broker.services.delay_levels import ScheduleMessageService
 from mqcore.broker.statistics import DayTotals
 from mqcore.codes import CURRENT_VERSION, version_name
 from mqcore.layout import PUT_TALLY_BOUNDS_MS

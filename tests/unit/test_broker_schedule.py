@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from broker_ports import BrokerRig, settle
 
-from mqcore.broker import schedule
 from mqcore.broker.ports import PutStatus, QueueUnit
+from mqcore.broker.services import delay_levels as schedule
 from mqcore.protocol.names import SCHEDULE_TOPIC
 from mqcore.store.consume_queue_ext_units import ExtUnit, ext_address
 
