@@ -22,6 +22,9 @@ _monotonic_ns: Callable[[], int] = time.monotonic_ns
 _ahead_ms = 0
 """How far this process believes to be ahead of the real time: 0 except in tests."""
 
+_skips: list[tuple[int, int]] = []
+_listeners: list[Callable[[], None]] = []
+
 
 def now_ms() -> int:
     """Return the wall clock, milliseconds since the epoch; it may go back."""
@@ -33,6 +36,25 @@ def monotonic_ms() -> int:
     return _monotonic_ns() // 1_000_000 + _ahead_ms
 
 
+def skipped_ms(since_ms: int) -> int:
+    """Return how much longer than the clocks show it is since *since_ms*: 0 except in tests."""
+    return sum(duration_ms for at_ms, duration_ms in _skips if at_ms >= since_ms)
+
+
+def on_move(listener: Callable[[], None]) -> None:
+    """Call *listener* when somebody moves the time of this process, so that who waits for a time looks again.
+
+    Nobody tells of a machine's clock that is set: who waits long looks now and then all the same.
+    """
+    _listeners.append(listener)
+
+
+def off_move(listener: Callable[[], None]) -> None:
+    """Call *listener* no more; nothing happens if it is not called."""
+    if listener in _listeners:
+        _listeners.remove(listener)
+
+
 def put_ahead(duration_ms: int) -> None:
     """Let the clocks in milliseconds be *duration_ms* ahead of the real time, 0 for none. For tests only.
 
@@ -40,6 +62,27 @@ def put_ahead(duration_ms: int) -> None:
     """
     global _ahead_ms
     _ahead_ms = duration_ms
+    _tell()
+
+
+def skip(at_ms: int, duration_ms: int) -> None:
+    """Let it be *duration_ms* longer since every time up to *at_ms*. For tests only: they do not wait for hours.
+
+    The clocks go on as they are, since other processes have the machine's: what comes later waits its full time, as it
+    would if all clocks had been put forward at *at_ms*.
+    """
+    _skips.append((at_ms, duration_ms))
+    _tell()
+
+
+def forget_skips() -> None:
+    """Take back every ``skip``."""
+    _skips.clear()
+
+
+def _tell() -> None:
+    for listener in tuple(_listeners):
+        listener()
 
 
 @contextmanager

@@ -1,22 +1,24 @@
 """Delayed messages: where they wait, and how they come out.
 
 A message with a delay level is put into SCHEDULE_TOPIC_XXXX, one queue a level, with its real place in its properties.
-The dispatcher writes the delivery time where the tag's hash would be. One task a level puts what is due into the real
-topic. Delivery is at least once: the progress of the levels is saved every few seconds, not with each message.
+The dispatcher writes the delivery time where the tag's hash would be. What is due is put into the real topic, each
+level for itself. Delivery is at least once: the progress of the levels is saved every few seconds, not with each
+message.
 Source: RocketMQ store/schedule/ScheduleMessageService.java, store/CommitLog.java.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import re
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from mqcore import clock as machine_clock
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.ports import Clock, InnerMessage, MessageSink, PutResult, PutStatus, QueueUnit, StoreView
+from mqcore.broker.services.system_queues import DONE, RETRY_S, SystemQueues
 from mqcore.broker.statistics import BrokerStatsManager
 from mqcore.codes import TRANSACTION_MASK, SysFlag
 from mqcore.errors import HeaderError
@@ -35,17 +37,8 @@ logger = logging.getLogger(__name__)
 SCHEDULE_GROUP: Final = "SCHEDULE_CONSUMER"
 """The group under whose name deliveries are counted."""
 
-FIRST_RUN_S: Final = 1.0
-RETRY_S: Final = 0.1
-ERROR_PAUSE_S: Final = 10.0
-IDLE_POLL_S: Final = 5.0
-"""A level whose queue is empty is told of a put; this is for what nobody told."""
-
 CLOCK_POLL_S: Final = 1.0
 """A level that waits looks at the clock so often: it may be set."""
-
-UNITS_PER_READ: Final = 64
-
 
 _LEVEL: Final = re.compile(r"[+-]?[0-9]{1,9}")
 
@@ -73,23 +66,29 @@ class ScheduleMessageService:
         store_host: HostAddress,
         clock: Clock,
     ) -> None:
-        self.offsets: dict[int, int] = {}
         self._levels_ms = levels_ms
         self._file = file
         self._sink = sink
-        self._store = store
         self._statistics = statistics
+        self._store = store
         self._store_host = store_host
         self._clock = clock
-        self._tasks: list[asyncio.Task[None]] = []
-        self._filled = {level: asyncio.Event() for level in self.levels}
-        self._skips: list[tuple[int, int]] = []
-        self._skipped = {level: asyncio.Event() for level in self.levels}
+        # The queue of a level is the one below it.
+        self._queues = SystemQueues(SCHEDULE_TOPIC, range(len(levels_ms)), store, self._deliver_if_due, self._write)
 
     @property
     def levels(self) -> range:
         """The level numbers, from 1."""
         return range(1, len(self._levels_ms) + 1)
+
+    @property
+    def offsets(self) -> dict[int, int]:
+        """How far each level has come; a level of which nothing was ever delivered is missing."""
+        return {queue_id + 1: position for queue_id, position in self._queues.positions.items()}
+
+    @offsets.setter
+    def offsets(self, offsets: Mapping[int, int]) -> None:
+        self._queues.positions = {level - 1: offset for level, offset in offsets.items()}
 
     def load(self) -> None:
         """Read how far each level has come."""
@@ -99,19 +98,22 @@ class ScheduleMessageService:
     def correct_offsets(self) -> None:
         """Move offsets that lie outside their queue to its nearer end. To be called once the store has recovered."""
         for level in self.offsets:
-            self._correct(level)
+            self._queues.correct(level - 1)
 
     def to_json(self) -> dict[str, Any]:
         """Return the progress as the file and GET_ALL_DELAY_OFFSET have it."""
-        return {"offsetTable": dict(sorted(self.offsets.items()))}
+        return _offset_table(self._queues.positions)
 
     async def persist(self) -> None:
         """Write how far each level has come."""
-        await self._file.write(self.to_json())
+        await self._queues.save()
+
+    async def _write(self, positions: Mapping[int, int]) -> None:
+        await self._file.write(_offset_table(positions))
 
     def max_offset(self, level: int) -> int:
         """Return the end of the level's queue."""
-        return self._store.max_offset(SCHEDULE_TOPIC, level - 1)
+        return self._queues.max_offset(level - 1)
 
     def rewrite(self, message: InnerMessage) -> InnerMessage:
         """Return *message* on its way into the schedule topic if it has a delay level, else *message* itself.
@@ -144,93 +146,26 @@ class ScheduleMessageService:
         if message.topic == SCHEDULE_TOPIC and result.is_stored:
             self._statistics.count_topic_put(SCHEDULE_TOPIC, result.count, result.size)
             self._statistics.count_queue_put(SCHEDULE_TOPIC, message.queue_id, result.count, result.size)
-            self._filled[message.queue_id + 1].set()
+            self._queues.tell(message.queue_id)
         return result
 
-    def skip(self, at_ms: int, duration_ms: int) -> None:
-        """Let every message that was stored up to *at_ms* be due *duration_ms* earlier: tests do not wait for hours.
-
-        What is stored later waits its full time, as it would if all clocks had been put forward at *at_ms*.
-        """
-        self._skips.append((at_ms, duration_ms))
-        for level in self.levels:
-            self._skipped[level].set()
-            self._filled[level].set()
-
     def start(self) -> None:
-        """Start one task a level."""
-        self._tasks = [asyncio.create_task(self._run(level), name=f"schedule-level-{level}") for level in self.levels]
+        """Let every level deliver what is due."""
+        self._queues.start()
 
     async def stop(self) -> None:
-        """Stop the tasks and save the progress."""
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
-        self._tasks = []
-        await self.persist()
-
-    async def _run(self, level: int) -> None:
-        await asyncio.sleep(FIRST_RUN_S)
-        while True:
-            try:
-                pause = await self.deliver_due(level)
-            except Exception:  # the top loop of this task: one bad level must not stop the others
-                logger.exception("delivery failed, trying again later level=%d", level)
-                pause = ERROR_PAUSE_S
-            if pause is None:
-                await self._idle(level)
-            else:
-                await self._pause(level, pause)
-
-    async def _idle(self, level: int) -> None:
-        """Wait for a put into the level's queue, and then for the dispatcher to come to it; not for ever."""
-        filled = self._filled[level]
-        try:
-            # Not wait_for: before Python 3.12 it drops a cancellation that meets the event, and stop() waits for ever.
-            async with asyncio.timeout(IDLE_POLL_S):
-                await filled.wait()
-        except TimeoutError:
-            return
-        await asyncio.sleep(RETRY_S)
-        filled.clear()
-
-    async def _pause(self, level: int, pause_s: float) -> None:
-        """Let *pause_s* pass, or less when time is skipped meanwhile."""
-        skipped = self._skipped[level]
-        try:
-            async with asyncio.timeout(pause_s):
-                await skipped.wait()
-        except TimeoutError:
-            return
-        skipped.clear()
+        """Deliver no more, and save the progress."""
+        await self._queues.stop()
 
     async def deliver_due(self, level: int) -> float | None:
         """Deliver what is due and return after how many seconds to come again; None when nothing waits."""
-        units = self._store.read_units(SCHEDULE_TOPIC, level - 1, self.offsets.get(level, 0), UNITS_PER_READ)
-        if not units:
-            return RETRY_S if self._correct(level) else None
-        for unit in units:
-            wait_ms = self._wait_ms(level, unit)
-            if wait_ms > 0:
-                return min(wait_ms / 1000, CLOCK_POLL_S)
-            if not await self._deliver(level, unit):
-                return RETRY_S
-            self.offsets[level] = unit.queue_offset + 1
-        return 0.0
+        return await self._queues.turn(level - 1)
 
-    def _correct(self, level: int) -> bool:
-        offset = self.offsets.get(level, 0)
-        queue_id = level - 1
-        if not self._store.has_queue(SCHEDULE_TOPIC, queue_id):
-            return False
-        lowest = max(self._store.min_offset(SCHEDULE_TOPIC, queue_id), 0)
-        highest = self._store.max_offset(SCHEDULE_TOPIC, queue_id)
-        corrected = min(max(offset, lowest), highest)
-        if corrected == offset:
-            return False
-        logger.error("offset of a delay level is outside its queue level=%d from=%d to=%d", level, offset, corrected)
-        self.offsets[level] = corrected
-        return True
+    async def _deliver_if_due(self, queue_id: int, unit: QueueUnit) -> float:
+        wait_ms = self._wait_ms(queue_id + 1, unit)
+        if wait_ms > 0:
+            return min(wait_ms / 1000, CLOCK_POLL_S)
+        return DONE if await self._deliver(queue_id + 1, unit) else RETRY_S
 
     def _wait_ms(self, level: int, unit: QueueUnit) -> int:
         """Return for how long the message is not due. A time beyond the level's delay is now: the clock moved."""
@@ -240,11 +175,10 @@ class ScheduleMessageService:
             due_at = self._store.store_timestamp(SCHEDULE_TOPIC, level - 1, unit.queue_offset) + delay_ms
         if due_at > now + delay_ms:
             return 0
-        stored_at = due_at - delay_ms
-        return due_at - now - sum(skipped_ms for at_ms, skipped_ms in self._skips if at_ms >= stored_at)
+        return due_at - now - machine_clock.skipped_ms(due_at - delay_ms)
 
     async def _deliver(self, level: int, unit: QueueUnit) -> bool:
-        """Put one message into its real queue; True if the level may go on to the next."""
+        """Put one message into its real queue; False if that is to be tried again."""
         record = self._store.look_message(unit.physical_offset, unit.record_size)
         if record is None:
             logger.warning("a delayed message is gone level=%d physical_offset=%d", level, unit.physical_offset)
@@ -290,3 +224,7 @@ class ScheduleMessageService:
             reconsume_times=stored.reconsume_times,
             wait_store_ok=False,
         )
+
+
+def _offset_table(positions: Mapping[int, int]) -> dict[str, Any]:
+    return {"offsetTable": {queue_id + 1: position for queue_id, position in sorted(positions.items())}}

@@ -15,6 +15,7 @@ import sys
 import time
 from typing import BinaryIO
 
+from mqcore import clock
 from mqcore.broker.server import BrokerServer
 from mqcore.broker.tested.orders import ADVANCE, CREATE_TOPIC, STOP, Answer, Launch, Order
 from mqcore.codes import PermName, RequestCode, ResponseCode
@@ -45,6 +46,8 @@ class TestedBroker:
 
     async def run(self, began: float) -> int:
         """Serve until told to stop, or until the test process has gone; the exit status."""
+        for at_ms, duration_ms in self._launch.skips:
+            clock.skip(at_ms, duration_ms)
         try:
             await self._server.start()
         except (MQError, OSError) as error:
@@ -53,8 +56,6 @@ class TestedBroker:
             self._tell(Answer(ok=False, error=str(error), ports_taken=taken))
             return EXIT_START_FAILED
         try:
-            for at_ms, duration_ms in self._launch.skips:
-                self._server.core.broker.schedule.skip(at_ms, duration_ms)
             for topic, queues in self._launch.topics.items():
                 await self._create_topic(topic, queues)
             self._tell(Answer(ok=True, seconds=time.monotonic() - began))
@@ -88,7 +89,7 @@ class TestedBroker:
     async def _follow(self, order: Order) -> Answer:
         try:
             if order.what == ADVANCE:
-                self._server.core.broker.schedule.skip(order.at_ms, order.duration_ms)
+                clock.skip(order.at_ms, order.duration_ms)
             elif order.what == CREATE_TOPIC:
                 await self._create_topic(order.topic, order.queues)
         except MQError as error:

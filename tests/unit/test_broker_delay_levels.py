@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from broker_ports import BrokerRig, settle
 
+from mqcore import clock as machine_clock
 from mqcore.broker.ports import PutStatus, QueueUnit
-from mqcore.broker.services import delay_levels as schedule
+from mqcore.broker.services import delay_levels, system_queues
 from mqcore.protocol.names import SCHEDULE_TOPIC
 from mqcore.store.consume_queue_ext_units import ExtUnit, ext_address
 
@@ -20,6 +22,12 @@ async def rig(tmp_path: Path) -> BrokerRig:
     rig = BrokerRig(tmp_path)
     await rig.create_topic("orders")
     return rig
+
+
+@pytest.fixture(autouse=True)
+def time_is_real_again() -> Iterator[None]:
+    yield
+    machine_clock.forget_skips()
 
 
 async def send_delayed(rig: BrokerRig, body: bytes, level: int = 1) -> None:
@@ -66,7 +74,7 @@ async def test_a_refused_delivery_is_tried_again(rig: BrokerRig) -> None:
     await send_delayed(rig, b"later")
     rig.clock.advance(1000)
     rig.store.outcome = PutStatus.OS_PAGECACHE_BUSY
-    assert await rig.broker.schedule.deliver_due(1) == schedule.RETRY_S
+    assert await rig.broker.schedule.deliver_due(1) == system_queues.RETRY_S
     assert rig.broker.schedule.offsets == {}
     rig.store.outcome = PutStatus.PUT_OK
     await rig.broker.schedule.deliver_due(1)
@@ -122,7 +130,7 @@ async def test_an_offset_outside_the_queue_moves_to_its_nearer_end(rig: BrokerRi
         await send_delayed(rig, b"x")
     rig.store.drop_before(SCHEDULE_TOPIC, 0, 2)
     rig.broker.schedule.offsets = {1: saved}
-    assert await rig.broker.schedule.deliver_due(1) == schedule.RETRY_S
+    assert await rig.broker.schedule.deliver_due(1) == system_queues.RETRY_S
     assert rig.broker.schedule.offsets == {1: corrected}
 
 
@@ -151,7 +159,7 @@ async def test_a_compact_file_with_a_data_version_loads(rig: BrokerRig) -> None:
 async def test_the_tasks_deliver_by_themselves_and_save_when_stopped(
     rig: BrokerRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(schedule, "FIRST_RUN_S", 0.0)
+    monkeypatch.setattr(system_queues, "FIRST_TURN_S", 0.0)
     rig.broker.schedule.start()
     await send_delayed(rig, b"later")
     rig.clock.advance(1000)
@@ -163,7 +171,7 @@ async def test_the_tasks_deliver_by_themselves_and_save_when_stopped(
 
 
 async def test_a_level_that_fails_does_not_stop_the_others(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "FIRST_RUN_S", 0.0)
+    monkeypatch.setattr(system_queues, "FIRST_TURN_S", 0.0)
     rig.store.queues[SCHEDULE_TOPIC, 0] = [QueueUnit(0, 0, 10, 0)]
     rig.store.records[0] = b"not a record"
     rig.store.end = 100
@@ -191,7 +199,7 @@ async def test_deliveries_are_counted(rig: BrokerRig) -> None:
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_stop_that_meets_a_put_still_stops(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
-    monkeypatch.setattr(schedule, "FIRST_RUN_S", 0.0)
+    monkeypatch.setattr(system_queues, "FIRST_TURN_S", 0.0)
     rig.broker.schedule.start()
     await settle()
     await send_delayed(rig, b"later")
@@ -203,25 +211,25 @@ async def test_a_stop_that_meets_a_put_still_stops(rig: BrokerRig, monkeypatch: 
 
 async def test_skipped_time_counts_for_what_was_stored_before_and_not_for_what_comes_later(rig: BrokerRig) -> None:
     await send_delayed(rig, b"before", level=4)
-    rig.broker.schedule.skip(rig.clock(), 29_999)
+    machine_clock.skip(rig.clock(), 29_999)
     assert await rig.broker.schedule.deliver_due(4) == pytest.approx(0.001)
     rig.clock.advance(1)
     await send_delayed(rig, b"after", level=4)
-    assert await rig.broker.schedule.deliver_due(4) == schedule.CLOCK_POLL_S
+    assert await rig.broker.schedule.deliver_due(4) == delay_levels.CLOCK_POLL_S
     assert [message.body for message in rig.store.messages("orders", 2)] == [b"before"]
-    rig.broker.schedule.skip(rig.clock(), 15_000)
-    rig.broker.schedule.skip(rig.clock(), 15_000)
+    machine_clock.skip(rig.clock(), 15_000)
+    machine_clock.skip(rig.clock(), 15_000)
     assert await rig.broker.schedule.deliver_due(4) == 0.0
     assert [message.body for message in rig.store.messages("orders", 2)] == [b"before", b"after"]
 
 
 async def test_a_level_that_waits_notices_skipped_time_at_once(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(schedule, "FIRST_RUN_S", 0.0)
-    monkeypatch.setattr(schedule, "IDLE_POLL_S", 3600.0)
+    monkeypatch.setattr(system_queues, "FIRST_TURN_S", 0.0)
+    monkeypatch.setattr(system_queues, "IDLE_POLL_S", 3600.0)
     await send_delayed(rig, b"later", level=4)
     rig.broker.schedule.start()
     await settle()
-    rig.broker.schedule.skip(rig.clock(), 30_000)
+    machine_clock.skip(rig.clock(), 30_000)
     async with asyncio.timeout(30):
         while not rig.store.messages("orders", 2):
             await settle()
