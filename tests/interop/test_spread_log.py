@@ -38,7 +38,13 @@ def is_numbered(root: Path, names: str = "abc") -> None:
     assert numbers == list(range(numbers[0], numbers[-1] + 1))
 
 
-@pytest.mark.parametrize("kinds", [("apache", "mqcore", "apache"), ("mqcore", "apache", "mqcore")], ids="-".join)
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        pytest.param(("apache", "mqcore", "apache"), id="apache-mqcore-apache", marks=pytest.mark.slow),
+        pytest.param(("mqcore", "apache", "mqcore"), id="mqcore-apache-mqcore"),
+    ],
+)
 @pytest.mark.parametrize("ending", [pytest.param("stop", marks=pytest.mark.slow), "kill"])
 def test_each_goes_on_where_the_other_ended(
     tmp_path: Path, java_4_9_8: JavaDriver, kinds: tuple[str, ...], ending: str

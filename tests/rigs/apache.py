@@ -6,6 +6,8 @@ caller says, everything else (log, configuration, home directory) goes beside it
 
 from __future__ import annotations
 
+import socket
+import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -13,12 +15,13 @@ from typing import Self
 
 from tests.waiting import wait_until
 
-from .maven import class_path
+from .maven import class_path, shared_classes
 from .ports import free_broker_ports, free_port
 from .process import Child
 from .wire import GET_BROKER_CLUSTER_INFO, SUCCESS, call, registered_brokers, serves
 
-HEAP = ("-Xms128m", "-Xmx640m", "-XX:+UseSerialGC", "-XX:-UsePerfData")
+# Small, and without the second compiler: a test is over before it has earned what it costs.
+SMALL = ("-Xms128m", "-Xmx640m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 # Both releases free mapped files through internals that the module system of newer Javas hides.
 OPEN_MODULES = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -69,20 +72,45 @@ def write_home(home: Path, names: Sequence[str]) -> Path:
 
 
 def _start(main_class: str, version: str, home: Path, configuration: Path, jvm_options: Sequence[str]) -> Child:
+    # Only with the options that the archive was made with.
+    archive = [_archive(main_class, version)] if jvm_options == SMALL else []
     return Child(
         [
-            *("java", *jvm_options, *OPEN_MODULES, f"-Drocketmq.home.dir={home}", f"-Duser.home={home}"),
+            *("java", *jvm_options, *archive, *OPEN_MODULES, *_homes(home)),
             *("-cp", class_path("server", version), main_class, "-c", configuration),
         ],
         log=home / f"{main_class.rpartition('.')[2]}.out",
     )
 
 
+def _homes(home: Path) -> tuple[str, str]:
+    return f"-Drocketmq.home.dir={home}", f"-Duser.home={home}"
+
+
+def _archive(main_class: str, version: str) -> str:
+    """The JVM option for the archive of a server's classes, made by a start that fails: its port is taken."""
+    name = f"{main_class.rpartition('.')[2]}-{version}"
+    with socket.create_server(("0.0.0.0", 0)) as taken, tempfile.TemporaryDirectory() as directory:
+        home = write_home(Path(directory), ["broker", "namesrv"])
+        properties = {
+            "listenPort": str(taken.getsockname()[1]),
+            "namesrvAddr": "127.0.0.1:1",
+            "brokerIP1": "127.0.0.1",
+            "brokerIP2": "127.0.0.1",
+            **TEST_PROPERTIES,
+            "storePathRootDir": f"{directory}/store",
+            "storePathCommitLog": f"{directory}/store/commitlog",
+        }
+        configuration = write_properties(home / "rehearsal.conf", properties)
+        run = [*_homes(home), main_class, "-c", configuration]
+        return shared_classes(name, (*SMALL, *OPEN_MODULES), class_path("server", version), run)
+
+
 class ApacheNamesrv:
     """Apache's name server of one release."""
 
     def __init__(
-        self, version: str, directory: Path, *, port: int | None = None, jvm_options: Sequence[str] = HEAP
+        self, version: str, directory: Path, *, port: int | None = None, jvm_options: Sequence[str] = SMALL
     ) -> None:
         self.version = version
         self.port = port or free_port()
@@ -113,7 +141,7 @@ class ApacheBroker:
         name_server: str,
         properties: Mapping[str, str] | None = None,
         *,
-        jvm_options: Sequence[str] = HEAP,
+        jvm_options: Sequence[str] = SMALL,
     ) -> None:
         self.version = version
         self.store_dir = store_dir
@@ -174,7 +202,7 @@ class ApacheServer:
         store_dir: Path,
         properties: Mapping[str, str] | None = None,
         *,
-        jvm_options: Sequence[str] = HEAP,
+        jvm_options: Sequence[str] = SMALL,
     ) -> None:
         self.version = version
         self.store_dir = store_dir

@@ -8,7 +8,7 @@ import subprocess
 from pathlib import Path
 
 from .drivers import Driver
-from .maven import build_lock, content_hash, run_build
+from .maven import BUILT, build_lock, content_hash, run_build
 from .reports import ReceivedMessage, read_received
 from .talkers import await_event
 
@@ -31,7 +31,7 @@ def missing_tools() -> str:
 def build() -> Path:
     """Return the driver, built if its source or the versions that it stands on have changed."""
     sources = [PROJECT / "driver.go", PROJECT / "go.mod", PROJECT / "go.sum"]
-    built = PROJECT / "target" / f"driver-{content_hash(*sources)}"
+    built = BUILT / "go" / f"driver-{content_hash(*sources)}"
     with build_lock(built.parent):
         if not built.is_file():
             fresh = built.with_name(built.name + ".new")

@@ -6,11 +6,12 @@ One JavaDriver is one release. Calls that end by themselves return what they fou
 from __future__ import annotations
 
 import itertools
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .maven import driver_class_path
+from .maven import driver_class_path, shared_classes
 from .process import Child
 from .reports import QueueName, ReceivedMessage, SentMessage, read_received, read_sent
 from .talkers import READY_DEADLINE_S, Produced, Talker, arguments, await_event
@@ -32,6 +33,13 @@ class JavaDriver:
         self.directory = directory
         self._class_path = driver_class_path(version)
         self._runs = itertools.count(1)
+        # Nobody listens on port 1, so this loads what most commands load, and ends.
+        rehearsal = arguments(
+            {"name_server": "127.0.0.1:1", "topic": "T", "group": "G", "report": os.devnull, "corpus": os.devnull}
+        )
+        self._archive = shared_classes(
+            f"driver-{version}", JVM_OPTIONS, self._class_path, ["interop.Driver", "consume", *rehearsal]
+        )
 
     def _start(self, command: str, options: Mapping[str, object]) -> tuple[Child, Path]:
         """Start a sub-command; gives the child and where its report goes."""
@@ -40,7 +48,7 @@ class JavaDriver:
         self.directory.mkdir(parents=True, exist_ok=True)
         child = Child(
             [
-                *("java", *JVM_OPTIONS, f"-Duser.home={self.directory}", "-cp", self._class_path),
+                *("java", *JVM_OPTIONS, self._archive, f"-Duser.home={self.directory}", "-cp", self._class_path),
                 *("interop.Driver", command, *arguments({**options, "report": report})),
             ],
             log=stem.with_name(stem.name + ".log"),

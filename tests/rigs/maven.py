@@ -1,4 +1,4 @@
-"""Apache's jars and the compiled driver, resolved and built once and kept under tests/interop/java/target.
+"""Apache's jars and the compiled drivers, resolved and built once for all checkouts of this user.
 
 The names of cached files carry a hash of what they came from, so a changed pom or source builds anew and an
 unchanged one does nothing. A file lock keeps parallel test runs from building the same thing twice.
@@ -12,7 +12,8 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Iterator
+import zipfile
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,9 @@ from typing import Literal
 Role = Literal["client", "server", "tools"]
 
 PROJECT = Path(__file__).resolve().parent.parent / "interop" / "java"
-TARGET = PROJECT / "target"
+BUILT = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "mqcore-tests"
+"""Where everything lies that tests build from others' sources, beside the caches of Maven, npm and Go."""
+TARGET = BUILT / "java"
 BUILD_DEADLINE_S = 600
 STALE_AFTER_S = 24 * 3600
 
@@ -110,41 +113,56 @@ def class_path(role: Role, version: str) -> str:
     return found
 
 
-def driver_class_path(version: str) -> str:
-    """The class path of the driver compiled against one client release, compiling it if its source changed."""
-    jars = class_path("client", version)
-    sources = sorted((PROJECT / "src").rglob("*.java"))
-    classes = TARGET / f"driver-{version}-{content_hash(jars, *sources)}"
+def compiled(name: str, jars: str, sources: Sequence[Path]) -> str:
+    """The class path *jars* with a jar in front of it of *sources*, which are compiled if they have changed."""
+    built = TARGET / f"{name}-{content_hash(jars, *sources)}.jar"
     with build_lock(TARGET):
-        if not classes.is_dir():
-            fresh = classes.with_name(classes.name + ".new")
-            shutil.rmtree(fresh, ignore_errors=True)
-            run_build(["javac", "-nowarn", "-Xlint:none", "-cp", jars, "-d", fresh, *sources], cwd=PROJECT)
-            for stale in TARGET.glob(f"driver-{version}-*"):
+        if not built.is_file():
+            classes, fresh = built.with_suffix(".classes"), built.with_suffix(".new")
+            shutil.rmtree(classes, ignore_errors=True)
+            run_build(["javac", "-nowarn", "-Xlint:none", "-cp", jars, "-d", classes, *sources], cwd=PROJECT)
+            # A jar, as the JVM archives no classes that lie in a directory.
+            with zipfile.ZipFile(fresh, "w") as archive:
+                for path in sorted(classes.rglob("*.class")):
+                    archive.write(path, path.relative_to(classes))
+            shutil.rmtree(classes)
+            for stale in TARGET.glob(f"{name}-*"):
                 # A younger one may be in use by another run, which began before a source changed.
                 if stale != fresh and time.time() - stale.stat().st_mtime > STALE_AFTER_S:
-                    shutil.rmtree(stale)
-            fresh.rename(classes)
-    return f"{classes}{os.pathsep}{jars}"
+                    stale.unlink()
+            fresh.rename(built)
+    return f"{built}{os.pathsep}{jars}"
 
 
-def shared_classes(name: str, class_path: str, run: list[str]) -> Path:
-    """The JVM's archive of the classes that `java run...` loads, made by running it once; saves a third of a start.
+def driver_class_path(version: str) -> str:
+    """The class path of the driver for one client release."""
+    return compiled(f"driver-{version}", class_path("client", version), sorted((PROJECT / "src").rglob("*.java")))
 
-    The run may fail, as long as it ends: what counts is what it loaded.
+
+def admin_class_path(version: str) -> str:
+    """The class path of interop.Admin, which runs mqadmin's commands of one release."""
+    sources = [*sorted((PROJECT / "tools").rglob("*.java")), PROJECT / "src" / "interop" / "Event.java"]
+    return compiled(f"admin-{version}", class_path("tools", version), sources)
+
+
+def shared_classes(name: str, options: Sequence[str], class_path: str, run: Sequence[str | Path]) -> str:
+    """The JVM option for an archive of the classes that `java *options* *run*` loads, made by running it once.
+
+    It saves a third of the CPU of a start. The run may fail, as long as it ends: what counts is what it loaded.
     """
-    archive = TARGET / f"{name}-{content_hash(class_path, *run)}.jsa"
+    archive = TARGET / f"{name}-{content_hash(class_path, *options)}.jsa"
     with build_lock(TARGET):
         if not archive.is_file():
             fresh = archive.with_name(archive.name + ".new")
-            command = ["java", f"-XX:ArchiveClassesAtExit={fresh}", "-cp", class_path, *run]
             subprocess.run(
-                command,
+                ["java", *options, f"-XX:ArchiveClassesAtExit={fresh}", "-cp", class_path, *map(str, run)],
                 cwd=TARGET,
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 check=False,
                 timeout=BUILD_DEADLINE_S,
             )
+            if not fresh.is_file():
+                return "-Xshare:auto"  # what it is without an archive: this JVM makes none
             fresh.rename(archive)
-    return archive
+    return f"-XX:SharedArchiveFile={archive}"
