@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from mqcore import aio
@@ -17,9 +17,13 @@ PULL_MAX = 32
 DEADLINE_S = 60.0
 
 
-def running_broker(directory: Path) -> Iterator[RunningBroker]:
+SHORT_DELAYS = {"messageDelayLevel": " ".join(["1s"] * 18)}
+"""A broker's setting by which everything that waits for another delivery waits for a second."""
+
+
+def running_broker(directory: Path, properties: Mapping[str, str] | None = None) -> Iterator[RunningBroker]:
     """The body of a fixture: the broker under test, for as long as the fixture lives."""
-    with start_broker_under_test(directory / "store") as broker:
+    with start_broker_under_test(directory / "store", properties) as broker:
         yield broker
 
 

@@ -16,7 +16,15 @@ from mqcore.client.errors import ClientStateError
 from mqcore.codes import RequestCode
 from mqcore.errors import BrokerError, ClientError
 from mqcore.protocol.bodies import ConsumerRunningInfo
-from tests.integration.client_helpers import committed, eventually, make_topic, read_queue, running_broker, send_numbers
+from tests.integration.client_helpers import (
+    SHORT_DELAYS,
+    committed,
+    eventually,
+    make_topic,
+    read_queue,
+    running_broker,
+    send_numbers,
+)
 from tests.rigs import RunningBroker
 
 FIRST_DELAY = 1
@@ -25,7 +33,7 @@ FIRST_DELAY = 1
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("consume"))
+    yield from running_broker(tmp_path_factory.mktemp("consume"), SHORT_DELAYS)
 
 
 @pytest.fixture
@@ -354,7 +362,7 @@ async def test_a_message_that_is_stuck_comes_again_beside_it(mq: aio.Client, top
 
     await send_numbers(mq, topic, range(1))
     async with mq.consumer(group, topic, handler=handle, from_where="earliest", consume_timeout_s=1):
-        await eventually(lambda: times == [0, 1], "the second delivery")  # at delay level 3, ten seconds
+        await eventually(lambda: times == [0, 1], "the second delivery")
         stuck.set()
     assert await committed(mq, group, topic) == 1
 
@@ -532,17 +540,18 @@ async def test_a_member_gets_only_messages_with_its_tags(mq: aio.Client, topic: 
     async with mq.producer("P") as producer:
         for tag in ("Aa", "BB", "c", None, "Aa"):  # Aa and BB have the same hash
             await producer.send(aio.Message(topic, (tag or "none").encode(), tag=tag))
-    async with mq.consumer(group, {topic: "Aa || c"}, handler=seen.handle, from_where="earliest"):
+    async with mq.consumer(group, {topic: "Aa || c"}, handler=seen.handle, from_where="earliest") as consumer:
         await eventually(lambda: len(seen.messages) >= 3, "three messages")
-        await eventually_committed(mq, group, topic, 5)
+        await eventually_committed(mq, consumer, topic, 5)
     assert sorted(seen.bodies) == [b"Aa", b"Aa", b"c"]
 
 
-async def eventually_committed(mq: aio.Client, group: str, topic: str, count: int) -> None:
-    """Wait until *group* has committed *count* messages, those that it did not want included."""
+async def eventually_committed(mq: aio.Client, consumer: aio.Consumer, topic: str, count: int) -> None:
+    """Wait until *consumer* can commit *count* messages, those that it did not want included."""
     async with asyncio.timeout(60):
-        while await committed(mq, group, topic) != count:
+        while await committed(mq, consumer.group, topic) != count:
             await asyncio.sleep(0.05)
+            await consumer.persist_offsets()
 
 
 async def test_a_group_has_one_consumer_in_a_client(mq: aio.Client, topic: str, group: str) -> None:

@@ -618,6 +618,7 @@ async def test_an_abandoned_message_of_an_orderly_queue_is_no_failure(
         consumer.abandon(first)
         (again,) = await consumer.receive(1)
         assert (again.body, again.reconsume_times) == (b"0", 0)
+        consumer.abandon(again)  # or else closing waits for it
     assert await committed(mq, group, topic) == 0
     async with mq.consumer(group, topic, **settings) as consumer:
         messages = consumer.__aiter__()

@@ -23,7 +23,7 @@ from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_response
 from mqcore.remoting.connection import Connection
 from mqcore.remoting.server import RemotingServer
-from tests.integration.client_helpers import committed, eventually, make_topic, send_numbers
+from tests.integration.client_helpers import SHORT_DELAYS, committed, eventually, make_topic, send_numbers
 from tests.rigs import start_broker_under_test
 
 REACHED_S = 2.5
@@ -281,7 +281,7 @@ async def test_a_message_that_cannot_be_sent_back_is_sent_anew(tmp_path: Path) -
         if command.code == RequestCode.CONSUMER_SEND_MSG_BACK:
             raise RemotingSendError("cut by the test")
 
-    with start_broker_under_test(tmp_path / "store") as broker:
+    with start_broker_under_test(tmp_path / "store", SHORT_DELAYS) as broker:
         topic = make_topic(broker, "SentAnew")
         seen: list[aio.ReceivedMessage] = []
 

@@ -20,10 +20,10 @@ from tests.rigs import wire
 from tests.rigs.mqcore_broker import MqcoreBroker
 from tests.waiting import wait_until
 
-SLOW_MS = 5_000
+SLOW_MS = 2_000
 """What counts as slow here: more than a send to a willing broker takes on a machine that stops for seconds."""
 
-HANG_S = 5
+HANG_S = 2
 """How long a send to a broker that hangs may take, and one to a broker that does not must not."""
 
 AVOIDING = {

@@ -11,7 +11,7 @@ import pytest
 
 from mqcore.client import Client, ConsumeContext, ConsumerHook, Done, Message, ReceivedMessage, Reject, Retry, Rollback
 from mqcore.client.options import ConsumerOptions
-from tests.integration.client_helpers import make_topic
+from tests.integration.client_helpers import SHORT_DELAYS, make_topic
 from tests.rigs import MqcoreBroker
 from tests.waiting import wait_until
 
@@ -22,8 +22,7 @@ COUNT = 300
 
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
-    delays = {"messageDelayLevel": " ".join(["1s"] * 18)}
-    with MqcoreBroker(tmp_path_factory.mktemp("plain_handlers") / "store", delays) as broker:
+    with MqcoreBroker(tmp_path_factory.mktemp("plain_handlers") / "store", SHORT_DELAYS) as broker:
         yield broker
 
 

@@ -148,6 +148,7 @@ def test_local_cluster_reads_and_writes_across_a_restart_of_the_broker(
     run_program("local-cluster[2,1,700]", broker, spark_environment, tmp_path, spark_settings)
 
 
+@pytest.mark.slow
 def test_a_standalone_cluster_reads_and_writes_across_a_restart_of_the_broker(
     broker: MqcoreBroker, spark_environment: dict[str, str], spark_settings: dict[str, str], tmp_path: Path
 ) -> None:
