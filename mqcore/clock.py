@@ -87,9 +87,13 @@ def _tell() -> None:
 
 @contextmanager
 def stand_in(elapsed_s: Callable[[], float], epoch_s: float) -> Iterator[None]:
-    """Let all clocks of this process show *elapsed_s*, begun at *epoch_s*. For tests only, in a ``with`` block."""
-    global now_s, monotonic_s, _now_ns, _monotonic_ns
-    before = now_s, monotonic_s, _now_ns, _monotonic_ns
+    """Let all clocks of this process show *elapsed_s*, begun at *epoch_s*. For tests only, in a ``with`` block.
+
+    Who begins to listen in the block listens to that time, and is forgotten with it.
+    """
+    global now_s, monotonic_s, _now_ns, _monotonic_ns, _listeners
+    before = now_s, monotonic_s, _now_ns, _monotonic_ns, _listeners
+    _listeners = []
     epoch_ns = round(epoch_s * 1e9)
 
     def elapsed_ns() -> int:
@@ -100,4 +104,4 @@ def stand_in(elapsed_s: Callable[[], float], epoch_s: float) -> Iterator[None]:
     try:
         yield
     finally:
-        now_s, monotonic_s, _now_ns, _monotonic_ns = before
+        now_s, monotonic_s, _now_ns, _monotonic_ns, _listeners = before

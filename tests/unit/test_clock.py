@@ -27,6 +27,15 @@ def test_all_clocks_show_the_time_of_who_stands_in_and_are_real_again_behind_it(
     assert clock.now_ms() >= before_s * 1000 - 1
 
 
+def test_who_listens_to_another_time_is_forgotten_with_it() -> None:
+    heard: list[str] = []
+    with clock.stand_in(lambda: 0.0, epoch_s=0.0):
+        clock.on_move(lambda: heard.append("inside"))
+        clock.put_ahead(0)
+    clock.put_ahead(0)
+    assert heard == ["inside"]
+
+
 def test_the_clocks_are_real_again_after_an_error() -> None:
     before_s = clock.now_s()
     with pytest.raises(KeyError), clock.stand_in(lambda: 0.0, epoch_s=0.0):
