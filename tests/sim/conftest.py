@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.schedules import Player
+from tests.sim.world import quiet
 
 MEMORY = Path("/dev/shm")
 """Where writing costs nothing: thousands of worlds write their brokers' tables."""
@@ -46,3 +47,10 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section("simulated schedules")
         for line in lines:
             terminalreporter.line(line)
+
+
+@pytest.fixture
+def quietly() -> Iterator[None]:
+    """What parts log about simulated failures tells nobody anything."""
+    with quiet():
+        yield
