@@ -25,6 +25,8 @@ def live_options(settings: Settings) -> dict[str, Any]:
     }
 
 
+MAPPED_QUEUES_MAX = 16_384
+"""Files of consume queues that are mapped at once; a process may have 65,530 mappings where nobody raised the limit."""
 BINDING_BUDGET_BYTES = 256 * 2**20
 """Memory for what was found in order; a million bindings of usual names."""
 
@@ -48,6 +50,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "commit_log": LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs),
             "commit_log_file_size": store.mapped_file_size_commit_log,
             "binding_budget": BINDING_BUDGET_BYTES,
+            "mapped_queues_max": MAPPED_QUEUES_MAX,
             **live_options(settings),
         },
     )

@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,11 +24,13 @@ from mqcore.files import (
     sync_file_system,
 )
 from mqcore.store.checkpoint import Checkpoint
+from mqcore.store.codec import survey_topic
 from mqcore.store.consume_queue import ConsumeQueue
 from mqcore.store.disk import DiskVerdict, disk_used_ratio, judge_disk
 from mqcore.store.index_service import IndexService
 from mqcore.store.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import file_name
+from mqcore.store.queue_survey import topic_directories
 from mqcore.store.reader_files import list_files
 from mqcore.store.retention import (
     RetentionPolicy,
@@ -263,7 +265,7 @@ class StoreKeeper:
         # The births first, as above.
         rows = {self._segment.queue_key(row): row for row in range(self._segment.queue_count())}
         births = {row: self._segment.queue_births(row)[0] for row in rows.values()}
-        for (topic, queue_id), minimum in clean_consume_queues(self._queues(), kept).items():
+        for (topic, queue_id), minimum in clean_consume_queues(self._expiring_queues(kept), kept).items():
             row = rows[(topic.encode(), queue_id)]
             self._segment.keep_queue(row, births[row], minimum)
         index = IndexService(self._paths.index, self._geometry.index)
@@ -279,14 +281,19 @@ class StoreKeeper:
         # Neither the file that is written nor the ones made ahead of it count as old.
         return start <= self._segment.get("wrote_offset")
 
-    def _queues(self) -> list[ConsumeQueue]:
+    def _expiring_queues(self, kept: int) -> Iterator[ConsumeQueue]:
+        """Give the queues, one at a time, whose first unit by a glance is another than the board says."""
         sizes = self._geometry.consume_queue_file_size, self._geometry.ext_file_size
-        found = []
-        for row in range(self._segment.queue_count()):
-            topic, queue_id = self._segment.queue_key(row)
-            if self._segment.queue_bounds(row)[1] > 0:
-                found.append(ConsumeQueue(self._paths, topic.decode(), queue_id, *sizes))
-        return found
+        for topic in topic_directories(self._paths):
+            for queue_id, is_odd, minimum, _, _ in survey_topic(os.fsencode(topic), sizes[0], kept):
+                row = self._segment.queue_row(topic.name.encode(), queue_id)
+                if row < 0:
+                    continue
+                low, high = self._segment.queue_bounds(row)
+                if high > 0 and (is_odd or minimum != low):
+                    queue = ConsumeQueue(self._paths, topic.name, queue_id, *sizes)
+                    yield queue
+                    queue.close()
 
 
 def names_above(directory: Path, is_new: bool) -> list[Path]:

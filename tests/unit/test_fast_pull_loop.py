@@ -90,7 +90,7 @@ class PullRig:
             "commit_log": str(self.store.paths.commit_log), "consume_queue_file_size": geometry.consume_queue_file_size,
             "commit_log_file_size": geometry.commit_log_file_size, "bytes_in_memory_max": 1 << 18,
             "count_in_memory_max": 32, "bytes_on_disk_max": 1 << 16, "count_on_disk_max": 8,
-            "in_memory_bytes_max": 1 << 30, "binding_budget": 1 << 26,
+            "in_memory_bytes_max": 1 << 30, "binding_budget": 1 << 26, "mapped_queues_max": 1 << 14,
         }  # fmt: skip
         self._loop = PullLoop(segment, {**options, **changes})
         self._options = options | changes
@@ -478,6 +478,28 @@ def test_messages_whose_ext_file_is_gone_are_given_to_everybody(tmp_path: Path) 
             kept = {b"body %d" % (2 * number) for number in range(4, 8)}
             wanted = [body for body in expected(0) if body not in kept or body in expected(0, tag="T1")]
             assert bodies(rig, rig.pull(1, 0, "T1")) == wanted
+        finally:
+            rig.close()
+
+
+@pytest.mark.parametrize("geometry", [GEOMETRY, EXT_GEOMETRY], ids=["units", "ext units"])
+def test_no_more_files_of_queues_are_mapped_than_allowed(tmp_path: Path, geometry: StoreGeometry) -> None:
+    with shared_segment() as segment:
+        rig = PullRig(tmp_path, segment, geometry=geometry, mapped_queues_max=4)
+        try:
+            for queue_id in range(2, 14):
+                rig.store.append(queue_id=queue_id, body=b"one of %d" % queue_id, TAGS="T0")
+            rig.dispatch()
+            for queue_id in range(2, 14):
+                segment.set_queue_word(segment.queue_row(TOPIC, queue_id, True), "max_offset", 1)
+            for ticket in range(3 * 12):
+                queue_id = 2 + ticket % 12
+                rig.ask(ticket, 0, queue_id=queue_id)
+                if ticket < 12:
+                    rig.bind(rig.question()[0], ("T0",))
+                assert bodies(rig, rig.reply()) == [b"one of %d" % queue_id]
+                maps = Path("/proc/self/maps").read_text().splitlines()
+                assert sum(f"{tmp_path}/consumequeue" in line for line in maps) <= 4
         finally:
             rig.close()
 

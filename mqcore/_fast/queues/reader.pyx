@@ -15,7 +15,8 @@ from mqcore._fast.segment.bounds cimport queue_files_of
 cdef extern from "<sys/mman.h>" nogil:
     void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
     int munmap(void *address, size_t length)
-    int PROT_READ, MAP_SHARED
+    int madvise(void *address, size_t length, int advice)
+    int PROT_READ, MAP_SHARED, MADV_RANDOM, MADV_WILLNEED
     void *MAP_FAILED
 
 cdef extern from "<sys/stat.h>" nogil:
@@ -33,21 +34,27 @@ cdef extern from "<unistd.h>" nogil:
 cdef enum:
     READER_PATH_SIZE = 4096
     ROWS_MIN = 1024
+    PAGE_SIZE = 4096
+    ADVISE_SIZE = 128 * 1024
+    ADVISE_BEFORE = 16 * 1024       # a scan reads no more at once
 
 
 cdef void queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size,
-                      const char *ext_root, int64_t ext_file_size) noexcept nogil:
+                      const char *ext_root, int64_t ext_file_size, int32_t mapped_count_max) noexcept nogil:
     memset(reader, 0, sizeof(QueueReader))
     reader.shared = shared
     reader.root = root
     reader.file_size = file_size
     reader.ext_root = ext_root
     reader.ext_file_size = ext_file_size
+    # One queue may have both kinds mapped.
+    reader.mapped_count_max = max(<int32_t>2, mapped_count_max)
 
 
 cdef void unmap_ext(QueueReader *reader, QueueFile *file) noexcept nogil:
     if file.ext_base != NULL:
         munmap(file.ext_base, reader.ext_file_size)
+        reader.mapped_count -= 1
     file.ext_base = NULL
     file.ext_start = -1
 
@@ -85,6 +92,7 @@ cdef bint grow(QueueReader *reader, int32_t row) noexcept nogil:
         files[index].ext_start = -1
         files[index].ext_base = NULL
         files[index].ext_missing = -1
+        files[index].was_used = False
         files[index].files_of = 0
     reader.files = files
     reader.capacity = capacity
@@ -118,15 +126,51 @@ cdef uint8_t *map_file(QueueReader *reader, int32_t queue_row, const char *root,
     return NULL if base == MAP_FAILED else <uint8_t *>base
 
 
+# See that there is room for one more mapping. What *queue_row* has stays: somebody may have a pointer into it.
+cdef void make_room(QueueReader *reader, int32_t queue_row) noexcept nogil:
+    cdef QueueFile *file
+    cdef int32_t _tried
+    for _tried in range(2 * reader.capacity):
+        if reader.mapped_count < reader.mapped_count_max:
+            return
+        reader.hand = reader.hand + 1 if reader.hand + 1 < reader.capacity else 0
+        file = &reader.files[reader.hand]
+        if reader.hand == queue_row:
+            continue
+        if file.was_used:
+            file.was_used = False
+            continue
+        unmap_queue(reader, file)
+        unmap_ext(reader, file)
+
+
 cdef bint map_queue(QueueReader *reader, int32_t queue_row, int64_t start) noexcept nogil:
-    cdef uint8_t *base = map_file(reader, queue_row, reader.root, start, reader.file_size)
+    cdef uint8_t *base
+    make_room(reader, queue_row)
+    base = map_file(reader, queue_row, reader.root, start, reader.file_size)
     if base == NULL:
         return False
     unmap_queue(reader, &reader.files[queue_row])
+    # Page by page: most queues of a store with very many of them have one. Of more, advise() asks ahead.
+    madvise(base, reader.file_size, MADV_RANDOM)
     reader.files[queue_row].base = base
     reader.files[queue_row].start = start
+    reader.files[queue_row].advised_from = 0
+    reader.files[queue_row].advised_end = 0
     reader.mapped_count += 1
     return True
+
+
+# Have what is read next brought into memory: a part of the file at a time, and never what nobody has written.
+cdef void advise(QueueReader *reader, QueueFile *file, int64_t position, int64_t written_end) noexcept nogil:
+    cdef int64_t start
+    if not file.advised_from <= position <= file.advised_end:
+        file.advised_from = file.advised_end = position & ~<int64_t>(PAGE_SIZE - 1)
+    start = file.advised_end
+    if position + ADVISE_BEFORE < start or written_end - start < 2 * PAGE_SIZE:
+        return
+    file.advised_end = min(start + ADVISE_SIZE, written_end) & ~<int64_t>(PAGE_SIZE - 1)
+    madvise(file.base + start, file.advised_end - start, MADV_WILLNEED)
 
 
 cdef bint map_ext(QueueReader *reader, int32_t queue_row, int64_t start, int64_t now) noexcept nogil:
@@ -134,6 +178,7 @@ cdef bint map_ext(QueueReader *reader, int32_t queue_row, int64_t start, int64_t
     cdef uint8_t *base
     if file.ext_missing == start and file.ext_missing_at == now:
         return False                # one look a turn, not one for every unit of a scan
+    make_room(reader, queue_row)
     base = map_file(reader, queue_row, reader.ext_root, start, reader.ext_file_size)
     if base == NULL:
         file.ext_missing = start
@@ -142,6 +187,7 @@ cdef bint map_ext(QueueReader *reader, int32_t queue_row, int64_t start, int64_t
     unmap_ext(reader, file)
     file.ext_base = base
     file.ext_start = start
+    reader.mapped_count += 1
     return True
 
 
@@ -181,6 +227,8 @@ cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t fir
     if file.start != start and not map_queue(reader, queue_row, start):
         return NULL
     file.used_at = now
+    file.was_used = True
+    advise(reader, file, position - start, min(limit * CQ_UNIT_SIZE - start, reader.file_size))
     count[0] = min(limit - first, (start + reader.file_size - position) // CQ_UNIT_SIZE)
     return file.base + (position - start)
 
