@@ -119,10 +119,14 @@ class Settings:
 
         Unknown keys are not among them; ``update`` refuses those with an error of its own.
         """
-        black_list = {preferred_spelling(key.strip()) for key in self.broker.config_black_list.split(";")}
         return tuple(
-            key for key in keys if (row := find(key)) is not None and (not row.changeable or row.key in black_list)
+            key for key in keys if (row := find(key)) is not None and (not row.changeable or row.key in self.black_list)
         )
+
+    @property
+    def black_list(self) -> frozenset[str]:
+        """The keys that a remote update refuses whatever they are."""
+        return frozenset(preferred_spelling(key.strip()) for key in self.broker.config_black_list.split(";"))
 
     def update(self, changes: Mapping[str, str], where: str = "update") -> Settings:
         """Settings with all of *changes* (property or alias to text) made; ``warnings`` has those of this update only.

@@ -57,6 +57,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "queryMsgById": ("queryMsgById", "-i", "{offset_id}"),
     "queryMsgByUniqueKey": ("queryMsgByUniqueKey", "-t", TOPIC, "-i", "{unique_id}"),
     "queryMsgByOffset": ("queryMsgByOffset", "-t", TOPIC, "-b", "broker-a", "-i", "1", "-o", "2"),
+    "updateBrokerConfig": ("updateBrokerConfig", "-b", "{address}", "-k", "fileReservedTime", "-v", "71"),
 }
 CONFIG = "getBrokerConfig"
 # What is also run by release 5.3.3.
@@ -78,8 +79,8 @@ NEED_351 = (
     "consumerProgress of all groups",
     "queryMsgById",
 )
-# These pull, and the numbers of brokerStatus count pulls: they run when the others have ended.
-PULLING = ("queryMsgByOffset",)
+# The numbers of brokerStatus count pulls, and getBrokerConfig shows settings: these run when the others have ended.
+LAST = ("queryMsgByOffset", "updateBrokerConfig")
 
 
 @dataclass
@@ -103,8 +104,8 @@ class Scene:
     def run(self, mqadmin: Mqadmin) -> None:
         """Run every command of one release."""
         wanted = FOR_5_3_3 if mqadmin.version == "5.3.3" else (*COMMANDS, CONFIG)
-        first = [name for name in wanted if name not in PULLING]
-        last = [name for name in wanted if name in PULLING]
+        first = [name for name in wanted if name not in LAST]
+        last = [name for name in wanted if name in LAST]
         for names in (first, last):
             commands = [self.command(mqadmin.version, name) for name in names]
             for name, printed in zip(names, mqadmin.run_all(self.broker.name_server, commands), strict=True):

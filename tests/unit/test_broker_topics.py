@@ -258,6 +258,22 @@ async def test_creation_that_was_forbidden_at_the_start_may_be_allowed(tmp_path:
     assert "TBW102" in rig.board.topics, "and it is registered, or clients would find no route"
 
 
+async def test_sends_may_be_put_off_while_the_broker_runs_and_come_back_by_themselves(tmp_path: Path) -> None:
+    rig = BrokerRig(tmp_path)
+    await rig.create_topic("orders")
+    assert rig.board.topics["orders"][1]
+    later = rig.clock() + 20
+    await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"startAcceptSendRequestTimeStamp=%d\n" % later)
+    assert not rig.board.topics["orders"][1], "the send workers leave it to the broker process, which refuses"
+    rig.clock.advance(20)
+    try:
+        async with asyncio.timeout(60):
+            while not rig.board.topics["orders"][1]:
+                await asyncio.sleep(0.001)
+    finally:
+        await rig.core.shutdown()
+
+
 async def test_settings_changes_are_on_disk_before_they_hold(rig: BrokerRig) -> None:
     rig.config_path.write_text("# mine\nbrokerName=broker-a\n")
     reply = await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"brokerPermission=4\n")

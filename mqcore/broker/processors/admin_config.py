@@ -15,6 +15,7 @@ from mqcore.protocol.command import RemotingCommand
 
 logger = logging.getLogger(__name__)
 
+ALWAYS_BLACK = frozenset({"brokerConfigPath", "configBlackList", "rocketmqHome"})
 BLACK_LISTED = "Can not update config in black list."
 
 
@@ -34,9 +35,11 @@ class AdminConfigProcessor:
         settings = self._broker.settings
         refused = settings.current.unchangeable_among(changes)
         if refused:
-            return request.reply(
-                ResponseCode.NO_PERMISSION, f"{BLACK_LISTED} Not changeable while it runs: {', '.join(refused)}"
-            )
+            # What upstream refuses too is refused in its words.
+            black_list = settings.current.black_list | ALWAYS_BLACK
+            fixed = [key for key in refused if key not in black_list]
+            named = f" Not changeable while it runs: {', '.join(fixed)}" if fixed else ""
+            return request.reply(ResponseCode.NO_PERMISSION, BLACK_LISTED + named)
         known = {key: value for key, value in changes.items() if find(key) is not None}
         logger.info("update of settings asked for changes=%s by=%s", known, channel_address(channel))
         if known:
