@@ -94,6 +94,13 @@ MESSAGE_MAGIC_V1 = 0xDAA320A7 - (1 << 32)
 MESSAGE_MAGIC_V2 = 0xDAA320AB - (1 << 32)
 BLANK_MAGIC = 0xCBD43194 - (1 << 32)
 FILE_END_MIN_BLANK_SIZE = 8
+# Of a record with IPv4 hosts and no body, topic or properties.
+RECORD_SIZE_MIN = 91
+# Its length is one byte, which Java reads with its sign.
+TOPIC_SIZE_MAX = 127
+# The length of a properties text is an int16.
+PROPERTIES_SIZE_MAX = 32767
+BODY_CRC_MASK = 0x7FFFFFFF
 PRE_FILL_SIZE = 0x7FFFFFFF
 
 RECORD_HEAD = Layout(
@@ -830,16 +837,26 @@ CONSTANTS: tuple[Constants, ...] = (
 )
 
 
+def constants(name: str) -> dict[str, int]:
+    """The values of the set *name*. Raises KeyError for an unknown name."""
+    return {entry.name: entry.values for entry in CONSTANTS}[name]
+
+
+# With one of these, the store takes no message.
+REFUSING_FLAGS = sum(
+    constants("StoreFlag")[name]
+    for name in (
+        "NOT_WRITABLE", "CONSUME_QUEUE_ERROR", "INDEX_ERROR", "DISK_FULL", "SYNC_FAILED", "SHUTTING_DOWN",
+        "WORKER_MISSING",
+    )
+)  # fmt: skip
+
+
 def layouts() -> Iterator[Layout]:
     """Every layout of this module, in the order of their definition."""
     for value in list(globals().values()):
         if isinstance(value, Layout):
             yield value
-
-
-def constants(name: str) -> dict[str, int]:
-    """The values of the set *name*. Raises KeyError for an unknown name."""
-    return {entry.name: entry.values for entry in CONSTANTS}[name]
 
 
 if __name__ == "__main__":

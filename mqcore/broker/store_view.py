@@ -23,10 +23,6 @@ from mqcore.store.message_store import MessageStoreReader
 from mqcore.workers.reput import store_geometry, store_paths
 
 STORE_FLAG = layout.constants("StoreFlag")
-UNWRITABLE = (
-    STORE_FLAG["NOT_WRITABLE"] | STORE_FLAG["CONSUME_QUEUE_ERROR"] | STORE_FLAG["INDEX_ERROR"]
-    | STORE_FLAG["DISK_FULL"] | STORE_FLAG["SYNC_FAILED"] | STORE_FLAG["SHUTTING_DOWN"] | STORE_FLAG["WORKER_MISSING"]
-)  # fmt: skip
 PAGE_CACHE_BUSY_MS_MAX = 10_000_000
 DISPATCH_BUFFER_MAX = 0
 # What upstream says of a transient store pool that is not there.
@@ -70,7 +66,7 @@ class SharedStoreView:
         held_ms = self._clock() - locked_since if locked_since else 0
         return StoreFacts(
             boot_timestamp=get("boot_timestamp"),
-            is_writable=not get("store_flags") & UNWRITABLE,
+            is_writable=not get("store_flags") & layout.REFUSING_FLAGS,
             is_page_cache_busy=self._busy_after_ms < held_ms < PAGE_CACHE_BUSY_MS_MAX,
             is_transient_pool_deficient=False,
             page_cache_lock_time_ms=max(0, held_ms),

@@ -32,13 +32,14 @@ from mqcore.client.trace import TraceDispatcher, TraceSide
 from mqcore.client.trace_hooks import ProducerTraceHook
 from mqcore.client.validators import check_message
 from mqcore.errors import ClientError, ConfigError, MQError
+from mqcore.layout import PROPERTIES_SIZE_MAX
 from mqcore.protocol import message as wire
 from mqcore.protocol import properties as names
 from mqcore.protocol.batch import encode_batch
 from mqcore.protocol.compression import CompressionType, check_codec, compress
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import is_retry_topic
-from mqcore.protocol.properties import PROPERTIES_SIZE_MAX, encode_properties
+from mqcore.protocol.properties import encode_properties
 
 if TYPE_CHECKING:
     from mqcore.client.instance import ClientInstance

@@ -11,10 +11,10 @@ from collections.abc import Iterable
 from typing import Final
 
 from mqcore.errors import ProtocolError
-from mqcore.layout import BATCH_MEMBER_HEAD
+from mqcore.layout import BATCH_MEMBER_HEAD, PROPERTIES_SIZE_MAX
 from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.message import Message
-from mqcore.protocol.properties import PROPERTIES_SIZE_MAX, decode_properties, encode_properties
+from mqcore.protocol.properties import decode_properties, encode_properties
 
 _PROPERTIES_SIZE: Final = struct.Struct(">h")
 

@@ -16,10 +16,10 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mqcore.layout import BATCH_MEMBER_HEAD
+from mqcore.layout import BATCH_MEMBER_HEAD, PROPERTIES_SIZE_MAX
 from mqcore.protocol import properties as names
 from mqcore.protocol.batch import FIXED_SIZE
-from mqcore.protocol.properties import PROPERTIES_SIZE_MAX, RESERVED_NAMES
+from mqcore.protocol.properties import RESERVED_NAMES
 
 ID_DIGITS: Final = 12
 """Digits of the running number in a unique id."""

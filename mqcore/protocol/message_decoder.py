@@ -22,22 +22,22 @@ from mqcore.errors import ProtocolError
 from mqcore.layout import (
     MESSAGE_MAGIC_V1,
     MESSAGE_MAGIC_V2,
+    PROPERTIES_SIZE_MAX,
     RECORD_HEAD,
     RECORD_MIDDLE,
     RECORD_STORE_TIME,
+    TOPIC_SIZE_MAX,
 )
 from mqcore.protocol.compression import CompressionType, compress, decompress
 from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.message import MessageExt
 from mqcore.protocol.message_id import IPV4_SIZE, IPV6_SIZE, HostAddress
-from mqcore.protocol.properties import PROPERTIES_SIZE_MAX, decode_properties, encode_properties
+from mqcore.protocol.properties import decode_properties, encode_properties
 
 _PORT: Final = struct.Struct(">i")
 _INT32: Final = struct.Struct(">i")
 _INT16: Final = struct.Struct(">h")
 _INT8: Final = struct.Struct(">b")
-
-TOPIC_SIZE_MAX_V1: Final = 127
 
 
 class _Cursor:
@@ -158,7 +158,7 @@ def encode_message(message: MessageExt, compress_body: bool = False) -> bytes:
     properties = encode_properties(message.properties).encode("utf-8", "replace")
     if len(properties) > PROPERTIES_SIZE_MAX:
         raise ProtocolError(f"properties too long: got {len(properties)} bytes, wanted at most {PROPERTIES_SIZE_MAX}")
-    is_v1 = len(topic) <= TOPIC_SIZE_MAX_V1
+    is_v1 = len(topic) <= TOPIC_SIZE_MAX
     tail = b"".join(
         (
             born_host,

@@ -18,8 +18,6 @@ PROPERTY_SEPARATOR: Final = "\x02"
 KEY_SEPARATOR: Final = " "
 """Between the words of the KEYS property."""
 
-PROPERTIES_SIZE_MAX: Final = 32767
-"""Longest properties text in bytes: its length field is an int16."""
 
 PROPERTY_KEYS: Final = "KEYS"
 PROPERTY_TAGS: Final = "TAGS"

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from mqcore.codes import CURRENT_VERSION, LanguageCode, RequestCode, SerializeType
 from mqcore.errors import ProtocolError
+from mqcore.layout import PROPERTIES_SIZE_MAX
 from mqcore.protocol.frame import encode_frame
 from mqcore.protocol.headers import encode_request
-from mqcore.protocol.properties import PROPERTIES_SIZE_MAX, encode_properties
+from mqcore.protocol.properties import encode_properties
 
 
 class SendHead:

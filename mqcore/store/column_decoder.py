@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from mqcore.codes import SysFlag
 from mqcore.errors import CorruptRecordError, ProtocolError
-from mqcore.layout import BLANK_RECORD, MESSAGE_MAGIC_V2, RECORD_HEAD
+from mqcore.layout import BLANK_RECORD, BODY_CRC_MASK, MESSAGE_MAGIC_V2, RECORD_HEAD, RECORD_SIZE_MIN
 from mqcore.protocol.compression import decompress as decompress_body
 from mqcore.store import record as records
 from mqcore.store.crc32 import checksum
@@ -34,7 +34,7 @@ from mqcore.store.message_columns import (
     is_between,
     text_column,
 )
-from mqcore.store.record import BODY_CRC_MASK, DecodeStatus, HostAddress, Record
+from mqcore.store.record import DecodeStatus, HostAddress, Record
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -85,7 +85,7 @@ def decode_any(data: memoryview, check_crc: bool) -> tuple[DecodeStatus, int, in
     status, magic, total_size, record = records._try_decode(data, check_crc)
     if status != DecodeStatus.BAD_MAGIC or magic != MESSAGE_MAGIC_V2:
         return status, magic, total_size, record
-    if total_size < records.RECORD_SIZE_MIN + V2_EXTRA_SIZE:
+    if total_size < RECORD_SIZE_MIN + V2_EXTRA_SIZE:
         return DecodeStatus.BAD_SIZE, magic, total_size, None
     if total_size > len(data):
         return DecodeStatus.SHORT, magic, total_size, None

@@ -14,7 +14,7 @@ from posix.unistd cimport getpid
 
 from mqcore._fast.base.big_endian cimport store_i16, store_i32
 from mqcore._fast.base.buffers cimport Buffer
-from mqcore._fast.base.layout cimport BATCH_MEMBER_HEAD_SIZE, FRAME_LENGTH_MAX
+from mqcore._fast.base.layout cimport BATCH_MEMBER_HEAD_SIZE, FRAME_LENGTH_MAX, PROPERTIES_SIZE_MAX
 from mqcore._fast.client.frames cimport borrow, hand_back, need, put, put_properties, put_property
 from mqcore._fast.wire.replies cimport put_hex
 
@@ -33,7 +33,6 @@ cdef enum:
     MEMBERS_MAX = 4096
     PREFIX_SIZE_MAX = 44                # hexadecimal of an IPv6 address, pid and loader bytes
     TAIL_SIZE = 6                       # of an id, before it becomes hexadecimal: time and counter
-    PROPERTIES_SIZE_MAX = 32767
     PROPERTIES_SIZE_SIZE = 2
     PROPERTIES_SIZE_USUAL = 128
     MAKER_VALUES_MAX = 16

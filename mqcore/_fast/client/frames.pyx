@@ -10,7 +10,7 @@ from libc.string cimport memchr, memset
 
 from mqcore._fast.base.big_endian cimport store_i32
 from mqcore._fast.base.buffers cimport Buffer, buffer_free, buffer_put, buffer_room
-from mqcore._fast.base.layout cimport FRAME_HEAD_SIZE, FRAME_LENGTH_MAX
+from mqcore._fast.base.layout cimport FRAME_HEAD_SIZE, FRAME_LENGTH_MAX, PROPERTIES_SIZE_MAX
 from mqcore._fast.wire.header cimport COMMAND_OK, SERIALIZE_JSON, CommandView, TextView, scan_command, text_unescape
 from mqcore._fast.wire.replies cimport put_decimal, put_escaped
 
@@ -25,7 +25,6 @@ cdef extern from "Python.h":
 cdef enum:
     NAME_VALUE_SEPARATOR = 1
     PROPERTY_SEPARATOR = 2
-    PROPERTIES_SIZE_MAX = 32767
     ESCAPE_SIZE_MAX = 6                 # \uXXXX
     NUMBER_SIZE_MAX = 20
     HEADER_MARK_SIZE = 4

@@ -15,7 +15,7 @@ from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_BODY_CRC_AT, BATCH_MEMB
                                        BATCH_MEMBER_HEAD_TOTAL_SIZE_AT)
 
 from mqcore.protocol import batch_encoder as twin
-from mqcore.protocol.properties import PROPERTIES_SIZE_MAX as LIMIT
+from mqcore.layout import PROPERTIES_SIZE_MAX as LIMIT
 from mqcore.protocol.properties import PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX as UNIQUE_ID
 
 

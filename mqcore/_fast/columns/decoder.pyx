@@ -14,20 +14,21 @@ from libc.string cimport memcmp, memset
 
 from mqcore._fast.base.big_endian cimport load_i16, load_i32, load_i64
 from mqcore._fast.base.crc32 cimport crc32
-from mqcore._fast.base.layout cimport (MESSAGE_MAGIC_V2, RECORD_HEAD_BODY_CRC_AT, RECORD_HEAD_PHYSICAL_OFFSET_AT,
-                                       RECORD_HEAD_BORN_TIMESTAMP_AT, RECORD_HEAD_FLAG_AT, RECORD_HEAD_QUEUE_ID_AT,
+from mqcore._fast.base.layout cimport (BODY_CRC_MASK, MESSAGE_MAGIC_V2, RECORD_HEAD_BODY_CRC_AT,
+                                       RECORD_HEAD_BORN_TIMESTAMP_AT, RECORD_HEAD_FLAG_AT,
+                                       RECORD_HEAD_PHYSICAL_OFFSET_AT, RECORD_HEAD_QUEUE_ID_AT,
                                        RECORD_HEAD_QUEUE_OFFSET_AT, RECORD_HEAD_SIZE, RECORD_HEAD_SYS_FLAG_AT,
                                        RECORD_MIDDLE_PREPARED_TRANSACTION_OFFSET_AT, RECORD_MIDDLE_RECONSUME_TIMES_AT,
-                                       RECORD_MIDDLE_SIZE, RECORD_STORE_TIME_SIZE)
+                                       RECORD_MIDDLE_SIZE, RECORD_SIZE_MIN, RECORD_STORE_TIME_SIZE)
 from mqcore._fast.base.utf8 cimport is_utf8
 from mqcore._fast.columns.codes cimport BODY, BORN_HOST, KEYS, MSG_ID, PROPERTIES, STORE_HOST, TAGS, UNIQUE_KEY
 from mqcore._fast.columns.memory cimport Memory, put_bytes
 from mqcore._fast.columns.property_pairs cimport Pair, Pairs, find_pair, same_text, split_properties
 from mqcore._fast.columns.rows cimport (Columns, Row, free_columns, keep_host_text, make_host_text, put_row, start_rows,
                                         take_columns, want_columns)
-from mqcore._fast.log.record cimport (BODY_CRC_MASK, DECODE_BAD_CRC, DECODE_BAD_MAGIC, DECODE_BAD_SIZE, DECODE_BLANK,
-                                      DECODE_OK, DECODE_SHORT, RECORD_SIZE_MIN, SYS_BORN_HOST_V6, SYS_STORE_HOST_V6,
-                                      DecodeStatus, Host, RecordView, decode_record)
+from mqcore._fast.log.record cimport (DECODE_BAD_CRC, DECODE_BAD_MAGIC, DECODE_BAD_SIZE, DECODE_BLANK, DECODE_OK,
+                                      DECODE_SHORT, SYS_BORN_HOST_V6, SYS_STORE_HOST_V6, DecodeStatus, Host, RecordView,
+                                      decode_record)
 
 from mqcore.errors import ProtocolError
 from mqcore.protocol.compression import decompress as decompress_body

@@ -11,6 +11,7 @@ from libc.string cimport memcmp, memcpy
 import numpy as np
 
 from mqcore._fast.base.crc32 cimport crc32
+from mqcore._fast.base.layout cimport BODY_CRC_MASK
 from mqcore._fast.columns.codes cimport (BODY, BODY_CRC, BODY_SIZE, BORN_HOST, BORN_TIMESTAMP, BROKER_NAME,
                                          COLUMN_COUNT, COMPUTED_BODY_CRC, FLAG, KEYS, MSG_ID, OFFSET_MSG_ID,
                                          PHYSICAL_OFFSET, PREPARED_TRANSACTION_OFFSET, PROPERTIES, QUEUE_ID,
@@ -18,7 +19,7 @@ from mqcore._fast.columns.codes cimport (BODY, BODY_CRC, BODY_SIZE, BORN_HOST, B
                                          SYS_FLAG, TAGS, TOPIC, UNIQUE_KEY, has_offsets)
 from mqcore._fast.columns.memory cimport Memory, put_bytes, put_end, put_i32, put_i64, put_u8
 from mqcore._fast.columns.property_pairs cimport Pair, Pairs, find_pair, pair_at
-from mqcore._fast.log.record cimport BODY_CRC_MASK, Host, RecordView
+from mqcore._fast.log.record cimport Host, RecordView
 
 from mqcore.store import column_decoder as twin
 from mqcore.store.message_columns import ColumnBuffers, ColumnKind, constant_column, fixed_column, text_column

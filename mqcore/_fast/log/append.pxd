@@ -47,8 +47,8 @@ cdef void append_rest(Appender *appender) noexcept nogil
 # Count a put by the time that it took.
 cdef void tally_put(Shared *shared, int64_t took_ms) noexcept nogil
 
-# Append bytes of another broker's log, which belong at *offset*, as they are: whole records and fillers. The end of what
-# was taken is out.end_offset, also when the status is not PUT_OK: MESSAGE_ILLEGAL for bytes that do not belong there.
+# Append bytes of another broker's log, which belong at *offset*, as they are: whole records and fillers. The end of
+# what was taken is out.end_offset, also when the status is not PUT_OK: MESSAGE_ILLEGAL for what does not belong there.
 cdef int append_raw(Appender *appender, int64_t offset, const uint8_t *data, int64_t size, Appended *out) noexcept nogil
 
 # How many members a batch body has, or -1 if it is malformed.

@@ -17,32 +17,24 @@ from mqcore._fast.base.big_endian cimport load_i32, store_i32
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.crc32 cimport crc32
 from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_RECORD_MAGIC_AT,
-                                       BLANK_RECORD_TOTAL_SIZE_AT, FILE_END_MIN_BLANK_SIZE,
-                                       PUT_STATUS_CREATE_MAPEDFILE_FAILED, PUT_STATUS_MESSAGE_ILLEGAL,
-                                       PUT_STATUS_OS_PAGECACHE_BUSY, PUT_STATUS_PROPERTIES_SIZE_EXCEEDED,
-                                       PUT_STATUS_PUT_OK, PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR,
-                                       STORE_FLAG_CONSUME_QUEUE_ERROR, STORE_FLAG_DISK_FULL, STORE_FLAG_INDEX_ERROR,
-                                       STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_NOT_WRITABLE, STORE_FLAG_SHUTTING_DOWN,
-                                       STORE_FLAG_SYNC_FAILED, STORE_FLAG_WORKER_MISSING, TOPIC_WORD_EXISTS, QueueRow,
-                                       StoreBoard)
+                                       BLANK_RECORD_TOTAL_SIZE_AT, BODY_CRC_MASK, FILE_END_MIN_BLANK_SIZE,
+                                       PROPERTIES_SIZE_MAX, PUT_STATUS_CREATE_MAPEDFILE_FAILED,
+                                       PUT_STATUS_MESSAGE_ILLEGAL, PUT_STATUS_OS_PAGECACHE_BUSY,
+                                       PUT_STATUS_PROPERTIES_SIZE_EXCEEDED, PUT_STATUS_PUT_OK,
+                                       PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR, REFUSING_FLAGS,
+                                       STORE_FLAG_NO_NEXT_FILE, TOPIC_WORD_EXISTS, QueueRow, StoreBoard)
 from mqcore._fast.log.mapped_file cimport (FileSet, MappedFile, file_at, file_made_at, files_close, files_open,
                                            files_release, files_rest, files_trim)
-from mqcore._fast.log.record cimport (BODY_CRC_MASK, DECODE_BLANK, DECODE_OK, DECODE_SHORT, PROPERTIES_SIZE_MAX,
-                                      SYS_TRANSACTION_MASK, SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK,
-                                      BatchMember, DecodeStatus, RecordFields, RecordView, decode_record,
-                                      encode_record, next_batch_member, record_size)
+from mqcore._fast.log.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS_TRANSACTION_MASK,
+                                      SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK, BatchMember, DecodeStatus,
+                                      RecordFields, RecordView, decode_record, encode_record, next_batch_member,
+                                      record_size)
 from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic
 from mqcore._fast.segment.bounds cimport note_written, queue_max_offset
 from mqcore._fast.wire.replies cimport put_decimal
 
 from mqcore.errors import StoreError
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
-
-cdef enum:
-    REFUSING_FLAGS = (STORE_FLAG_NOT_WRITABLE | STORE_FLAG_CONSUME_QUEUE_ERROR | STORE_FLAG_INDEX_ERROR
-                      | STORE_FLAG_DISK_FULL | STORE_FLAG_SYNC_FAILED | STORE_FLAG_SHUTTING_DOWN
-                      | STORE_FLAG_WORKER_MISSING)
-
 
 cdef enum:
     TALLY_COUNT = 13

@@ -14,10 +14,6 @@ cdef enum DecodeStatus:
 
 
 cdef enum:
-    RECORD_SIZE_MIN = 91            # both hosts IPv4; no body, topic or properties
-    TOPIC_SIZE_MAX = 127
-    PROPERTIES_SIZE_MAX = 32767
-    BODY_CRC_MASK = 0x7FFFFFFF
     SYS_TRANSACTION_MASK = 0xC      # sys flag bits
     SYS_TRANSACTION_PREPARED = 0x4
     SYS_TRANSACTION_COMMIT = 0x8

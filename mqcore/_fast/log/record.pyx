@@ -10,12 +10,14 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from mqcore._fast.base.big_endian cimport load_i16, load_i32, load_i64, store_fence, store_i16, store_i32, store_i64
 from mqcore._fast.base.crc32 cimport crc32
 from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_BODY_SIZE_AT, BATCH_MEMBER_HEAD_FLAG_AT,
-                                       BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_RECORD_SIZE, MESSAGE_MAGIC_V1,
-                                       RECORD_HEAD_BODY_CRC_AT, RECORD_HEAD_BORN_TIMESTAMP_AT, RECORD_HEAD_FLAG_AT,
-                                       RECORD_HEAD_MAGIC_AT, RECORD_HEAD_PHYSICAL_OFFSET_AT, RECORD_HEAD_QUEUE_ID_AT,
+                                       BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_RECORD_SIZE, BODY_CRC_MASK,
+                                       MESSAGE_MAGIC_V1, PROPERTIES_SIZE_MAX, RECORD_HEAD_BODY_CRC_AT,
+                                       RECORD_HEAD_BORN_TIMESTAMP_AT, RECORD_HEAD_FLAG_AT, RECORD_HEAD_MAGIC_AT,
+                                       RECORD_HEAD_PHYSICAL_OFFSET_AT, RECORD_HEAD_QUEUE_ID_AT,
                                        RECORD_HEAD_QUEUE_OFFSET_AT, RECORD_HEAD_SIZE, RECORD_HEAD_SYS_FLAG_AT,
                                        RECORD_HEAD_TOTAL_SIZE_AT, RECORD_MIDDLE_PREPARED_TRANSACTION_OFFSET_AT,
-                                       RECORD_MIDDLE_RECONSUME_TIMES_AT, RECORD_MIDDLE_SIZE, RECORD_STORE_TIME_SIZE)
+                                       RECORD_MIDDLE_RECONSUME_TIMES_AT, RECORD_MIDDLE_SIZE, RECORD_SIZE_MIN,
+                                       RECORD_STORE_TIME_SIZE, TOPIC_SIZE_MAX)
 
 from mqcore.errors import MessageIllegalError
 from mqcore.store import record as twin

@@ -20,9 +20,9 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_CONSUME_QUEUE_NO
                                        GET_STATUS_OFFSET_OVERFLOW_BADLY, GET_STATUS_OFFSET_OVERFLOW_ONE,
                                        GET_STATUS_OFFSET_TOO_SMALL, LINK_KIND_BINDING, LINK_KIND_OFFSET_MOVED,
                                        LINK_KIND_RESOLVE, PULL_RANGES_MAX, RING_KIND_PULL_REPLY, RING_KIND_RESCAN,
-                                       WORKER_COMMAND_STOP, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, Arrival,
-                                       LinkHead, OffsetMoved, OffsetRow, PullRange, PullReply, PullRequest, QueueRow,
-                                       Resolve, TopicRow, WorkerRow)
+                                       SEND_WORKERS_MAX, WORKER_COMMAND_STOP, WORKER_STATE_RUNNING,
+                                       WORKER_STATE_STOPPED, Arrival, LinkHead, OffsetMoved, OffsetRow, PullRange,
+                                       PullReply, PullRequest, QueueRow, Resolve, TopicRow, WorkerRow)
 from mqcore._fast.base.layout cimport Binding as BindingMessage
 from mqcore._fast.pull.bindings cimport (BindingTable, binding_is_good, binding_matches, binding_of, binding_set_tags,
                                          bindings_close, bindings_open, bindings_sweep)
@@ -87,12 +87,12 @@ cdef struct PullState:
     Buffer link_in
     Buffer link_out
     int sender_count
-    WorkerRow *sender_rows[4]
-    int sender_wakes[4]
-    Ring requests[4]
-    Ring replies[4]
-    Buffer overflow[4]          # replies that found their ring full
-    bint sender_has_news[4]
+    WorkerRow *sender_rows[SEND_WORKERS_MAX]
+    int sender_wakes[SEND_WORKERS_MAX]
+    Ring requests[SEND_WORKERS_MAX]
+    Ring replies[SEND_WORKERS_MAX]
+    Buffer overflow[SEND_WORKERS_MAX]          # replies that found their ring full
+    bint sender_has_news[SEND_WORKERS_MAX]
     Ring arrivals
     BindingTable bindings
     QueueReader queues

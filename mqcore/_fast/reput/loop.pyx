@@ -1,7 +1,7 @@
 """The loop of the reput worker: commit log to consume queues and index, and word of arrivals to the pull workers.
 
-It follows the readable end of the commit log. Consume queue bounds are published after the unit is in place. Queues that
-are dropped are cleared before anything behind their drop is dispatched.
+It follows the readable end of the commit log. Consume queue bounds are published after the unit is in place. Queues
+that are dropped are cleared before anything behind their drop is dispatched.
 """
 
 from libc.errno cimport ENOENT
@@ -13,8 +13,8 @@ import os
 from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, now_ms, observe, peek,
                                         publish, put_relaxed, wake_fd)
 from mqcore._fast.base.checks cimport check
-from mqcore._fast.base.layout cimport (RING_KIND_ARRIVAL, RING_KIND_RESCAN, WORKER_COMMAND_STOP, Arrival, QueueRow,
-                                       WorkerRow)
+from mqcore._fast.base.layout cimport (PULL_WORKERS_MAX, RING_KIND_ARRIVAL, RING_KIND_RESCAN, WORKER_COMMAND_STOP,
+                                       Arrival, QueueRow, WorkerRow)
 from mqcore._fast.log.mapped_file cimport (FileSet, bytes_at, files_close, files_open, files_release, files_rest,
                                            files_trim)
 from mqcore._fast.queues.dispatch cimport DISPATCH_BLANK, DISPATCH_FAILED, DISPATCH_INVALID, DISPATCH_SHORT, Dispatcher
@@ -60,10 +60,10 @@ cdef class ReputLoop(Dispatcher):
     cdef int wake
     cdef int link
     cdef int puller_count
-    cdef WorkerRow *puller_rows[4]
-    cdef int puller_wakes[4]
-    cdef Ring arrivals[4]
-    cdef bint puller_has_news[4]
+    cdef WorkerRow *puller_rows[PULL_WORKERS_MAX]
+    cdef int puller_wakes[PULL_WORKERS_MAX]
+    cdef Ring arrivals[PULL_WORKERS_MAX]
+    cdef bint puller_has_news[PULL_WORKERS_MAX]
     cdef int32_t last_topic_row
     cdef int64_t housekeeping_at
     cdef int64_t drops                  # so many have been seen to; none after a start, which looks anew

@@ -19,11 +19,10 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPA
                                        REGION_OFFSETS_AT, REGION_OFFSET_INDEX_AT, REGION_QUEUES_AT,
                                        REGION_QUEUE_INDEX_AT, REGION_TOPICS_AT, REGION_TOPIC_EPOCHS_AT,
                                        REGION_TOPIC_INDEX_AT, REGION_WORKERS_AT, SHARED_MAGIC, STORE_FLAG_SYNC_FAILED,
-                                       TOPIC_CAPACITY, TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_PERM_SHIFT,
-                                       TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT,
-                                       WORKER_CAPACITY, EpochRow, GroupRow, OffsetRow, QueueRow, StoreBoard, TopicRow,
-                                       WorkerRow)
-from mqcore._fast.log.record cimport TOPIC_SIZE_MAX
+                                       TOPIC_CAPACITY, TOPIC_SIZE_MAX, TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG,
+                                       TOPIC_WORD_PERM_SHIFT, TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE,
+                                       TOPIC_WORD_WRITE_SHIFT, WORKER_CAPACITY, EpochRow, GroupRow, OffsetRow, QueueRow,
+                                       StoreBoard, TopicRow, WorkerRow)
 from mqcore._fast.segment.bounds cimport (begin_keeping, note_flushed, queue_files_of, queue_flushed_units,
                                           queue_max_offset, queue_min_offset)
 

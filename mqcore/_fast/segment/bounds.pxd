@@ -1,7 +1,7 @@
 # How far the log and its queues may be read: each bound has one writer, and what it means is said here alone.
 #
-# A queue that is dropped gets a new *born*. The bounds that the reput worker (max) and the flush worker (min) write carry
-# the birth that they are of, and are nothing until that is the queue's own again.
+# A queue that is dropped gets a new *born*. The bounds that the reput worker (max) and the flush worker (min) write
+# carry the birth that they are of, and are nothing until that is the queue's own again.
 from libc.stdint cimport int64_t
 
 from mqcore._fast.base.atomics cimport observe, peek, publish, raise_full

@@ -85,7 +85,7 @@ cdef const uint8_t *ring_peek(Ring *ring, int32_t *size, int32_t *kind) noexcept
         at = head & (ring.capacity - 1)
         entry = <RingEntry *>(ring.data + at)
         if entry.size != SKIP:
-            check(entry.size >= 0 and at + entry_bytes(entry.size) <= ring.capacity, "a ring's entry lies within the ring")
+            check(0 <= entry.size <= ring.capacity - at - <int64_t>sizeof(RingEntry), "an entry lies within its ring")
             size[0] = entry.size
             kind[0] = entry.kind
             return ring.data + at + sizeof(RingEntry)

@@ -27,7 +27,8 @@ from mqcore._fast.send.connections cimport (close_connection, doom, drop_partial
                                             link_write, make_room, mark_dirty, open_connection, write_dirty)
 from mqcore._fast.send.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
 from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, handle_send, release_waiting
-from mqcore._fast.send.state cimport MEMBERS_MAX, READ_SIZE, SCRATCH_SIZE, TICKET_COUNT, Connection, SendState, Ticket
+from mqcore._fast.send.state cimport (LISTENERS_MAX, MEMBERS_MAX, READ_SIZE, SCRATCH_SIZE, TICKET_COUNT, Connection,
+                                      SendState, Ticket)
 from mqcore._fast.wire.header cimport COMMAND_BAD, COMMAND_OK, CommandStatus, CommandView, scan_command
 
 from mqcore.codes import RequestCode, ResponseCode
@@ -463,6 +464,8 @@ cdef class SendLoop:
             state.puller_wakes[index] = wake
             open_pull_request_ring(&state.request_rings[index], state.shared, state.worker_number, index)
             open_pull_reply_ring(&state.reply_rings[index], state.shared, state.worker_number, index)
+        if len(options["listeners"]) > LISTENERS_MAX:
+            raise ValueError(f"listeners: got {len(options['listeners'])}, wanted at most {LISTENERS_MAX}")
         for index, (listener, is_vip) in enumerate(options["listeners"]):
             state.listeners[index] = listener
             state.listener_is_vip[index] = is_vip

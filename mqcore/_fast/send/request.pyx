@@ -11,11 +11,12 @@ from libc.string cimport memchr, memcmp, memcpy, memset
 from mqcore._fast.base.atomics cimport observe, put_relaxed
 from mqcore._fast.base.big_endian cimport store_i32, store_i64
 from mqcore._fast.base.crc32 cimport crc32
-from mqcore._fast.base.layout cimport (PUT_STATUS_OS_PAGECACHE_BUSY, PUT_STATUS_PUT_OK, STORE_FLAG_SEND_CLOSED,
-                                       STORE_FLAG_SYNC_FAILED, TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG,
-                                       TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT)
+from mqcore._fast.base.layout cimport (BODY_CRC_MASK, PROPERTIES_SIZE_MAX, PUT_STATUS_OS_PAGECACHE_BUSY,
+                                       PUT_STATUS_PUT_OK, STORE_FLAG_SEND_CLOSED, STORE_FLAG_SYNC_FAILED,
+                                       TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_READ_SHIFT,
+                                       TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT)
 from mqcore._fast.log.append cimport Appended, append_batch, append_record, tally_put
-from mqcore._fast.log.record cimport BODY_CRC_MASK, PROPERTIES_SIZE_MAX, RecordFields
+from mqcore._fast.log.record cimport RecordFields
 from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic
 from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty
 from mqcore._fast.send.state cimport MEMBERS_MAX, SCRATCH_SIZE, Connection, SendState, Waiting

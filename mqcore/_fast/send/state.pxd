@@ -20,6 +20,7 @@ cdef enum:
     READ_SIZE = 262144          # bytes asked of the socket at once
     SCRATCH_SIZE = 131072       # unescaped header fields of one request
     MEMBERS_MAX = 262144        # of one batch
+    LISTENERS_MAX = 4           # sockets that clients connect to
 
 cdef struct Connection:
     int32_t slot
@@ -90,8 +91,8 @@ cdef struct SendState:
     int worker_number
     uint32_t generation_next
     int epoll
-    int listeners[4]
-    bint listener_is_vip[4]
+    int listeners[LISTENERS_MAX]
+    bint listener_is_vip[LISTENERS_MAX]
     int listener_count
     bint listeners_armed
     bint is_draining
@@ -103,16 +104,16 @@ cdef struct SendState:
     bint has_held               # some connection is_held
     Buffer link_in
     Buffer link_out
-    int puller_wakes[4]
+    int puller_wakes[PULL_WORKERS_MAX]
     int reput_wake
     WorkerRow *reput_row
     WorkerRow *flush_row
     int flush_wake
-    Ring request_rings[4]
-    Ring reply_rings[4]
-    WorkerRow *puller_rows[4]
-    int64_t puller_generations[4]
-    bint puller_has_news[4]
+    Ring request_rings[PULL_WORKERS_MAX]
+    Ring reply_rings[PULL_WORKERS_MAX]
+    WorkerRow *puller_rows[PULL_WORKERS_MAX]
+    int64_t puller_generations[PULL_WORKERS_MAX]
+    bint puller_has_news[PULL_WORKERS_MAX]
     bint has_appended
     Connection **connections
     int32_t connection_capacity
