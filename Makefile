@@ -59,6 +59,8 @@ lint: setup
 	$(BIN)/ruff format --check conftest.py mqcore workers spark tests benchmarks
 	$(BIN)/ruff check conftest.py mqcore workers spark tests benchmarks
 	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python -m tests.suite.kernel_floors
 	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/cython-lint mqcore/_fast
 	$(BIN)/python -m mqcore.layout --check
 	$(BIN)/python -m mqcore.store.column_codes --check
