@@ -427,14 +427,13 @@ class StoreView(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """What waits in front of one kind of work, at most how much may, and how long its oldest has waited.
+    """What waits in front of one kind of work, and at most how much may.
 
     A capacity of 0 is unknown; RocketMQ's default is shown then.
     """
 
     queue_size: int = 0
     capacity: int = 0
-    head_wait_ms: int = 0
 
 
 class PoolView(Protocol):

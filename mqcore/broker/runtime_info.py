@@ -41,6 +41,8 @@ POOL_PREFIXES: Final = (
     ("pull", "pullThreadPoolQueue"),
     ("query", "queryThreadPoolQueue"),
 )
+# What waits in front of a worker lies in its connections, whose oldest has no time written on it.
+NO_WAIT: Final = "0"
 
 
 class _Sample(NamedTuple):
@@ -138,7 +140,7 @@ class RuntimeInfo:
             facts = self._pools.facts(pool)
             table[f"{prefix}Size"] = str(facts.queue_size)
             table[f"{prefix}Capacity"] = str(facts.capacity or POOLS[pool].capacity)
-            table[f"{prefix}HeadWaitTimeMills"] = str(facts.head_wait_ms)
+            table[f"{prefix}HeadWaitTimeMills"] = NO_WAIT
         end_transaction = self._pools.facts("end_transaction")
         table["EndTransactionQueueSize"] = str(end_transaction.queue_size)
         capacity = end_transaction.capacity or POOLS["end_transaction"].capacity

@@ -152,7 +152,6 @@ class SharedPools:
         rows = self._rows.get(self.ROWS.get(pool, ""), [])
         return PoolFacts(
             queue_size=sum(self._segment.worker_word(row, "backlog") for row in rows),
-            head_wait_ms=max((self._segment.worker_word(row, "head_wait_ms") for row in rows), default=0),
         )
 
 

@@ -353,7 +353,7 @@ class MemoryPools:
     """The queues in front of the workers."""
 
     def facts(self, pool: str) -> PoolFacts:
-        return PoolFacts(3, 10_000, 12) if pool == "send" else PoolFacts()
+        return PoolFacts(3, 10_000) if pool == "send" else PoolFacts()
 
 
 class MemoryPulls:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from broker_ports import BrokerRig, MemoryChannel, settle, subscription
 
-from mqcore.broker.processors.table import POOLS, TABLE, Port, WorkerKind, row_for
+from mqcore.broker.processors.table import POOLS, TABLE, Port, row_for
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol import fastjson
 from mqcore.protocol.command import RemotingCommand
@@ -34,18 +34,17 @@ def test_the_table_has_every_request_that_a_broker_of_4_9_takes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "worker", "pool"),
+    ("code", "pool"),
     [
-        (10, "send", "send"), (310, "send", "send"), (320, "send", "send"), (36, "broker", "send"),
-        (11, "pull", "pull"), (361, "pull", "pull"), (12, "broker", "query"), (33, "broker", "query"),
-        (34, "broker", "heartbeat"), (35, "broker", "client_manage"), (46, "broker", "client_manage"),
-        (38, "broker", "consumer_manage"), (14, "broker", "consumer_manage"), (15, "broker", "consumer_manage"),
-        (37, "broker", "end_transaction"), (324, "broker", "reply"), (325, "broker", "reply"), (17, "broker", "admin"),
+        (10, "send"), (310, "send"), (320, "send"), (36, "send"),
+        (11, "pull"), (361, "pull"), (12, "query"), (33, "query"),
+        (34, "heartbeat"), (35, "client_manage"), (46, "client_manage"),
+        (38, "consumer_manage"), (14, "consumer_manage"), (15, "consumer_manage"),
+        (37, "end_transaction"), (324, "reply"), (325, "reply"), (17, "admin"),
     ],
 )  # fmt: skip
-def test_codes_belong_to_their_worker_and_pool(code: int, worker: str, pool: str) -> None:
-    row = TABLE[code]
-    assert (row.worker, row.pool) == (WorkerKind(worker), pool)
+def test_codes_belong_to_their_pool(code: int, pool: str) -> None:
+    assert TABLE[code].pool == pool
     assert pool in POOLS
 
 

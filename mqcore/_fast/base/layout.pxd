@@ -108,7 +108,6 @@ cdef enum:
     STORE_FLAG_SHUTTING_DOWN = 64
     STORE_FLAG_BROKER_UNWRITABLE = 128
     STORE_FLAG_NO_NEXT_FILE = 256
-    STORE_FLAG_SEND_CLOSED = 512
     STORE_FLAG_WORKER_MISSING = 1024
     STORE_FLAG_PULL_CLOSED = 2048
     READ_GATE_FLUSHED = 1
@@ -304,7 +303,6 @@ cdef extern from "shared_layout.h" nogil:
         int64_t connections
         int64_t accepted
         int64_t parked
-        int64_t head_wait_ms
         int64_t buffered
         int64_t protocol_errors
         int64_t slow_readers

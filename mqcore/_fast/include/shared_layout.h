@@ -172,14 +172,14 @@ typedef struct {
     int64_t connections;
     int64_t accepted;
     int64_t parked;
-    int64_t head_wait_ms;
     int64_t buffered;
     int64_t protocol_errors;
     int64_t slow_readers;
     int64_t released;
+    uint8_t pad_connections[8];
 } WorkerRow;
 static_assert(sizeof(WorkerRow) == 256, "WorkerRow");
-static_assert(offsetof(WorkerRow, released) == 248, "WorkerRow.released");
+static_assert(offsetof(WorkerRow, pad_connections) == 248, "WorkerRow.pad_connections");
 
 typedef struct {
     int64_t version;

@@ -97,11 +97,6 @@ cdef int32_t record_size(const RecordFields *fields) noexcept nogil
 # not -1 and that there is room. Size and magic are written last, so that a killed writer leaves no record.
 cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
 
-# Rewrite in an encoded record what is known only under the put lock. record[0:] was written by encode_record.
-cdef void patch_record(
-    uint8_t *record, int64_t queue_offset, int64_t physical_offset, int64_t store_timestamp
-) noexcept nogil
-
 # Find *name* in a properties text; the last duplicate wins. True: *value points into props and *value_size > 0.
 cdef bint find_property(
     const uint8_t *props, int32_t size, const char *name, int32_t name_size,

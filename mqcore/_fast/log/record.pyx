@@ -195,15 +195,6 @@ cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
     store_i32(out + RECORD_HEAD_MAGIC_AT, MESSAGE_MAGIC_V1)
 
 
-cdef void patch_record(
-    uint8_t *record, int64_t queue_offset, int64_t physical_offset, int64_t store_timestamp
-) noexcept nogil:
-    cdef int32_t born_size = address_size(load_i32(record + RECORD_HEAD_SYS_FLAG_AT), SYS_BORN_HOST_V6) + PORT_SIZE
-    store_i64(record + RECORD_HEAD_QUEUE_OFFSET_AT, queue_offset)
-    store_i64(record + RECORD_HEAD_PHYSICAL_OFFSET_AT, physical_offset)
-    store_i64(record + RECORD_HEAD_SIZE + born_size, store_timestamp)
-
-
 cdef int32_t find_byte(const uint8_t *text, int32_t start, int32_t stop, uint8_t wanted) noexcept nogil:
     while start < stop and text[start] != wanted:
         start += 1

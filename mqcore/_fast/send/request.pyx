@@ -12,7 +12,7 @@ from mqcore._fast.base.atomics cimport observe, put_relaxed
 from mqcore._fast.base.big_endian cimport store_i32, store_i64
 from mqcore._fast.base.crc32 cimport crc32
 from mqcore._fast.base.layout cimport (BODY_CRC_MASK, PROPERTIES_SIZE_MAX, PUT_STATUS_OS_PAGECACHE_BUSY,
-                                       PUT_STATUS_PUT_OK, STORE_FLAG_SEND_CLOSED, STORE_FLAG_SYNC_FAILED,
+                                       PUT_STATUS_PUT_OK, STORE_FLAG_SYNC_FAILED,
                                        TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_READ_SHIFT,
                                        TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT)
 from mqcore._fast.log.append cimport Appended, append_batch, append_record, tally_put
@@ -305,8 +305,6 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     cdef bint waits = True
     cdef uint8_t properties[PROPERTIES_SIZE_MAX]
     if not read_send_header(command, &header) or command.body_size > state.settings.max_message_size:
-        return SEND_UNUSUAL
-    if observe(&state.shared.board.store_flags) & STORE_FLAG_SEND_CLOSED:
         return SEND_UNUSUAL
     topic_row = find_topic(state.shared, header.topic.at, header.topic.size)
     if topic_row == ROW_NONE:

@@ -1,8 +1,8 @@
-"""The one table that says which request code belongs to which worker, pool, handler and port.
+"""The one table that says which request code belongs to which pool, handler and port.
 
-A row's ``worker`` is the process that answers the ordinary case by itself; whatever it does not understand, and every
-row of the broker process, comes to ``BrokerCore.handle`` and runs the row's handler. ``handler`` is ``module.method``
-below ``mqcore.broker.processors``. Unlisted codes go to the default processor, which refuses them.
+Send and pull workers answer the ordinary sends and pulls by themselves; whatever they do not understand, and all else,
+comes to ``BrokerCore.handle`` and runs the row's handler. ``handler`` is ``module.method`` below
+``mqcore.broker.processors``. Unlisted codes go to the default processor, which refuses them.
 
 Source: RocketMQ broker/BrokerController.java, registerProcessor.
 """
@@ -14,14 +14,6 @@ from enum import StrEnum
 from typing import Final
 
 from mqcore.codes import RequestCode as Code
-
-
-class WorkerKind(StrEnum):
-    """The process that answers a request's ordinary case."""
-
-    SEND = "send"
-    PULL = "pull"
-    BROKER = "broker"
 
 
 class Port(StrEnum):
@@ -41,20 +33,19 @@ class Pool:
 
     name: str
     capacity: int | None
-    capacity_setting: str | None = None
 
 
 POOLS: Final = {
     pool.name: pool
     for pool in (
-        Pool("send", 10_000, "sendThreadPoolQueueCapacity"),
-        Pool("pull", 100_000, "pullThreadPoolQueueCapacity"),
-        Pool("reply", 10_000, "replyThreadPoolQueueCapacity"),
-        Pool("query", 20_000, "queryThreadPoolQueueCapacity"),
-        Pool("client_manage", 1_000_000, "clientManagerThreadPoolQueueCapacity"),
-        Pool("heartbeat", 50_000, "heartbeatThreadPoolQueueCapacity"),
+        Pool("send", 10_000),
+        Pool("pull", 100_000),
+        Pool("reply", 10_000),
+        Pool("query", 20_000),
+        Pool("client_manage", 1_000_000),
+        Pool("heartbeat", 50_000),
         Pool("consumer_manage", None),
-        Pool("end_transaction", 100_000, "endTransactionPoolQueueCapacity"),
+        Pool("end_transaction", 100_000),
         Pool("admin", None),
     )
 }
@@ -65,35 +56,34 @@ class Row:
     """Where one request code is answered."""
 
     code: int
-    worker: WorkerKind
     pool: str
     handler: str
     ports: frozenset[Port] = BOTH
 
 
 def _admin(code: Code, handler: str) -> Row:
-    return Row(code, WorkerKind.BROKER, "admin", handler)
+    return Row(code, "admin", handler)
 
 
 def _later(code: Code, pool: str = "admin") -> Row:
-    return Row(code, WorkerKind.BROKER, pool, "later.not_served")
+    return Row(code, pool, "later.not_served")
 
 
 _ROWS: Final = (
-    Row(Code.SEND_MESSAGE, WorkerKind.SEND, "send", "send.send_message"),
-    Row(Code.SEND_MESSAGE_V2, WorkerKind.SEND, "send", "send.send_message"),
-    Row(Code.SEND_BATCH_MESSAGE, WorkerKind.SEND, "send", "send.send_message"),
-    Row(Code.CONSUMER_SEND_MSG_BACK, WorkerKind.BROKER, "send", "send_back.send_back"),
-    Row(Code.PULL_MESSAGE, WorkerKind.PULL, "pull", "pull.pull_message", MAIN_ONLY),
-    Row(Code.LITE_PULL_MESSAGE, WorkerKind.PULL, "pull", "pull.pull_message", MAIN_ONLY),
-    Row(Code.QUERY_MESSAGE, WorkerKind.BROKER, "query", "query.query_message"),
-    Row(Code.VIEW_MESSAGE_BY_ID, WorkerKind.BROKER, "query", "query.view_message"),
-    Row(Code.HEART_BEAT, WorkerKind.BROKER, "heartbeat", "client_manage.heart_beat"),
-    Row(Code.UNREGISTER_CLIENT, WorkerKind.BROKER, "client_manage", "client_manage.unregister_client"),
-    Row(Code.CHECK_CLIENT_CONFIG, WorkerKind.BROKER, "client_manage", "client_manage.check_client_config"),
-    Row(Code.GET_CONSUMER_LIST_BY_GROUP, WorkerKind.BROKER, "consumer_manage", "consumer_manage.consumer_list"),
-    Row(Code.QUERY_CONSUMER_OFFSET, WorkerKind.BROKER, "consumer_manage", "consumer_manage.query_offset"),
-    Row(Code.UPDATE_CONSUMER_OFFSET, WorkerKind.BROKER, "consumer_manage", "consumer_manage.update_offset"),
+    Row(Code.SEND_MESSAGE, "send", "send.send_message"),
+    Row(Code.SEND_MESSAGE_V2, "send", "send.send_message"),
+    Row(Code.SEND_BATCH_MESSAGE, "send", "send.send_message"),
+    Row(Code.CONSUMER_SEND_MSG_BACK, "send", "send_back.send_back"),
+    Row(Code.PULL_MESSAGE, "pull", "pull.pull_message", MAIN_ONLY),
+    Row(Code.LITE_PULL_MESSAGE, "pull", "pull.pull_message", MAIN_ONLY),
+    Row(Code.QUERY_MESSAGE, "query", "query.query_message"),
+    Row(Code.VIEW_MESSAGE_BY_ID, "query", "query.view_message"),
+    Row(Code.HEART_BEAT, "heartbeat", "client_manage.heart_beat"),
+    Row(Code.UNREGISTER_CLIENT, "client_manage", "client_manage.unregister_client"),
+    Row(Code.CHECK_CLIENT_CONFIG, "client_manage", "client_manage.check_client_config"),
+    Row(Code.GET_CONSUMER_LIST_BY_GROUP, "consumer_manage", "consumer_manage.consumer_list"),
+    Row(Code.QUERY_CONSUMER_OFFSET, "consumer_manage", "consumer_manage.query_offset"),
+    Row(Code.UPDATE_CONSUMER_OFFSET, "consumer_manage", "consumer_manage.update_offset"),
     # The default processor.
     _admin(Code.UPDATE_AND_CREATE_TOPIC, "admin_topic.update_topic"),
     _admin(Code.DELETE_TOPIC_IN_BROKER, "admin_topic.delete_topic"),
