@@ -120,15 +120,15 @@ class StoreBatchReader(DataSourceReader):
 
         wanted = arrow_schema(self._schema)
         settings = self._settings
-        decoder = ColumnDecoder(
-            decoder_columns(self._schema),
-            broker_name=partition.place.broker_name,
-            selection=self._settings.selection,
-            batch_bytes=settings.batch_bytes,
-            decompress=settings.decompress,
-            check_crc=settings.check_crc,
-        )
         with open_store(partition.place) as store:
+            decoder = ColumnDecoder(
+                decoder_columns(self._schema),
+                broker_name=partition.place.broker_name,
+                selection=store.alive(settings.selection),
+                batch_bytes=settings.batch_bytes,
+                decompress=settings.decompress,
+                check_crc=settings.check_crc,
+            )
             for batch in read_ranges(store, partition, decoder, settings.fail_on_data_loss):
                 yield to_record_batch(batch, self._schema, wanted)
 

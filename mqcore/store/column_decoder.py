@@ -218,6 +218,8 @@ class ColumnDecoder:
             return False
         if chosen.queue_ids is not None and record.queue_id not in chosen.queue_ids:
             return False
+        if any(record.physical_offset < born for queue_id, born in rule.births if queue_id == record.queue_id):
+            return False
         for queue_id, start, end in rule.ranges:
             if queue_id == record.queue_id:
                 return is_between(record.queue_offset, start, end)

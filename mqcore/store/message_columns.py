@@ -131,10 +131,14 @@ def columns_of(names: Sequence[str] | None) -> tuple[Column, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TopicRule:
-    """What is chosen of one topic: queue id, first and end offset, sorted; with *only_ranges* nothing but these."""
+    """What is chosen of one topic: queue id, first and end offset, sorted; with *only_ranges* nothing but these.
+
+    *births*: queue id and the physical offset before which records are of a queue that was dropped.
+    """
 
     ranges: tuple[tuple[int, int, int], ...] = ()
     only_ranges: bool = False
+    births: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +146,8 @@ class Selection:
     """Which messages are wanted; a message must pass all that is set. Ends of ranges are exclusive; times are in ms.
 
     *ranges* gives bounds of queue offsets for single queues of a topic; with *only_ranges* the topic's other queues are
-    left out. *topic_pattern* must match the whole name.
+    left out. *topic_pattern* must match the whole name. *births* gives, by topic and queue id, the physical offset
+    before which records are of a queue that was dropped and are not wanted.
     """
 
     topics: frozenset[str] | None = None
@@ -152,6 +157,7 @@ class Selection:
     offset_max: int = UNBOUNDED_MAX
     ranges: Mapping[str, Mapping[int, tuple[int, int]]] = field(default_factory=dict)
     only_ranges: bool = False
+    births: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     tags: frozenset[str] | None = None
     store_timestamp_min: int = UNBOUNDED_MIN
     store_timestamp_max: int = UNBOUNDED_MAX
@@ -175,11 +181,12 @@ class Selection:
         """Return what is wanted of *topic*; None for nothing."""
         if not self.wants_topic(topic):
             return None
+        births = tuple(sorted(self.births.get(topic, {}).items()))
         bounds = self.ranges.get(topic)
         if bounds is None:
-            return TopicRule()
+            return TopicRule(births=births)
         ranges = tuple(sorted((queue_id, start, end) for queue_id, (start, end) in bounds.items()))
-        return TopicRule(ranges=ranges, only_ranges=self.only_ranges)
+        return TopicRule(ranges=ranges, only_ranges=self.only_ranges, births=births)
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
         """Return the wanted queue offsets of one queue, [first, end); first >= end for none."""

@@ -20,6 +20,7 @@ from typing import Final, Literal, Self
 
 from mqcore.errors import ConfigError, CorruptFileError, CorruptRecordError, MQError, OffsetOutOfRangeError
 from mqcore.store.columns import BATCH_BYTES_DEFAULT, ColumnDecoder, MessageBatch, Selection
+from mqcore.store.incarnations import Incarnations
 from mqcore.store.log_places import LogPlaces
 from mqcore.store.log_walk import next_record
 from mqcore.store.message_columns import BATCH_ROWS_DEFAULT, EVERYTHING
@@ -61,6 +62,7 @@ class StoreReader:
         self.files = FoundFiles(self.directories)
         self._extent: LogExtent | None = None
         self._queues: dict[str, dict[int, QueueUnits]] | None = None
+        self._births: dict[str, dict[int, int]] | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -82,6 +84,7 @@ class StoreReader:
         self.files.refresh()
         self._extent = None
         self._queues = None
+        self._births = None
 
     # What is there
 
@@ -97,8 +100,25 @@ class StoreReader:
         """The consume queues by topic and queue id; empty if the store has none."""
         if self._queues is None:
             extent = self.extent
-            self._queues = find_queues(self.paths, extent.start, extent.end)
+            self._queues = find_queues(self.paths, extent.start, extent.end, self.births)
         return self._queues
+
+    @property
+    def births(self) -> Mapping[str, Mapping[int, int]]:
+        """Of queues that were dropped, by topic and queue id: records that start before this offset are theirs.
+
+        The log holds them until their file expires. A store that a broker has dropped no queue of has none, nor has
+        Apache's.
+        """
+        if self._births is None:
+            self._births = {}
+            for (topic, queue_id), born in Incarnations.read(self.paths.incarnations).view(self.files).items():
+                self._births.setdefault(topic, {})[queue_id] = born
+        return self._births
+
+    def alive(self, selection: Selection) -> Selection:
+        """Return *selection* without the messages of queues that were dropped."""
+        return replace(selection, births=self.births)
 
     @property
     def topics(self) -> list[str]:
@@ -131,12 +151,14 @@ class StoreReader:
         decompress: bool = True,
         check_crc: bool = True,
         on_damage: OnDamage = "raise",
+        dropped: bool = False,
     ) -> Iterator[MessageBatch]:
         """Give the stored messages in the order of the commit log, in batches of about *batch_bytes*.
 
         *columns*: see ``mqcore.store.columns.COLUMNS``. Offsets are queue offsets; *offset_max* and *end_time*
         are exclusive; times are the broker's, in ms since 1970 or a datetime with a zone. All conditions must hold,
-        those of *selection* too. Files without a wanted message are not read.
+        those of *selection* too. Files without a wanted message are not read. Messages of queues that were dropped, as
+        those of a deleted topic, lie in the log until they expire; they are given with *dropped* only.
 
         A record that is damaged, before the end of the log, raises CorruptRecordError, which names its offset; with
         *on_damage* "skip" it is passed over, with a warning, up to the next whole one.
@@ -144,11 +166,14 @@ class StoreReader:
         chosen = make_selection(
             selection, topics, topic_pattern, queue_ids, offset_min, offset_max, start_time, end_time, tags
         )
+        if not dropped:
+            chosen = self.alive(chosen)
         decoder = ColumnDecoder(
             columns, selection=chosen, batch_bytes=batch_bytes, batch_rows=BATCH_ROWS_DEFAULT,
             decompress=decompress, check_crc=check_crc,
         )  # fmt: skip
-        segments = self.segments(chosen)
+        # Consume queues know nothing of the dropped ones.
+        segments = self.segments(chosen, by_queues=not dropped)
         if on_damage == "raise":
             self.check_gaps(segments)
         yield from self.read_segments(segments, decoder, on_damage)

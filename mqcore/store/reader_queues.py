@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -151,18 +151,29 @@ class QueueUnits:
         return len(units) if gone.all() else int(np.argmin(gone))
 
 
-def find_queues(paths: StorePaths, log_start: int, log_end: int) -> dict[str, dict[int, QueueUnits]]:
-    """Return the queues in *paths* by topic and queue id, sorted."""
+def find_queues(
+    paths: StorePaths, log_start: int, log_end: int, births: Mapping[str, Mapping[int, int]]
+) -> dict[str, dict[int, QueueUnits]]:
+    """Return the queues in *paths* by topic and queue id, sorted.
+
+    Units that lead before the birth of their queue, of *births* by topic and queue id, are of one that was dropped.
+    """
     directory = paths.consume_queue
     found: dict[str, dict[int, QueueUnits]] = {}
     if not directory.is_dir():
         return found
     for topic in sorted(directory.iterdir()):
         if topic.is_dir() and is_topic(topic.name):
+            born = births.get(topic.name, {})
             numbers = sorted(int(entry.name) for entry in topic.iterdir() if is_queue_id(entry.name))
             found[topic.name] = {
                 number: QueueUnits(
-                    topic / str(number), topic.name, number, log_start, log_end, paths.queue_ext(topic.name, number)
+                    topic / str(number),
+                    topic.name,
+                    number,
+                    max(log_start, born.get(number, 0)),
+                    log_end,
+                    paths.queue_ext(topic.name, number),
                 )
                 for number in numbers
             }

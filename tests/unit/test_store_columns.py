@@ -139,6 +139,20 @@ VARIED = [
 
 
 @decoders
+def test_records_of_dropped_queues_are_left_out(make):
+    records = [make_record(number, topic=b"Orders" if number % 2 else b"Events") for number in range(30)]
+    data = lay_out(records, 1000)
+    places = [1000 + at for at in itertools.accumulate([0, *map(record_size, records)])]
+    births = {"Orders": {1: places[16], 0: places[4]}, "Logs": {0: 1 << 60}}
+    decoder = make(["topic", "queue_id", "queue_offset"], selection=Selection(births=births))
+    decoder.feed(data, 0, 1000)
+    found = [int(number) for number in decoder.take().to_dict()["queue_offset"]]
+    wanted = [number for number in range(30) if not number % 2 or places[number] >= births["Orders"].get(number % 3, 0)]
+    assert found == wanted
+    assert 0 < len(wanted) < 30
+
+
+@decoders
 def test_columns_have_what_the_records_say(make):
     data = lay_out(VARIED)
     columns = decode_all(make, data, ALL_NAMES, broker_name="broker-a")

@@ -15,6 +15,8 @@ from mqcore.errors import ConfigError, CorruptFileError, CorruptRecordError, Off
 from mqcore.layout import CONSUME_QUEUE_UNIT
 from mqcore.store.checkpoint import SAFETY_MARGIN_MS, Checkpoint
 from mqcore.store.columns import ColumnDecoder, Selection
+from mqcore.store.incarnations import Birth, Incarnations, anchors_at
+from mqcore.store.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import file_name
 from mqcore.store.reader import StoreReader
 from mqcore.store.reader_segments import Segment
@@ -74,6 +76,28 @@ def test_every_message_of_a_store_comes_out_once_in_order(store):
         assert rows(reader) == stored(store)
         assert reader.extent.end == store.end
     assert store.files() == before
+
+
+@pytest.mark.parametrize("topics", [None, ["Orders", "Rare"]], ids=["all topics", "by name"])
+@pytest.mark.parametrize("crashed", [False, True])
+def test_messages_of_a_dropped_queue_come_out_only_when_they_are_asked_for(store, topics, crashed):
+    log = MappedFileQueue(store.paths.log, FILE_SIZE)
+    log.load()
+    born = store.end
+    Incarnations.read(store.paths.incarnations).add([Birth("Orders", 1, born, anchors_at(log, born))])
+    store.next_offsets[("Orders", 1)] = 0
+    for number in range(3):
+        store.append("Orders", 1, b"new %d" % number)
+    store.crash()
+    Recovery(store.paths, GEOMETRY).run()
+    if not crashed:
+        store.paths.abort.unlink()
+    wanted = [row for row in stored(store) if topics is None or row[0] in topics]
+    alive = [row for row in wanted if row[:2] != ("Orders", 1) or row[3] >= born]
+    with StoreReader(store.paths.root) as reader:
+        assert rows(reader, topics=topics) == alive
+        assert rows(reader, topics=topics, dropped=True) == wanted
+        assert reader.queue("Orders", 1).bounds() == (0, 3)
 
 
 @pytest.mark.parametrize("batch_bytes", [1, 500, 5000])

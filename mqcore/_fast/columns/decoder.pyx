@@ -73,6 +73,12 @@ cdef struct Topic:                          # one topic that was seen; *name* as
     bint only_ranges
     int32_t first_range
     int32_t range_count
+    int32_t first_birth
+    int32_t birth_count
+
+cdef struct Birth:                          # records of the queue that start before are of one that was dropped
+    int32_t queue_id
+    int64_t born
 
 cdef struct Text:
     const uint8_t *data
@@ -96,6 +102,7 @@ cdef struct State:
     Text *tags
     Py_ssize_t tag_count                    # -1: all
     Memory ranges
+    Memory births
     # topics
     Memory topics
     int32_t topic_count
@@ -238,12 +245,22 @@ cdef bint is_in_ranges(const State *s, const Topic *topic, int32_t queue_id, int
     return not topic.only_ranges
 
 
+cdef bint is_alive(const State *s, const Topic *topic) noexcept nogil:
+    cdef const Birth *births = <const Birth *>s.births.data
+    cdef int32_t index
+    for index in range(topic.first_birth, topic.first_birth + topic.birth_count):
+        if births[index].queue_id == s.view.queue_id:
+            return s.view.physical_offset >= births[index].born
+    return True
+
+
 # All but the tags.
 cdef inline bint is_wanted(const State *s, const Topic *topic) noexcept nogil:
     return (topic.is_wanted
             and is_between(s.view.queue_offset, s.offset_min, s.offset_max)
             and is_between(s.view.store_timestamp, s.store_timestamp_min, s.store_timestamp_max)
             and (s.queue_id_count < 0 or has_queue(s, s.view.queue_id))
+            and (topic.birth_count == 0 or is_alive(s, topic))
             and (topic.range_count == 0 and not topic.only_ranges
                  or is_in_ranges(s, topic, s.view.queue_id, s.view.queue_offset)))
 
@@ -379,6 +396,7 @@ cdef class ColumnDecoder:
         free_columns(&self.s.columns)
         free(self.s.pairs.memory.data)
         free(self.s.ranges.data)
+        free(self.s.births.data)
         free(self.s.topics.data)
         free(self.s.slots)
         free(self.s.queue_ids)
@@ -508,6 +526,7 @@ cdef class ColumnDecoder:
     cdef add_topic(self, bytes name):
         cdef Topic topic
         cdef Range bounds
+        cdef Birth birth
         cdef bytes stored = self.keep(name), text = self.keep(name.decode("utf-8", "replace").encode())
         rule = self.selection.rule_of(text.decode())
         memset(&topic, 0, sizeof(Topic))
@@ -523,6 +542,11 @@ cdef class ColumnDecoder:
             for queue_id, start, end in rule.ranges:
                 bounds.queue_id, bounds.start, bounds.end = queue_id, start, end
                 if not put_bytes(&self.s.ranges, <const uint8_t *>&bounds, sizeof(Range)):
+                    raise MemoryError
+            topic.first_birth = self.s.births.size // sizeof(Birth)
+            topic.birth_count = len(rule.births)
+            for birth.queue_id, birth.born in rule.births:
+                if not put_bytes(&self.s.births, <const uint8_t *>&birth, sizeof(Birth)):
                     raise MemoryError
         if not put_bytes(&self.s.topics, <const uint8_t *>&topic, sizeof(Topic)):
             raise MemoryError
