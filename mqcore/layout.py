@@ -564,7 +564,7 @@ PULL_REQUEST = Layout(
         Field("commit_offset", "q", "to be stored when COMMIT_OFFSET is set"),
         Field("suspend_timeout_ms", "q", "how long the client lets the pull be held"),
         Field("sub_version", "q", "the client's subscription version"),
-        Field("ticket", "i", "the send worker's slot for this pull"),
+        Field("ticket", "i", "the send worker's slot for this pull, and above its 16 bits which use of the slot it is"),
         Field("opaque", "i", "request id"),
         Field("serialize_type", "i", "of the request"),
         Field("code", "i", "PULL_MESSAGE or LITE_PULL_MESSAGE"),
@@ -635,7 +635,7 @@ BINDING = Layout(
         Field("match_all", "i", "1 = every message"),
         Field("tag_count", "i", "tag codes that follow"),
         Field("refused", "i", "1 = the client has been answered; nothing else of this is set"),
-        Field("spare", "i", "0"),
+        Field("suspend_max_ms", "i", "how long a pull may be held at most, if the client decides it"),
     ),
 )
 OFFSET_MOVED = Layout(
@@ -703,6 +703,8 @@ PULL_WORKERS_MAX = 4
 WORKER_CAPACITY = 16
 EPOCH_ROWS = 1 << 16
 """Names that share a row go stale together, which is rare and costs a question; no number of names is too many."""
+TICKETS_MAX = 1 << 16
+"""Pulls of one send worker that may be under way at a time."""
 PULL_RING_BYTES = 1 << 20
 ARRIVAL_RING_BYTES = 1 << 20
 PULL_RANGES_MAX = 1023
@@ -831,7 +833,11 @@ CONSTANTS: tuple[Constants, ...] = (
             "UNKNOWN_ERROR": 9,
         },
     ),
-    Constants("RingKind", "kind of a ring entry", {"PULL_REQUEST": 1, "PULL_REPLY": 2, "ARRIVAL": 3, "RESCAN": 4}),
+    Constants(
+        "RingKind",
+        "kind of a ring entry; PULLS_ENDED has the i32 tickets of pulls that nobody waits for; none: of all before it",
+        {"PULL_REQUEST": 1, "PULL_REPLY": 2, "ARRIVAL": 3, "RESCAN": 4, "PULLS_ENDED": 5},
+    ),
 )
 
 

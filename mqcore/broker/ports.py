@@ -210,10 +210,11 @@ class PullBinding:
     """The answer of every pull check, which stays true until the epoch of its topic and group changes.
 
     ``match_all`` or ``tag_codes`` decide at queue level. ``suspend_limit_ms`` None means the client's own time; a
-    number is how long a pull may be held whatever the client asks (long polling is off). ``slow_broker_id`` and
-    ``broker_id`` are what to suggest when the group reads far behind and when not; both are 0 unless slaveReadEnable is
-    on. A pull with the SUBSCRIPTION flag gets a binding for its own expression only: ``expression`` is that text. One
-    without is to be asked about again when its subscription version is above ``sub_version``.
+    number is how long a pull may be held whatever the client asks (long polling is off). The client's own time counts
+    up to ``suspend_max_ms``. ``slow_broker_id`` and ``broker_id`` are what to suggest when the group reads far behind
+    and when not; both are 0 unless slaveReadEnable is on. A pull with the SUBSCRIPTION flag gets a binding for its own
+    expression only: ``expression`` is that text. One without is to be asked about again when its subscription version
+    is above ``sub_version``.
     """
 
     group: str
@@ -222,6 +223,7 @@ class PullBinding:
     match_all: bool
     tag_codes: tuple[int, ...]
     suspend_limit_ms: int | None
+    suspend_max_ms: int
     broker_id: int
     slow_broker_id: int
     sub_version: int

@@ -378,7 +378,7 @@ def encode_binding(resolve_id: int, epoch: int, binding: PullBinding) -> bytes:
     suspend_limit = -1 if binding.suspend_limit_ms is None else binding.suspend_limit_ms
     head = layout.BINDING.struct.pack(
         resolve_id, epoch, suspend_limit, binding.broker_id, binding.slow_broker_id, int(binding.match_all),
-        len(binding.tag_codes), 0, 0,
+        len(binding.tag_codes), 0, binding.suspend_max_ms,
     )  # fmt: skip
     return head + b"".join(TAG_CODE.pack(code) for code in sorted(binding.tag_codes))
 

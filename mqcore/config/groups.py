@@ -173,6 +173,7 @@ class MqcoreSettings:
     worker_cpu_affinity: str
     worker_restart_backoff_ms: int
     worker_restart_backoff_max_ms: int
+    pull_hold_max_ms: int
     commit_log_hot_bytes: int
     connection_write_buffer_bytes: int
     frame_max_length: int

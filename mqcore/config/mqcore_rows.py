@@ -43,6 +43,15 @@ OWN = (
         minimum=1,
     ),
     number(
+        "pullHoldMaxMillis",
+        60_000,
+        "a pull that finds nothing waits no longer than this, whatever the client asks (RocketMQ's ask for 15 to 20 s);"
+        " then it is answered that there is nothing, and the client asks again",
+        BY_BROKER,
+        unit=Unit.MS,
+        minimum=1,
+    ),
+    number(
         "commitLogHotBytes",
         hot_bytes,
         "newest part of the commit log that stays in the page cache; what is older leaves it once it is on disk and"

@@ -70,6 +70,7 @@ async def test_a_registered_member_gets_a_binding(rig: BrokerRig, code: RequestC
         match_all=False,
         tag_codes=tuple(sorted(map(java_string_hash, "ab"))),
         suspend_limit_ms=None,
+        suspend_max_ms=60_000,
         broker_id=0,
         slow_broker_id=0,
         sub_version=5,

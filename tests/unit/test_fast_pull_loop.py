@@ -45,6 +45,9 @@ WORDS: Words = (TOPIC, GROUP, b"*", None)
 """Of a pull: topic, group, subscription, expression type."""
 
 SIZES = ("topic_size", "group_size", "subscription_size", "expression_type_size")
+SERIAL = 1 << 16
+"""What a ticket grows by with each use."""
+
 DEADLINE_S = 60.0
 DEADLINE_MS = 60_000
 GEOMETRY = replace(SMALL, consume_queue_file_size=20 * 100)
@@ -166,6 +169,7 @@ class PullRig:
         values = dict.fromkeys(names(BINDING), 0) | {
             "resolve_id": resolve_id, "epoch": self.segment.pull_epoch(TOPIC, GROUP), "suspend_limit_ms": -1,
             "broker_id": 0, "slow_broker_id": 1, "match_all": int(not tags), "tag_count": len(codes),
+            "suspend_max_ms": DEADLINE_MS,
         } | changes  # fmt: skip
         payload = BINDING.struct.pack(*values.values()) + struct.pack(f"={len(codes)}i", *codes)
         self._link.sendall(HEAD.struct.pack(len(payload), LINK["BINDING"], 77) + payload)
@@ -202,6 +206,11 @@ class PullRig:
         """The processor time that the loop has taken."""
         assert self._thread.ident is not None
         return time.clock_gettime(time.pthread_getcpuclockid(self._thread.ident))
+
+    def end(self, *tickets: int) -> None:
+        """Say that nobody waits for the pulls of *tickets*; without any, for what came before."""
+        assert self._requests.push(struct.pack(f"={len(tickets)}i", *tickets), RING["PULLS_ENDED"])
+        os.eventfd_write(self._wakes[0], 1)
 
     def waiters(self, queue_id: int = 0) -> int:
         return self.segment.queue_word(self.segment.queue_row(TOPIC, queue_id), "waiters")
@@ -628,6 +637,63 @@ def test_the_brokers_limit_rules_how_long_a_pull_is_held(rig: PullRig) -> None:
     resolve_id, _ = rig.question()
     rig.bind(resolve_id, suspend_limit_ms=5)
     assert rig.reply()["code"] == ResponseCode.PULL_NOT_FOUND
+
+
+@pytest.mark.parametrize("asked_ms", [600_000, 10**12, 2**63 - 1])
+def test_no_pull_is_held_for_longer_than_the_broker_allows(rig: PullRig, asked_ms: int) -> None:
+    rig.ask(1, 15, sys_flag=SUSPEND, suspend_timeout_ms=asked_ms)
+    resolve_id, _ = rig.question()
+    rig.bind(resolve_id, suspend_max_ms=5)
+    reply = rig.reply()
+    assert (reply["code"], reply["was_held"]) == (ResponseCode.PULL_NOT_FOUND, 1)
+
+
+def test_pulls_that_nobody_waits_for_are_let_go(rig: PullRig) -> None:
+    hold(rig, SERIAL | 1)
+    for ticket in (2, 3, 4):
+        rig.ask(SERIAL | ticket, 15, sys_flag=SUSPEND)
+    wait_until(lambda: rig.waiters() == 4, describe="all are held")
+    # 7 was never asked for, and the second use of 4 was not either.
+    rig.end(SERIAL | 2, SERIAL | 7, SERIAL | 1, 2 * SERIAL | 4)
+    wait_until(lambda: rig.waiters() == 2, describe="two are let go of")
+    assert rig.segment.get("waiting_pulls") == rig.segment.worker_word(PULL_ROW, "parked") == 2
+    rig.arrive(0, 16, "T0")
+    assert [rig.reply()["ticket"] for _ in range(2)] == [SERIAL | 3, SERIAL | 4]
+    rig.end(SERIAL | 3)
+    rig.ask(5)
+    assert rig.reply()["ticket"] == 5
+
+
+def test_a_pull_that_ends_while_it_is_asked_about_is_not_answered(rig: PullRig) -> None:
+    rig.ask(1, 15, sys_flag=SUSPEND | COMMIT, commit_offset=4)
+    resolve_id, _ = rig.question()
+    rig.end(1)
+    rig.bind(resolve_id)
+    # What it has said of itself, and what was found out about it, is kept.
+    rig.ask(2, 3)
+    assert rig.reply()["ticket"] == 2
+    assert (rig.waiters(), rig.segment.committed(rig.segment.offset_row(GROUP, TOPIC, 0))) == (0, 4)
+
+
+def test_all_that_a_dead_send_worker_asked_for_ends(rig: PullRig) -> None:
+    hold(rig, 1)
+    rig.ask(2, 15, sys_flag=SUSPEND)
+    rig.ask(3, words=(TOPIC, b"another", b"*", None))
+    unanswered, _ = rig.question((TOPIC, b"another", b"*", None))
+    rig.end()
+    rig.ask(4, 15, sys_flag=SUSPEND)
+    wait_until(lambda: rig.waiters() == 1, describe="its successor's pull alone is held")
+    rig.bind(unanswered)
+    rig.arrive(0, 16, "T0")
+    assert rig.reply()["ticket"] == 4
+
+
+def test_a_ticket_that_comes_again_ends_the_pull_that_had_it(rig: PullRig) -> None:
+    hold(rig, 1)
+    rig.ask(SERIAL | 1, 15, sys_flag=SUSPEND)
+    rig.arrive(0, 16, "T0")
+    assert rig.reply()["ticket"] == SERIAL | 1
+    assert (rig.waiters(), rig.segment.get("waiting_pulls")) == (0, 0)
 
 
 def test_a_pull_that_does_not_want_to_wait_is_answered_at_once(rig: PullRig) -> None:

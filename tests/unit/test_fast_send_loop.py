@@ -6,6 +6,7 @@ import contextlib
 import os
 import select
 import socket
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ FRAME_LENGTH_MAX = 1 << 20
 SEND_ROW, PULL_ROW, REPUT_ROW, FLUSH_ROW = 1, 2, 3, 4
 DEADLINE_S = 60.0
 STRINGS_MAX = 32768
+SLOT = layout.TICKETS_MAX - 1
 SYNC_TIMEOUT_MS = 4000
 """It must not be over before the test has said what is flushed."""
 
@@ -442,11 +444,19 @@ def pull_request(opaque: int, **changes: str) -> RemotingCommand:
     return RemotingCommand(RequestCode.PULL_MESSAGE, opaque, ext_fields={**PULL_FIELDS, **changes})
 
 
+ENDED = layout.constants("RingKind")["PULLS_ENDED"]
+BEGIN = (ENDED, b"")
+"""What a send worker says first: whatever its predecessor has asked for is over."""
+
+
 def popped(loop: LoopRig) -> tuple[dict[str, int], list[bytes]]:
     """The next request in the pull worker's ring: its numbers, and its strings."""
     ring = PullRequestRing(loop.segment, 0, 0)
     entries: list[tuple[int, bytes]] = []
-    wait_until(lambda: entries.extend(entry for entry in [ring.pop()] if entry) or entries, describe="a pull request")
+    wait_until(
+        lambda: entries.extend(entry for entry in [ring.pop()] if entry and entry != BEGIN) or entries,
+        describe="a pull request",
+    )
     ((kind, payload),) = entries
     assert kind == layout.constants("RingKind")["PULL_REQUEST"]
     names = [field.name for field in layout.PULL_REQUEST.fields]
@@ -503,6 +513,89 @@ def test_pulls_of_a_pull_worker_that_was_started_anew_are_asked_again(loop: Loop
     assert (answer.opaque, answer.code) == (6, ResponseCode.PULL_RETRY_IMMEDIATELY)
     assert answer.ext_fields is not None
     assert answer.ext_fields["nextBeginOffset"] == "7"
+
+
+def ended(loop: LoopRig) -> list[int]:
+    """The tickets of the next word about pulls that have ended, in order; requests before it are passed over."""
+    ring = PullRequestRing(loop.segment, 0, 0)
+    found: list[bytes] = []
+
+    def look() -> bool:
+        entry = ring.pop()
+        if entry is not None and entry != BEGIN and entry[0] == ENDED:
+            found.append(entry[1])
+        return bool(found)
+
+    wait_until(look, describe="pulls have ended")
+    return sorted(struct.unpack(f"={len(found[0]) // 4}i", found[0]))
+
+
+def test_the_first_word_is_that_all_before_it_is_over(loop: LoopRig) -> None:
+    assert PullRequestRing(loop.segment, 0, 0).pop() == BEGIN
+
+
+def test_pulls_end_with_their_connection(loop: LoopRig) -> None:
+    with loop.connect() as other, loop.connect() as client:
+        other.sendall(pull_request(1).encode())
+        kept, _ = popped(loop)
+        asked = []
+        for opaque in (2, 3, 4):
+            client.sendall(pull_request(opaque).encode())
+            asked.append(popped(loop)[0])
+        # One of them is over already.
+        answer_pull(loop, asked[1])
+        replies(client, 1)
+        client.close()
+        assert ended(loop) == sorted(values["ticket"] for values in (asked[0], asked[2]))
+        # The slots serve again; an answer to a former use is nobody's.
+        with loop.connect() as third:
+            third.sendall(pull_request(5).encode() + pull_request(6).encode())
+            again = [popped(loop)[0] for _ in range(2)]
+            assert {values["ticket"] & SLOT for values in again} <= {values["ticket"] & SLOT for values in asked}
+            for values in (asked[0], asked[2], again[1], kept):
+                answer_pull(loop, values)
+            assert [answer.opaque for answer in replies(third, 1)] == [6]
+        assert [answer.opaque for answer in replies(other, 1)] == [1]
+
+
+def test_a_full_ring_hears_later_of_what_has_ended(loop: LoopRig) -> None:
+    with loop.connect() as client:
+        long_one = pull_request(1, subscription="a" * (STRINGS_MAX - 100)).encode()
+        client.sendall(long_one * 60)
+        assert replies(client, 1)[0].code == ResponseCode.SYSTEM_BUSY
+    wait_until(lambda: loop.word("connections") == 0, describe="the connection is closed")
+    ring = PullRequestRing(loop.segment, 0, 0)
+    assert ring.pop() == BEGIN
+    waiting = [ring.pop() for _ in range(20)]
+    assert all(entry is not None and entry[0] != ENDED for entry in waiting)
+    assert len(ended(loop)) >= len(waiting)
+
+
+def test_one_connection_has_at_most_half_of_the_tickets(loop: LoopRig) -> None:
+    ring = PullRequestRing(loop.segment, 0, 0)
+    at_a_time = 1 << 12  # so many fit into the ring
+    assert ring.pop() == BEGIN
+
+    def taken_of(client: socket.socket) -> int:
+        """How many of so many pulls go to the pull worker; the others are answered."""
+        client.sendall(pull_request(1).encode() * at_a_time)
+        client.sendall(heart_beat(2).encode())
+        while loop.told()[0] != LINK["REQUEST"]:
+            pass
+        taken = 0
+        while ring.pop() is not None:
+            taken += 1
+        assert all(answer.code == ResponseCode.SYSTEM_BUSY for answer in replies(client, at_a_time - taken))
+        return taken
+
+    with loop.connect() as greedy, loop.connect() as other:
+        taken = 0
+        while (more := taken_of(greedy)) == at_a_time:
+            taken += more
+        assert taken + more == layout.TICKETS_MAX // 2
+        # Who comes next has half of what is left, and then both have none of the rest.
+        assert sum(taken_of(other) for _ in range(4)) == 4 * at_a_time
+        assert taken_of(other) == taken_of(greedy) == 0
 
 
 # Bounded memory --------------------------------------------------------------------------------------------------
@@ -630,8 +723,8 @@ def test_a_drained_loop_takes_no_new_connection_and_says_so(loop: LoopRig) -> No
 
 
 def answer_pull(loop: LoopRig, asked: dict[str, int], *ranges: tuple[int, int]) -> None:
-    """Be the pull worker: ranges of the commit log, and offset 8 to go on with."""
-    status = layout.constants("GetStatus")["FOUND"]
+    """Be the pull worker: ranges of the commit log, or nothing, and offset 8 to go on with."""
+    status = layout.constants("GetStatus")["FOUND" if ranges else "NO_MATCHED_MESSAGE"]
     values = dict.fromkeys((field.name for field in layout.PULL_REPLY.fields), 0) | {
         "connection_id": asked["connection_id"], "next_begin_offset": 8, "max_offset": 9, "ticket": asked["ticket"],
         "code": ResponseCode.SUCCESS, "status": status, "range_count": len(ranges),

@@ -25,6 +25,7 @@ cdef enum:
     SEND_WORKERS_MAX = 4
     PULL_WORKERS_MAX = 4
     WORKER_CAPACITY = 16
+    TICKETS_MAX = 65536
     PULL_RING_BYTES = 1048576
     ARRIVAL_RING_BYTES = 1048576
     PULL_RANGES_MAX = 1023
@@ -165,6 +166,7 @@ cdef enum:
     RING_KIND_PULL_REPLY = 2
     RING_KIND_ARRIVAL = 3
     RING_KIND_RESCAN = 4
+    RING_KIND_PULLS_ENDED = 5
 
 cdef extern from "shared_layout.h" nogil:
     const int64_t SHARED_MAGIC
@@ -366,7 +368,7 @@ cdef extern from "shared_layout.h" nogil:
         int32_t match_all
         int32_t tag_count
         int32_t refused
-        int32_t spare
+        int32_t suspend_max_ms
     ctypedef struct OffsetMoved:
         int64_t requested
         int64_t corrected

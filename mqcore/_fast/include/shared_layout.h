@@ -271,10 +271,10 @@ typedef struct {
     int32_t match_all;
     int32_t tag_count;
     int32_t refused;
-    int32_t spare;
+    int32_t suspend_max_ms;
 } Binding;
 static_assert(sizeof(Binding) == 48, "Binding");
-static_assert(offsetof(Binding, spare) == 44, "Binding.spare");
+static_assert(offsetof(Binding, suspend_max_ms) == 44, "Binding.suspend_max_ms");
 
 typedef struct {
     int64_t requested;

@@ -10,6 +10,7 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.log.places cimport make_placed, open_placed, places_close, places_open
 
 import os
@@ -59,6 +60,7 @@ cdef inline MappedFile **bucket_of(FileSet *files, int64_t number) noexcept nogi
 
 cdef void unmap_file(FileSet *files, MappedFile *file) noexcept nogil:
     cdef MappedFile **link = bucket_of(files, file.start // files.file_size)
+    check(file.pins == 0, "a file that somebody holds a pointer into stays mapped")
     while link[0] != file:
         link = &link[0].next
     link[0] = file.next
@@ -212,6 +214,7 @@ cdef MappedFile *file_pinned_at(FileSet *files, int64_t offset) noexcept nogil:
 
 
 cdef void file_unpin(MappedFile *file) noexcept nogil:
+    check(file.pins > 0, "a pin is given back once")
     file.pins -= 1
 
 

@@ -25,6 +25,7 @@ cdef struct Binding:
     int32_t topic_epoch_row
     int32_t group_epoch_row
     int64_t suspend_limit_ms
+    int32_t suspend_max_ms
     int32_t broker_id
     int32_t slow_broker_id
     int32_t queue_row

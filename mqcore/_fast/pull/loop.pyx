@@ -6,7 +6,7 @@ answered from the boards and the mapped consume queue alone. Any other is first 
 
 from libc.errno cimport EAGAIN, EINTR, ENOENT, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc, realloc
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 import os
@@ -19,15 +19,17 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_CONSUME_QUEUE_NO
                                        GET_STATUS_NO_MESSAGE_IN_QUEUE, GET_STATUS_OFFSET_FOUND_NULL,
                                        GET_STATUS_OFFSET_OVERFLOW_BADLY, GET_STATUS_OFFSET_OVERFLOW_ONE,
                                        GET_STATUS_OFFSET_TOO_SMALL, LINK_KIND_BINDING, LINK_KIND_OFFSET_MOVED,
-                                       LINK_KIND_RESOLVE, PULL_RANGES_MAX, RING_KIND_PULL_REPLY, RING_KIND_RESCAN,
-                                       SEND_WORKERS_MAX, WORKER_COMMAND_STOP, WORKER_STATE_RUNNING,
-                                       WORKER_STATE_STOPPED, Arrival, LinkHead, OffsetMoved, OffsetRow, PullRange,
-                                       PullReply, PullRequest, QueueRow, Resolve, TopicRow, WorkerRow)
+                                       LINK_KIND_RESOLVE, PULL_RANGES_MAX, RING_KIND_PULL_REPLY, RING_KIND_PULL_REQUEST,
+                                       RING_KIND_RESCAN, SEND_WORKERS_MAX, TICKETS_MAX, WORKER_COMMAND_STOP,
+                                       WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, Arrival, LinkHead, OffsetMoved,
+                                       OffsetRow, PullRange, PullReply, PullRequest, QueueRow, Resolve, TopicRow,
+                                       WorkerRow)
 from mqcore._fast.base.layout cimport Binding as BindingMessage
 from mqcore._fast.pull.bindings cimport (BindingTable, binding_is_good, binding_matches, binding_of, binding_set_tags,
                                          bindings_close, bindings_open, bindings_sweep)
 from mqcore._fast.pull.cold_reader cimport COLD_AFTER_BYTES, ColdReader, cold_bring_in, cold_close, cold_open
-from mqcore._fast.pull.held cimport Held, Questions, question_put, question_take, questions_close
+from mqcore._fast.pull.held cimport (Held, HeldPulls, held_close, held_open, question_put, question_take, queue_leave,
+                                     queue_put, ticket_clear, ticket_find, ticket_put)
 from mqcore._fast.queues.ext cimport ExtSource
 from mqcore._fast.queues.reader cimport QueueReader, ext_code_at, queues_close, queues_open, queues_rest, units_at
 from mqcore._fast.queues.units cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_SLAVE, RecordRange, ScanLimits,
@@ -70,11 +72,9 @@ cdef enum:
     REQUESTS_PER_TURN = 1024
     HOLD_CHECK_MS = 1000            # how often held pulls are looked at whether or not anything arrived
     SCAN_CHECK_MS = 5000            # how often they are re-read without knowing a tag, as upstream does
-    HELD_MAX = 1 << 18
     QUEUE_REST_MS = 60000           # an unread consume queue file is unmapped after this
     LINK_READ_SIZE = 65536
     LINK_BYTES_MAX = 1 << 24
-    HELD_ROWS_MIN = 1024
 
 
 cdef struct PullState:
@@ -98,10 +98,7 @@ cdef struct PullState:
     QueueReader queues
     ColdReader cold
     ScanLimits limits
-    Questions questions
-    Held **held                 # by queue row
-    int32_t held_capacity
-    int64_t held_count
+    HeldPulls pulls
     int64_t turn_ms
     int64_t hold_check_at
     int64_t scan_check_at
@@ -179,7 +176,8 @@ cdef void start_reply(const Held *held, PullReply *reply) noexcept nogil:
     reply.was_held = not held.is_first
 
 
-cdef void free_held(Held *held) noexcept nogil:
+cdef void free_held(PullState *state, Held *held) noexcept nogil:
+    ticket_clear(&state.pulls, held)
     if held.binding != NULL:
         held.binding.references -= 1
     free(held)
@@ -190,7 +188,7 @@ cdef void answer_refused(PullState *state, Held *held) noexcept nogil:
     start_reply(held, &reply)
     reply.refused = 1
     send_reply(state, held.sender, &reply, NULL)
-    free_held(held)
+    free_held(state, held)
 
 
 cdef void answer_busy(PullState *state, Held *held) noexcept nogil:
@@ -200,7 +198,7 @@ cdef void answer_busy(PullState *state, Held *held) noexcept nogil:
     reply.status = GET_STATUS_NO_MATCHED_MESSAGE
     reply.next_begin_offset = held.request.queue_offset
     send_reply(state, held.sender, &reply, NULL)
-    free_held(held)
+    free_held(state, held)
 
 
 # Reading a queue -------------------------------------------------------------------------------------------------
@@ -340,43 +338,53 @@ cdef int32_t read_queue(PullState *state, const Held *held, PullReply *reply, Pu
 # Holding ---------------------------------------------------------------------------------------------------------
 
 
-cdef bint grow_held(PullState *state, int32_t row) noexcept nogil:
-    cdef int32_t capacity = max(<int32_t>HELD_ROWS_MIN, state.held_capacity)
-    cdef Held **held
-    while capacity <= row:
-        capacity *= 2
-    held = <Held **>realloc(state.held, capacity * sizeof(Held *))
-    if held == NULL:
-        return False
-    memset(held + state.held_capacity, 0, (capacity - state.held_capacity) * sizeof(Held *))
-    state.held = held
-    state.held_capacity = capacity
-    return True
-
-
 cdef void count_waiter(PullState *state, int32_t row, int64_t change) noexcept nogil:
     add_full(&state.shared.queues[row].waiters, change)
     add_full(&state.shared.board.waiting_pulls, change)
-    state.held_count += change
-    put_relaxed(&state.row.parked, state.held_count)
+    put_relaxed(&state.row.parked, state.pulls.waiting)
+
+
+cdef void stop_waiting(PullState *state, Held *held) noexcept nogil:
+    cdef int32_t row = held.queue_row
+    queue_leave(&state.pulls, held)
+    count_waiter(state, row, -1)
+
+
+cdef void let_go(PullState *state, Held *held) noexcept nogil:
+    # Nobody waits for its answer any more.
+    ticket_clear(&state.pulls, held)
+    if held.queue_row >= 0:
+        stop_waiting(state, held)
+        free_held(state, held)
+    else:
+        held.is_gone = True
+
+
+cdef void keep(PullState *state, Held *held) noexcept nogil:
+    # It waits for something: have its ticket lead here. Another pull of this ticket is one that the send worker has
+    # given up since, or the same, whose entry a predecessor had read too: its answer would be dropped.
+    cdef Held *other
+    ticket_put(&state.pulls, held, &other)
+    if other != NULL:
+        let_go(state, other)
+
+
+cdef int64_t hold_ms(const Held *held) noexcept nogil:
+    if held.binding.suspend_limit_ms >= 0:
+        return held.binding.suspend_limit_ms
+    return max(<int64_t>0, min(held.request.suspend_timeout_ms, <int64_t>held.binding.suspend_max_ms))
 
 
 cdef bint hold(PullState *state, Held *held) noexcept nogil:
-    # True: it is held. False: something arrived while it was being put away, so read again.
-    cdef int32_t row = held.binding.queue_row
-    cdef int64_t wait_ms = held.request.suspend_timeout_ms
-    if held.binding.suspend_limit_ms >= 0:
-        wait_ms = held.binding.suspend_limit_ms
-    held.deadline = held.since + max(<int64_t>0, wait_ms)
+    # It is in its queue. False: something arrived while it was being put there, so read again.
+    held.deadline = held.since + hold_ms(held)
     held.is_first = False
-    held.next = state.held[row]
-    state.held[row] = held
-    count_waiter(state, row, 1)
+    count_waiter(state, held.queue_row, 1)
     full_fence()
-    if queue_max_offset(&state.shared.queues[row]) > held.request.queue_offset:
-        state.held[row] = held.next
-        count_waiter(state, row, -1)
+    if observe(&state.shared.queues[held.queue_row].max_offset) > held.request.queue_offset:
+        stop_waiting(state, held)
         return False
+    keep(state, held)
     return True
 
 
@@ -408,8 +416,7 @@ cdef void serve(PullState *state, Held *held) noexcept nogil:
         reply.status = read_queue(state, held, &reply, ranges)
         reply.code = code_of(reply.status, held.request.queue_offset)
         if (reply.code != NOT_FOUND or not held.is_first or not held.request.sys_flag & FLAG_SUSPEND
-                or state.held_count >= HELD_MAX
-                or (held.binding.queue_row >= state.held_capacity and not grow_held(state, held.binding.queue_row))):
+                or not queue_put(&state.pulls, held)):
             break
         if hold(state, held):
             return
@@ -419,7 +426,7 @@ cdef void serve(PullState *state, Held *held) noexcept nogil:
     elif reply.code == NOT_FOUND:
         add_relaxed(&state.shared.board.get_missed, 1)
     send_reply(state, held.sender, &reply, ranges)
-    free_held(held)
+    free_held(state, held)
 
 
 # Resolving -------------------------------------------------------------------------------------------------------
@@ -428,19 +435,20 @@ cdef void serve(PullState *state, Held *held) noexcept nogil:
 cdef void ask_broker(PullState *state, Held *held) noexcept nogil:
     cdef Resolve question
     cdef PullReply reply
-    if not question_put(&state.questions, held):
+    if not question_put(&state.pulls.questions, held):
         answer_busy(state, held)
         return
+    keep(state, held)
     question.resolve_id = held.resolve_id
     if not link_put(state, LINK_KIND_RESOLVE, held.request.connection_id, &question, sizeof(question), &held.request,
                     held.size):
-        question_take(&state.questions, held.resolve_id)
+        question_take(&state.pulls.questions, held.resolve_id)
         start_reply(held, &reply)
         reply.code = RETRY_IMMEDIATELY
         reply.status = GET_STATUS_NO_MATCHED_MESSAGE
         reply.next_begin_offset = held.request.queue_offset
         send_reply(state, held.sender, &reply, NULL)
-        free_held(held)
+        free_held(state, held)
 
 
 cdef void handle(PullState *state, Held *held) noexcept nogil:
@@ -466,7 +474,7 @@ cdef bint bind_rows(PullState *state, Held *held) noexcept nogil:
 
 cdef void handle_binding(PullState *state, const BindingMessage *message) noexcept nogil:
     cdef const int32_t *tags = <const int32_t *>(<const uint8_t *>message + sizeof(BindingMessage))
-    cdef Held *held = question_take(&state.questions, message.resolve_id)
+    cdef Held *held = question_take(&state.pulls.questions, message.resolve_id)
     cdef int32_t tag_count = 0 if message.match_all else message.tag_count
     if held == NULL:
         return
@@ -478,9 +486,15 @@ cdef void handle_binding(PullState *state, const BindingMessage *message) noexce
         answer_busy(state, held)
         return
     held.binding.suspend_limit_ms = message.suspend_limit_ms
+    held.binding.suspend_max_ms = message.suspend_max_ms
     held.binding.broker_id = message.broker_id
     held.binding.slow_broker_id = message.slow_broker_id
     held.binding.epoch = message.epoch
+    if held.is_gone:
+        # What it has said counts all the same.
+        commit(state, held)
+        free_held(state, held)
+        return
     # Serve even if the epoch has moved on meanwhile: the checks were good for this very request.
     serve(state, held)
 
@@ -509,6 +523,37 @@ cdef void read_link(PullState *state) noexcept nogil:
 # Requests and arrivals -------------------------------------------------------------------------------------------
 
 
+cdef void let_go_of(PullState *state, int32_t sender, const int32_t *tickets, int32_t count) noexcept nogil:
+    cdef int32_t index
+    cdef Held *held
+    for index in range(count):
+        held = ticket_find(&state.pulls, sender, tickets[index])
+        if held != NULL:
+            let_go(state, held)
+
+
+cdef void let_go_of_all(PullState *state, int32_t sender) noexcept nogil:
+    cdef int32_t index
+    for index in range(TICKETS_MAX):
+        if state.pulls.tickets[sender][index] != NULL:
+            let_go(state, state.pulls.tickets[sender][index])
+
+
+cdef void take_request(PullState *state, Held *held, int32_t sender, int32_t size) noexcept nogil:
+    held.size = size
+    held.sender = sender
+    held.queue_row = -1
+    held.is_first = True
+    held.since = state.turn_ms
+    state.row.units += 1
+    held.binding = binding_of(&state.bindings, &held.request, state.turn_ms)
+    if held.binding == NULL:
+        answer_busy(state, held)
+        return
+    held.binding.references += 1
+    handle(state, held)
+
+
 cdef void take_requests(PullState *state, int32_t sender) noexcept nogil:
     cdef int32_t _turn, size, kind
     cdef const uint8_t *entry
@@ -517,56 +562,42 @@ cdef void take_requests(PullState *state, int32_t sender) noexcept nogil:
         entry = ring_peek(&state.requests[sender], &size, &kind)
         if entry == NULL:
             return
-        held = <Held *>malloc(sizeof(Held) + size)
-        if held == NULL:
-            return
-        memset(held, 0, sizeof(Held))
-        memcpy(&held.request, entry, size)
-        ring_release(&state.requests[sender], size)
-        held.size = size
-        held.sender = sender
-        held.is_first = True
-        held.since = state.turn_ms
-        state.row.units += 1
-        held.binding = binding_of(&state.bindings, &held.request, state.turn_ms)
-        if held.binding == NULL:
-            answer_busy(state, held)
+        if kind == RING_KIND_PULL_REQUEST:
+            held = <Held *>malloc(sizeof(Held) + size)
+            if held == NULL:
+                return
+            memset(held, 0, sizeof(Held))
+            memcpy(&held.request, entry, size)
+            ring_release(&state.requests[sender], size)
+            take_request(state, held, sender, size)
             continue
-        held.binding.references += 1
-        handle(state, held)
+        if size == 0:
+            let_go_of_all(state, sender)
+        else:
+            let_go_of(state, sender, <const int32_t *>entry, size // <int32_t>sizeof(int32_t))
+        ring_release(&state.requests[sender], size)
 
 
 cdef void wake_queue(PullState *state, int32_t row, int64_t max_offset, int64_t tags_code, bint knows_tag,
                      bint only_late) noexcept nogil:
-    # Re-read the held pulls of a queue that have something to find (or whose time is over).
-    cdef Held *waiting
-    cdef Held *kept = NULL
+    # Re-read the held pulls of a queue that have something to find (or whose time is over), the oldest first.
+    cdef Held *following
     cdef Held *due = NULL
     cdef Held *held
     cdef bint is_due
-    if row >= state.held_capacity:
+    if row >= state.pulls.queue_capacity:
         return
-    waiting = state.held[row]
-    state.held[row] = NULL
-    while waiting != NULL:
-        held = waiting
-        waiting = held.next
+    following = state.pulls.queues[row]
+    while following != NULL:
+        held = following
+        following = held.next
         is_due = state.turn_ms >= held.deadline
         if not is_due and not only_late and max_offset > held.request.queue_offset:
             is_due = not knows_tag or binding_matches(held.binding, tags_code)
         if is_due:
+            stop_waiting(state, held)
             held.next = due
             due = held
-            count_waiter(state, row, -1)
-        else:
-            held.next = kept
-            kept = held
-    # Back in the order in which they came.
-    while kept != NULL:
-        held = kept
-        kept = held.next
-        held.next = state.held[row]
-        state.held[row] = held
     while due != NULL:
         held = due
         due = held.next
@@ -575,8 +606,8 @@ cdef void wake_queue(PullState *state, int32_t row, int64_t max_offset, int64_t 
 
 cdef void look_at_all(PullState *state, bint only_late) noexcept nogil:
     cdef int32_t row
-    for row in range(state.held_capacity):
-        if state.held[row] != NULL:
+    for row in range(state.pulls.queue_capacity):
+        if state.pulls.queues[row] != NULL:
             wake_queue(state, row, queue_max_offset(&state.shared.queues[row]), 0, False, only_late)
 
 
@@ -688,7 +719,8 @@ cdef class PullLoop:
         self.use(options)
         state.limits.commit_log_file_size = options["commit_log_file_size"]
         cold_open(&state.cold, options["commit_log"], options["commit_log_file_size"])
-        if not bindings_open(&state.bindings, options["binding_budget"]):
+        if (not bindings_open(&state.bindings, options["binding_budget"])
+                or not held_open(&state.pulls, state.sender_count)):
             raise MemoryError()
         self.forget_waiters(options["puller_count"])
 
@@ -736,14 +768,7 @@ cdef class PullLoop:
     def __dealloc__(self):
         cdef PullState *state = &self.state
         cdef int32_t row
-        cdef Held *held
-        for row in range(state.held_capacity):
-            while state.held[row] != NULL:
-                held = state.held[row]
-                state.held[row] = held.next
-                free(held)
-        questions_close(&state.questions)
-        free(state.held)
+        held_close(&state.pulls)
         bindings_close(&state.bindings)
         queues_close(&state.queues)
         cold_close(&state.cold)

@@ -15,6 +15,7 @@ from mqcore._fast.base.atomics cimport add_relaxed, put_relaxed
 from mqcore._fast.base.buffers cimport buffer_free, buffer_room, buffer_size, buffer_take
 from mqcore._fast.base.layout cimport LINK_KIND_CLOSED, LINK_KIND_CONNECTED, LINK_KIND_REQUEST, LinkHead
 from mqcore._fast.send.state cimport GENERATION_BITS, SLOT_BITS, Connection, SendState
+from mqcore._fast.send.ticket cimport tickets_end
 
 cdef extern from "<sys/epoll.h>" nogil:
     ctypedef union epoll_data_t:
@@ -155,6 +156,7 @@ cdef Connection *open_connection(SendState *state, int fd, bint is_vip) noexcept
     connection.is_vip = is_vip
     connection.generation = state.generation_next
     connection.active_at = state.turn_ms
+    connection.first_ticket = -1
     read_peer(connection)
     setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof(one))
     event.events = EPOLLIN | EPOLLRDHUP
@@ -195,6 +197,7 @@ cdef void close_connection(SendState *state, Connection *connection) noexcept no
         at_once.l_linger = 0
         setsockopt(connection.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once))
     close(connection.fd)
+    tickets_end(state, connection)
     drop_partial(state, connection)
     buffer_free(&connection.out)
     count_unsent(state, connection)

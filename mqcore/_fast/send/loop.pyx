@@ -16,7 +16,8 @@ from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full
                                         peek, publish, put_relaxed, wake_fd)
 from mqcore._fast.base.big_endian cimport load_i32
 from mqcore._fast.base.buffers cimport buffer_free, buffer_put, buffer_room, buffer_size, buffer_take
-from mqcore._fast.base.layout cimport (LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, WORKER_COMMAND_DRAIN,
+from mqcore._fast.base.layout cimport (LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, TICKETS_MAX,
+                                       WORKER_COMMAND_DRAIN,
                                        WORKER_COMMAND_STOP, WORKER_STATE_DRAINED, WORKER_STATE_RUNNING,
                                        WORKER_STATE_STOPPED, LinkHead)
 from mqcore._fast.log.append cimport append_rest
@@ -27,8 +28,9 @@ from mqcore._fast.send.connections cimport (close_connection, doom, drop_partial
                                             link_write, make_room, mark_dirty, open_connection, write_dirty)
 from mqcore._fast.send.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
 from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, handle_send, release_waiting
-from mqcore._fast.send.state cimport (LISTENERS_MAX, MEMBERS_MAX, READ_SIZE, SCRATCH_SIZE, TICKET_COUNT, Connection,
-                                      SendState, Ticket)
+from mqcore._fast.send.state cimport (LISTENERS_MAX, MEMBERS_MAX, READ_SIZE, SCRATCH_SIZE, Connection, SendState,
+                                      Ticket)
+from mqcore._fast.send.ticket cimport tickets_open, tickets_tell
 from mqcore._fast.wire.header cimport COMMAND_BAD, COMMAND_OK, CommandStatus, CommandView, scan_command
 
 from mqcore.codes import RequestCode, ResponseCode
@@ -426,6 +428,8 @@ cdef void turn(SendState *state) noexcept nogil:
     if state.turn_ms >= state.housekeeping_at:
         housekeeping(state)
     write_dirty(state)
+    if state.has_ended:
+        tickets_tell(state)
     link_write(state)
     wake_others(state)
 
@@ -504,10 +508,9 @@ cdef class SendLoop:
 
     cdef take_memory(self, dict options):
         cdef SendState *state = &self.state
-        cdef int index
         state.appender.files = <FileSet *>calloc(1, sizeof(FileSet))
         state.read_files = <FileSet *>calloc(1, sizeof(FileSet))
-        state.tickets = <Ticket *>calloc(TICKET_COUNT, sizeof(Ticket))
+        state.tickets = <Ticket *>calloc(TICKETS_MAX, sizeof(Ticket))
         state.read_buffer = <uint8_t *>malloc(READ_SIZE)
         state.scratch = <uint8_t *>malloc(SCRATCH_SIZE)
         state.starts = <int64_t *>malloc(MEMBERS_MAX * sizeof(int64_t))
@@ -522,8 +525,7 @@ cdef class SendLoop:
         state.appender.tallies = not options["waits_for_flush"]
         # Alone it may keep the put lock for all the messages of one read; several would wait for each other.
         state.appender.keeps_lock = options["is_only_sender"]
-        for index in range(TICKET_COUNT):
-            state.tickets[index].next_free = index + 1 if index + 1 < TICKET_COUNT else -1
+        tickets_open(state)
         state.random = <uint32_t>(now_ms() | 1)
 
     cdef open_epoll(self):
@@ -550,6 +552,7 @@ cdef class SendLoop:
                 state.has_started = True
                 state.turn_ms = coarse_ms()
                 housekeeping(state)
+                tickets_tell(state)
                 publish(&state.row.state, WORKER_STATE_RUNNING)
             while True:
                 is_over = follow_command(state)

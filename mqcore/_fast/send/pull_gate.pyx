@@ -10,10 +10,9 @@ from libc.string cimport memcpy, memset
 
 from mqcore._fast.base.atomics cimport add_relaxed, observe
 from mqcore._fast.base.buffers cimport Buffer, buffer_put, buffer_size, buffer_take
-from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.layout cimport (GET_STATUS_COMMIT_LOG_NOT_READABLE, GET_STATUS_MESSAGE_WAS_REMOVING,
                                        PULL_RANGES_MAX, PullRange, PullReply, PullRequest, RING_KIND_PULL_REQUEST,
-                                       STORE_FLAG_PULL_CLOSED)
+                                       STORE_FLAG_PULL_CLOSED, TICKETS_MAX)
 from mqcore._fast.base.store_file cimport EUCLEAN
 from mqcore._fast.base.worker_log cimport warn_unreadable
 from mqcore._fast.log.mapped_file cimport FILE_MAPPINGS_MAX, MappedFile, file_pinned_at, file_unpin
@@ -21,7 +20,8 @@ from mqcore._fast.segment.boards cimport puller_of
 from mqcore._fast.segment.rings cimport ring_peek, ring_publish, ring_release, ring_reserve
 from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty, write_connection
 from mqcore._fast.send.request cimport answer_plain
-from mqcore._fast.send.state cimport SCRATCH_SIZE, TICKET_COUNT, TICKET_INDEX_MASK, Connection, SendState, Ticket
+from mqcore._fast.send.state cimport SCRATCH_SIZE, Connection, SendState, Ticket
+from mqcore._fast.send.ticket cimport SERIAL_SHIFT, TICKET_INDEX_MASK, ticket_end, ticket_free, ticket_take
 from mqcore._fast.wire.header cimport CommandView, TextView, field_of, text_to_i32, text_to_i64, text_unescape
 from mqcore._fast.wire.replies cimport Reply, put_decimal, reply_field, reply_put, reply_remark, reply_start
 
@@ -43,8 +43,6 @@ cdef int32_t SERVER_TYPE = SerializeType.JSON
 
 cdef enum:
     REQUEST_STRINGS_MAX = 65536
-    SERIAL_SHIFT = 16
-    SERIAL_MASK = 0x7FFF
     STATUS_COUNT = 16
     STATUS_SIZE = 32
     DIRECT_BYTES_MIN = 4096         # a smaller answer is copied, to be written together with others
@@ -105,31 +103,18 @@ cdef int32_t read_request(SendState *state, const CommandView *command, PullRequ
     return -1 if at == NULL else <int32_t>(at - state.scratch)
 
 
-cdef int32_t take_ticket(SendState *state, const Connection *connection, const CommandView *command, int32_t puller,
-                         int64_t queue_offset) noexcept nogil:
-    # A ticket's number holds its serial, so that an answer to a former holder is told apart. -1: all are out.
-    cdef int32_t index = state.ticket_free
+cdef int32_t take_ticket(SendState *state, Connection *connection, const CommandView *command, int32_t puller,
+                         const PullRequest *request) noexcept nogil:
+    cdef int32_t index = ticket_take(state, connection, request.connection_id)
     cdef Ticket *ticket
     if index < 0:
         return -1
-    check(index < TICKET_COUNT, "a ticket lies in the table")
     ticket = &state.tickets[index]
-    check(ticket.connection_id == 0, "a ticket that is handed out has no holder")
-    state.ticket_free = ticket.next_free
-    ticket.connection_id = connection_id(state, connection)
-    ticket.queue_offset = queue_offset
+    ticket.queue_offset = request.queue_offset
     ticket.opaque = command.opaque
     ticket.serialize_type = command.serialize_type
     ticket.puller = puller
-    ticket.serial = (ticket.serial + 1) & SERIAL_MASK
-    return (ticket.serial << SERIAL_SHIFT) | index
-
-
-cdef void free_ticket(SendState *state, int32_t index) noexcept nogil:
-    check(state.tickets[index].connection_id != 0, "a ticket is given back once")
-    state.tickets[index].connection_id = 0
-    state.tickets[index].next_free = state.ticket_free
-    state.ticket_free = index
+    return ticket.serial << SERIAL_SHIFT | index
 
 
 cdef PullOutcome handle_pull(SendState *state, Connection *connection, const CommandView *command) noexcept nogil:
@@ -150,13 +135,13 @@ cdef PullOutcome handle_pull(SendState *state, Connection *connection, const Com
     request.serialize_type = command.serialize_type
     request.code = command.code
     request.version = command.version
-    request.ticket = take_ticket(state, connection, command, puller, request.queue_offset)
+    request.ticket = take_ticket(state, connection, command, puller, &request)
     if request.ticket < 0:
         answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, OVERLOAD)
         return PULL_GIVEN
     at = ring_reserve(&state.request_rings[puller], <int32_t>sizeof(PullRequest) + strings, RING_KIND_PULL_REQUEST)
     if at == NULL:
-        free_ticket(state, request.ticket & TICKET_INDEX_MASK)
+        ticket_free(state, request.ticket & TICKET_INDEX_MASK)
         answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, OVERLOAD)
         return PULL_GIVEN
     memcpy(at, &request, sizeof(PullRequest))
@@ -328,7 +313,7 @@ cdef void take_reply(SendState *state, const PullReply *answer) noexcept nogil:
     connection = find_connection(state, ticket.connection_id)
     if connection != NULL and not answer.refused:
         answer_pull(state, connection, ticket, answer)
-    free_ticket(state, index)
+    ticket_free(state, index)
 
 
 cdef void take_pull_replies(SendState *state) noexcept nogil:
@@ -343,7 +328,7 @@ cdef void take_pull_replies(SendState *state) noexcept nogil:
             ring_release(&state.reply_rings[puller], size)
 
 
-cdef void answer_ask_again(SendState *state, Ticket *ticket) noexcept nogil:
+cdef void answer_ask_again(SendState *state, const Ticket *ticket) noexcept nogil:
     cdef PullReply answer
     cdef Connection *connection = find_connection(state, ticket.connection_id)
     if connection == NULL:
@@ -363,7 +348,8 @@ cdef void check_pullers(SendState *state) noexcept nogil:
         if generation == state.puller_generations[puller]:
             continue
         state.puller_generations[puller] = generation
-        for index in range(TICKET_COUNT):
+        for index in range(TICKETS_MAX):
             if state.tickets[index].connection_id != 0 and state.tickets[index].puller == puller:
                 answer_ask_again(state, &state.tickets[index])
-                free_ticket(state, index)
+                # Its successor may find it in the ring.
+                ticket_end(state, index)

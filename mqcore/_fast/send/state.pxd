@@ -15,8 +15,6 @@ from mqcore._fast.segment.rings cimport Ring
 cdef enum:
     SLOT_BITS = 24
     GENERATION_BITS = 32
-    TICKET_COUNT = 65536
-    TICKET_INDEX_MASK = 0xFFFF
     READ_SIZE = 262144          # bytes asked of the socket at once
     SCRATCH_SIZE = 131072       # unescaped header fields of one request
     MEMBERS_MAX = 262144        # of one batch
@@ -40,6 +38,8 @@ cdef struct Connection:
     Buffer partial              # the start of a frame that has not come whole
     Buffer out
     int64_t unsent_bytes        # its part of the sum of that name
+    int32_t first_ticket        # of those of its pulls that are under way, newest first; -1 = none
+    int32_t ticket_count
 
 # An answer that waits for the flushed watermark.
 cdef struct Waiting:
@@ -62,7 +62,8 @@ cdef struct Ticket:
     int32_t serialize_type
     int32_t serial
     int32_t puller
-    int32_t next_free
+    int32_t next                # of the same connection; or free; or ended and of the same pull worker. -1 = the last
+    int32_t previous            # of the same connection; -1 = the first
 
 cdef struct SendSettings:
     int32_t max_message_size
@@ -128,7 +129,13 @@ cdef struct SendState:
     int64_t waiting_tail
     int64_t waiting_capacity
     Ticket *tickets
-    int32_t ticket_free
+    int32_t ticket_free         # -1 = none
+    int32_t tickets_left
+    int32_t ended[PULL_WORKERS_MAX]          # by pull worker: it must be told of them before they are free
+    int32_t ended_count[PULL_WORKERS_MAX]
+    bint has_ended
+    bint has_begun[PULL_WORKERS_MAX]         # it lets go of what a predecessor of this worker has asked for
+    bint may_pull               # all have begun
     bint has_started
     int64_t turn_ms             # coarse_ms of this turn
     int64_t housekeeping_at

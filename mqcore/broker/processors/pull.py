@@ -82,6 +82,7 @@ class PullProcessor:
             match_all=matches_all(subscription),
             tag_codes=tuple(sorted(subscription.code_set)),
             suspend_limit_ms=None if settings.long_polling_enable else settings.short_polling_time_ms,
+            suspend_max_ms=broker.settings.current.mqcore.pull_hold_max_ms,
             broker_id=group.broker_id if settings.slave_read_enable else 0,
             slow_broker_id=group.which_broker_when_consume_slowly if settings.slave_read_enable else 0,
             sub_version=subscription.sub_version,
