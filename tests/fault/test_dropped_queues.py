@@ -36,6 +36,7 @@ pytestmark = pytest.mark.fault
 
 TOPIC = "Reborn"
 OTHER = "Bystander"
+GROUP = "fault_readers"
 POINTS = 6
 CALLS_MAX = 160
 
@@ -95,6 +96,8 @@ def test_messages_acknowledged_after_a_topic_was_made_again_are_there_although_d
 ) -> None:
     send(broker, 5, "old")
     assert read(broker, 5) == marks("old", 5)
+    commit = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "commitOffset": "5"}
+    assert wire.call(broker.broker_address, RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == ResponseCode.SUCCESS
     reput = find_worker(broker, "reput")
     reput.send_signal(signal.SIGSTOP)
     try:
@@ -105,6 +108,8 @@ def test_messages_acknowledged_after_a_topic_was_made_again_are_there_although_d
         assert send(broker, 10, "new") == list(range(10))
         with Talker(broker.broker_address) as talker:
             assert not pulled(talker.call(pull_request(TOPIC, 0, 0))), "a dead message is handed out"
+        committed = wire.call(broker.broker_address, RequestCode.QUERY_CONSUMER_OFFSET, commit)
+        assert (committed.ext_fields or {}).get("offset", "0") == "0", "a new topic goes on with old offsets"
     finally:
         reput.send_signal(signal.SIGCONT)
     assert read(broker, 10) == marks("new", 10)

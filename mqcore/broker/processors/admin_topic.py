@@ -64,12 +64,13 @@ class AdminTopicProcessor:
             return request.reply(ResponseCode.SYSTEM_ERROR, refusal)
         logger.warning("deletion of a topic asked for topic=%s by=%s", topic, channel_address(channel))
         await self._broker.topics.delete(topic)
+        # Before the queues: these may be long in going, and a new topic of the name must not go on with old offsets.
+        self._broker.offsets.remove_topic(topic)
+        self._broker.statistics.forget_topic(topic)
         if is_lmq(topic):
             await self._broker.store.drop_light_queue(topic)
         else:
             await self._broker.store.clean_unused_topics(self._broker.topics.names)
-        self._broker.offsets.remove_topic(topic)
-        self._broker.statistics.forget_topic(topic)
         return request.reply()
 
     async def all_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
