@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mqcore.client.consumer import Consumer
 from mqcore.client.messages import ReceivedMessage
 from mqcore.protocol.message import MessageQueue
 from tests.sim.brokers import SimBroker
@@ -118,6 +119,8 @@ class Chaos:
     groups: tuple[str, ...] = ("g",)
     settings: dict[str, Any] = field(default_factory=dict)
     manners: tuple[Manner, ...] = (Manner.HANDLER,)
+    topics: tuple[str, ...] = ("T",)
+    delay_levels: tuple[int, ...] = (0,)
     habits: Habits = field(default_factory=Habits)
     events: tuple[str, ...] = (
         "send", "send", "join", "leave", "crash", "vanish", "cut", "lose", "stall", "slow", "broker_crash",
@@ -151,11 +154,18 @@ class Chaos:
         for group in self.groups:
             if not self.living(group):
                 self._join(group)
+        for member in self.living():
+            await member.joined()
+            if isinstance(member.consumer, Consumer):
+                member.consumer.resume()
+                for topic in self.topics:
+                    await self._subscribe(member, topic)
         await self.send()
         for group in self.groups:
             await world.until(
-                lambda group=group: world.history.broken or not world.history.missing(group), 600,
-                lambda group=group: f"{group} consumes everything; missing {world.history.missing(group)}", every_s=0.5,
+                lambda group=group: world.history.broken or not world.history.missing(group, self.topics), 600,
+                lambda group=group: f"{group} consumes all; missing {world.history.missing(group, self.topics)}",
+                every_s=0.5,
             )  # fmt: skip
             world.history.check()
         for group in self.groups:
@@ -178,9 +188,10 @@ class Chaos:
 
     def queues(self) -> Iterable[MessageQueue]:
         for broker in self.world.brokers:
-            config = broker.core.broker.topics.find("T")
-            assert config is not None
-            yield from (MessageQueue("T", broker.name, queue_id) for queue_id in range(config.read_queue_nums))
+            for topic in self.topics:
+                config = broker.core.broker.topics.find(topic)
+                assert config is not None
+                yield from (MessageQueue(topic, broker.name, queue_id) for queue_id in range(config.read_queue_nums))
 
     def _member(self) -> Member | None:
         living = self.living()
@@ -195,8 +206,9 @@ class Chaos:
     # Events.
 
     async def send(self) -> None:
-        for _ in range(self.world.random.randint(1, 6)):
-            self._later(self.producer.send("T"))
+        chance = self.world.random
+        for _ in range(chance.randint(1, 6)):
+            self._later(self.producer.send(chance.choice(self.topics), delay_level=chance.choice(self.delay_levels)))
 
     async def join(self) -> None:
         if len(self.living()) < self.members_max:
@@ -204,7 +216,7 @@ class Chaos:
 
     def _join(self, group: str) -> None:
         manner = self.world.random.choice(self.manners)
-        self.world.join(group, handle=self.habits, manner=manner, **self.settings)
+        self.world.join(group, self.topics, self.habits, manner=manner, **self.settings)
 
     async def leave(self) -> None:
         member = self._member()
@@ -220,6 +232,31 @@ class Chaos:
         member = self._member()
         if member is not None:
             member.crash(silently=True)
+
+    async def subscription(self) -> None:
+        """Somebody changes his mind about the last topic; the others do not, as in a rolling update."""
+        member = self._member()
+        if member is None or not isinstance(member.consumer, Consumer):
+            return
+        topic = self.topics[-1]
+        if topic in member.topics:
+            member.topics = tuple(name for name in member.topics if name != topic)
+            self._later(member.ask(member.consumer.unsubscribe, topic))
+        else:
+            self._later(self._subscribe(member, topic))
+
+    async def _subscribe(self, member: Member, topic: str) -> None:
+        if topic not in member.topics and isinstance(member.consumer, Consumer):
+            while not await member.ask(member.consumer.subscribe, topic):
+                await asyncio.sleep(1)
+            member.topics = (*member.topics, topic)
+
+    async def pause(self) -> None:
+        member = self._member()
+        if member is not None and isinstance(member.consumer, Consumer):
+            consumer = member.consumer
+            consumer.pause()
+            asyncio.get_running_loop().call_later(self.world.random.uniform(0.1, 20), consumer.resume)
 
     async def cut(self) -> None:
         member, broker = self._member(), self._broker()

@@ -61,6 +61,19 @@ def test_members_without_handlers_lose_nothing_either(root: Path, player: Player
     player.play("members without handlers", WHAT, in_world(root, play), seconds=2)
 
 
+def test_members_that_pause_and_change_their_topics_lose_nothing_either(root: Path, player: Player) -> None:
+    """Delayed messages are among them, and for a while the members of the group disagree about its topics."""
+
+    async def play(world: World) -> None:
+        await world.start(brokers=world.random.choice((1, 2)), topics={"T": 2, "U": 1}, messageDelayLevel=FEW_LEVELS)
+        settings = {"orderly": world.random.random() < 0.5}
+        events = (*Chaos.events, "subscription", "subscription", "pause")
+        changes = {"topics": ("T", "U"), "delay_levels": (0, 0, 1, 2), "events": events, "settings": settings}
+        await Chaos(world, habits=Habits(fails=0.1), **changes).play()
+
+    player.play("pauses and changes of topics", WHAT, in_world(root, play), seconds=1.5)
+
+
 def test_pull_consumers_lose_nothing_either(root: Path, player: Player) -> None:
     async def play(world: World) -> None:
         habits = Habits(seconds=world.random.choice(HANDLERS_S))  # who polls has no retry

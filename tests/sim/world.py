@@ -70,7 +70,7 @@ class Member:
         self.name = name
         self.group = group
         self.host = world.network.host(name, f"10.0.{2 + number // 250}.{number % 250 + 1}")
-        self._topics = topics
+        self.topics = topics
         self._handle = handle
         self._manner = manner
         self.settings = settings
@@ -93,7 +93,7 @@ class Member:
             held = self.consumer.queues
         elif self.consumer is not None:
             held = self.consumer.assignment
-        return [queue for queue in held if queue.topic in self._topics]
+        return [queue for queue in held if queue.topic in self.topics]
 
     async def _live(self) -> None:
         while not await self._try_to_start():
@@ -122,9 +122,9 @@ class Member:
 
     def _new_consumer(self) -> Consumer | PullConsumer:
         if isinstance(self.settings, PullConsumerSettings):
-            return self.client.pull_consumer(self.group, self._topics, settings=self.settings)
+            return self.client.pull_consumer(self.group, self.topics, settings=self.settings)
         handler = self._on_message if self._manner == Manner.HANDLER else None
-        return self.client.consumer(self.group, self._topics, handler=handler, settings=self.settings)
+        return self.client.consumer(self.group, self.topics, handler=handler, settings=self.settings)
 
     async def _take(self) -> None:
         """What a program does with a consumer that has no handler."""
@@ -178,6 +178,14 @@ class Member:
         if self.host.is_alive:
             history.ends(delivery, None)
         return outcome
+
+    async def ask(self, call: Callable[..., Coroutine[Any, Any, object]], *arguments: Any) -> bool:
+        """Call something of the consumer on its host; True unless a broker or name server failed it."""
+        if not self.is_in:
+            return True
+        asking = self.host.spawn(call(*arguments))
+        await asyncio.wait([asking])
+        return asking.cancelled() or not isinstance(asking.exception(), MQError)
 
     async def leave(self) -> None:
         """Close the consumer and the client."""
