@@ -17,7 +17,7 @@ from mqcore._fast.log import record as fast_record
 from mqcore._fast.wire import header as fast_header
 from mqcore.codes import RequestCode, SerializeType
 from mqcore.protocol.command import RemotingCommand
-from mqcore.store import record as python_record
+from mqcore.store.log import record as python_record
 
 BODY = random.Random(1).randbytes(1024)
 SEND_FIELDS = {

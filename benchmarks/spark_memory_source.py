@@ -26,8 +26,8 @@ from mqcore.spark.arrow import arrow_schema, to_record_batch
 from mqcore.spark.schema import decoder_columns, schema_of
 from mqcore.store.codec import encode_record
 from mqcore.store.columns import ColumnDecoder
+from mqcore.store.log.record import HostAddress, Record
 from mqcore.store.message_columns import BATCH_BYTES_DEFAULT
-from mqcore.store.record import HostAddress, Record
 
 FORMAT: Final = "mqcore-memory"
 QUEUES: Final = 8

@@ -19,7 +19,7 @@ from typing import Final
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.machine import memory_bytes
-from mqcore.store.log_places import LogPlaces
+from mqcore.store.log.places import LogPlaces
 
 STEP: Final = 4 * 2**20
 """Bytes let go of at once at least."""

@@ -13,7 +13,7 @@ from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.files import sync_content, sync_directory
-from mqcore.store.log_places import LogPlaces
+from mqcore.store.log.places import LogPlaces
 from mqcore.workers.handover import Handover, Peer
 
 logger = logging.getLogger(__name__)

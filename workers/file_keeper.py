@@ -16,7 +16,7 @@ from mqcore import layout
 from mqcore._fast.log.mapped_file import MappedFiles
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
-from mqcore.store.log_places import LogPlaces
+from mqcore.store.log.places import LogPlaces
 from mqcore.workers.cold_pages import ColdPages
 
 logger = logging.getLogger(__name__)

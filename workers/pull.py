@@ -8,7 +8,7 @@ from mqcore._fast.pull.loop import PullLoop
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.machine import memory_bytes
-from mqcore.store.log_places import LogPlaces
+from mqcore.store.log.places import LogPlaces
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
 

@@ -16,9 +16,9 @@ from mqcore.config import Settings
 from mqcore.errors import StoreError
 from mqcore.files import bury_directory
 from mqcore.store.geometry import StoreGeometry
-from mqcore.store.index_file import IndexGeometry
-from mqcore.store.log_places import LogPlaces
+from mqcore.store.log.places import LogPlaces
 from mqcore.store.paths import StorePaths
+from mqcore.store.queues.index_file import IndexGeometry
 from mqcore.workers.handover import Handover
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import Any
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.send.loop import SendLoop
 from mqcore.config import FlushDiskType, Settings
-from mqcore.store.log_places import LogPlaces
+from mqcore.store.log.places import LogPlaces
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
 

@@ -25,12 +25,12 @@ from mqcore.files import (
 )
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import survey_topic
-from mqcore.store.consume_queue import ConsumeQueue
 from mqcore.store.disk import DiskVerdict, disk_used_ratio, judge_disk
-from mqcore.store.index_service import IndexService
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import file_name
 from mqcore.store.queue_survey import topic_directories
+from mqcore.store.queues.consume_queue import ConsumeQueue
+from mqcore.store.queues.index_service import IndexService
 from mqcore.store.reader_files import list_files
 from mqcore.store.retention import (
     RetentionPolicy,

@@ -17,7 +17,7 @@ from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import UNKNOWN_HOST, HostAddress
-from mqcore.store.consume_queue_ext_units import ExtUnit, is_ext_address
+from mqcore.store.queues.ext import ExtUnit, is_ext_address
 
 Clock = Callable[[], int]
 """Milliseconds since the epoch."""

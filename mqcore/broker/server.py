@@ -24,16 +24,16 @@ from mqcore.broker.embedded_name_server import EmbeddedNameServer
 from mqcore.broker.links import WorkerLink
 from mqcore.broker.listeners import open_listeners
 from mqcore.broker.ports import Channel, PullBinding, PullHeader, wall_clock_ms
-from mqcore.broker.queue_drops import QueueDrops
-from mqcore.broker.shared_ports import (
+from mqcore.broker.segment.queue_drops import QueueDrops
+from mqcore.broker.segment.shared_ports import (
     SharedCounters,
     SharedOffsetTable,
     SharedPools,
     SharedSink,
     SharedTopicBoard,
 )
+from mqcore.broker.segment.store_view import SharedStoreView
 from mqcore.broker.store_boot import StoreBoot
-from mqcore.broker.store_view import SharedStoreView
 from mqcore.broker.supervisor import BROKER_ROW, Supervisor, Worker
 from mqcore.codes import RequestCode, ResponseCode, SerializeType
 from mqcore.config import Settings

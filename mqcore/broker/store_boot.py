@@ -14,7 +14,7 @@ from mqcore.config import FlushDiskType, Settings
 from mqcore.files import GRAVE_PREFIX
 from mqcore.store.abort_file import AbortFile
 from mqcore.store.lock_file import LockFile
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.recovery import Recovery, RecoveryResult
 from mqcore.workers.reput import store_geometry, store_paths
 

@@ -11,21 +11,21 @@ from typing import TYPE_CHECKING
 PURE = os.environ.get("MQ_PURE") == "1"
 
 if TYPE_CHECKING or PURE:
-    from mqcore.store.consume_queue_ext_units import decode_ext_unit, encode_ext_unit, ext_end
-    from mqcore.store.consume_queue_units import choose as choose_units
-    from mqcore.store.consume_queue_units import decode_unit, encode_unit, valid_units
     from mqcore.store.crc32 import checksum as crc32
     from mqcore.store.crc32 import implementation as crc32_implementation
-    from mqcore.store.dispatcher import Dispatcher
-    from mqcore.store.index_file import covers as index_covers
-    from mqcore.store.index_file import key_hash as index_key_hash
-    from mqcore.store.index_file import put as index_put
-    from mqcore.store.index_file import query as index_query
+    from mqcore.store.log.record import batch_members, property_value, string_hash
+    from mqcore.store.log.record import decode as decode_record
+    from mqcore.store.log.record import encode as encode_record
+    from mqcore.store.log.record import scan as scan_records
     from mqcore.store.queue_directories import survey_topic
-    from mqcore.store.record import batch_members, property_value, string_hash
-    from mqcore.store.record import decode as decode_record
-    from mqcore.store.record import encode as encode_record
-    from mqcore.store.record import scan as scan_records
+    from mqcore.store.queues.dispatch import Dispatcher
+    from mqcore.store.queues.ext import decode_ext_unit, encode_ext_unit, ext_end
+    from mqcore.store.queues.index_file import covers as index_covers
+    from mqcore.store.queues.index_file import key_hash as index_key_hash
+    from mqcore.store.queues.index_file import put as index_put
+    from mqcore.store.queues.index_file import query as index_query
+    from mqcore.store.queues.units import choose as choose_units
+    from mqcore.store.queues.units import decode_unit, encode_unit, valid_units
 else:
     from mqcore._fast.base.crc32 import checksum as crc32
     from mqcore._fast.base.crc32 import implementation as crc32_implementation

@@ -13,8 +13,9 @@ from mqcore.codes import SysFlag
 from mqcore.errors import CorruptRecordError, ProtocolError
 from mqcore.layout import BLANK_RECORD, BODY_CRC_MASK, MESSAGE_MAGIC_V2, RECORD_HEAD, RECORD_SIZE_MIN
 from mqcore.protocol.compression import decompress as decompress_body
-from mqcore.store import record as records
 from mqcore.store.crc32 import checksum
+from mqcore.store.log import record as records
+from mqcore.store.log.record import DecodeStatus, HostAddress, Record
 from mqcore.store.message_columns import (
     BATCH_BYTES_DEFAULT,
     BATCH_ROWS_DEFAULT,
@@ -34,7 +35,6 @@ from mqcore.store.message_columns import (
     is_between,
     text_column,
 )
-from mqcore.store.record import DecodeStatus, HostAddress, Record
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

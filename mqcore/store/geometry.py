@@ -14,7 +14,7 @@ from mqcore.layout import (
     FILE_END_MIN_BLANK_SIZE,
     RECORD_SIZE_MIN,
 )
-from mqcore.store.index_file import IndexGeometry
+from mqcore.store.queues.index_file import IndexGeometry
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -23,8 +23,8 @@ from mqcore.errors import CorruptFileError, CorruptRecordError
 from mqcore.files import make_directory, sync_directory, write_atomically
 from mqcore.layout import BIRTH_HEAD
 from mqcore.store.codec import crc32
-from mqcore.store.commit_log import read_store_timestamp
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.commit_log import read_store_timestamp
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
 
 logger = logging.getLogger(__name__)
 

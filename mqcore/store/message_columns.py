@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mqcore.errors import ConfigError, CorruptRecordError
-from mqcore.store.record import DecodeStatus
+from mqcore.store.log.record import DecodeStatus
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -10,14 +10,14 @@ from dataclasses import dataclass
 
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
 from mqcore.store.codec import decode_record
-from mqcore.store.commit_log import CommitLog
-from mqcore.store.consume_queue import ConsumeQueue, Units, no_units
-from mqcore.store.consume_queue_ext_units import ExtUnit
 from mqcore.store.disk import disk_used_ratio
 from mqcore.store.geometry import StoreGeometry
-from mqcore.store.index_service import IndexService
+from mqcore.store.log.commit_log import CommitLog
+from mqcore.store.log.record import Record
 from mqcore.store.paths import StorePaths
-from mqcore.store.record import Record
+from mqcore.store.queues.consume_queue import ConsumeQueue, Units, no_units
+from mqcore.store.queues.ext import ExtUnit
+from mqcore.store.queues.index_service import IndexService
 from mqcore.store.watermarks import Watermarks
 
 OPEN_QUEUES_MAX = 256

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mqcore.errors import StoreError
 from mqcore.files import make_directory
-from mqcore.store.log_places import LogPlaces, file_name
+from mqcore.store.log.places import LogPlaces, file_name
 
 __all__ = ["INDEX_NAME_DIGITS", "QUEUE_ID_MAX", "StorePaths", "file_name", "is_topic"]
 

@@ -14,10 +14,10 @@ from pathlib import Path
 from typing import Final
 
 from mqcore.store.codec import survey_topic
-from mqcore.store.consume_queue import ConsumeQueue, QueueState
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.incarnations import QueueKey
 from mqcore.store.paths import StorePaths, is_topic
+from mqcore.store.queues.consume_queue import ConsumeQueue, QueueState
 
 NO_BIRTHS: Final[Mapping[QueueKey, int]] = {}
 THREADS: Final = 8

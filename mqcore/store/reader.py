@@ -21,8 +21,8 @@ from typing import Final, Literal, Self
 from mqcore.errors import ConfigError, CorruptFileError, CorruptRecordError, MQError, OffsetOutOfRangeError
 from mqcore.store.columns import BATCH_BYTES_DEFAULT, ColumnDecoder, MessageBatch, Selection
 from mqcore.store.incarnations import Incarnations
-from mqcore.store.log_places import LogPlaces
-from mqcore.store.log_walk import next_record
+from mqcore.store.log.places import LogPlaces
+from mqcore.store.log.walk import next_record
 from mqcore.store.message_columns import BATCH_ROWS_DEFAULT, EVERYTHING
 from mqcore.store.paths import StorePaths
 from mqcore.store.reader_extent import LogExtent, find_extent

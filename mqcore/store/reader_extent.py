@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from mqcore.errors import CorruptRecordError
 from mqcore.store.abort_file import AbortFile
 from mqcore.store.checkpoint import Checkpoint
-from mqcore.store.commit_log import read_store_timestamp
-from mqcore.store.consume_queue import RECOVERED_FILES
-from mqcore.store.log_walk import OFFSET_MAX, LogWalker, check_nothing_missing
+from mqcore.store.log.commit_log import read_store_timestamp
+from mqcore.store.log.walk import OFFSET_MAX, LogWalker, check_nothing_missing
 from mqcore.store.paths import StorePaths
+from mqcore.store.queues.consume_queue import RECOVERED_FILES
 from mqcore.store.reader_files import FoundFiles
 
 

@@ -13,8 +13,8 @@ from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 
-from mqcore.store.log_places import is_file_name
-from mqcore.store.mapped_file_queue import MAPPED_FILES_MAX, MappedFileQueue, starts_blank
+from mqcore.store.log.mapped_file_queue import MAPPED_FILES_MAX, MappedFileQueue, starts_blank
+from mqcore.store.log.places import is_file_name
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from mqcore.errors import OffsetOutOfRangeError
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
 from mqcore.store.codec import decode_ext_unit
-from mqcore.store.consume_queue import Units, as_units, count_below, to_unit
-from mqcore.store.consume_queue_ext_units import EXT_ADDRESS_MAX, ext_offset
-from mqcore.store.consume_queue_units import Unit
 from mqcore.store.paths import StorePaths, is_topic
 from mqcore.store.queue_directories import is_queue_id
+from mqcore.store.queues.consume_queue import Units, as_units, count_below, to_unit
+from mqcore.store.queues.ext import EXT_ADDRESS_MAX, ext_offset
+from mqcore.store.queues.units import Unit
 from mqcore.store.reader_files import FoundFiles
 
 UNIT_SIZE = CONSUME_QUEUE_UNIT.size

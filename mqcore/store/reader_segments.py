@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
 from mqcore.store.codec import decode_record, scan_records
-from mqcore.store.consume_queue import Units, to_unit
-from mqcore.store.consume_queue_units import Unit
 from mqcore.store.message_columns import UNBOUNDED_MAX, UNBOUNDED_MIN, Selection
+from mqcore.store.queues.consume_queue import Units, to_unit
+from mqcore.store.queues.units import Unit
 from mqcore.store.reader_extent import LogExtent, first_store_timestamp
 from mqcore.store.reader_files import FoundFiles
 from mqcore.store.reader_queues import QueueUnits

@@ -23,17 +23,17 @@ from mqcore.files import bury_directory, sync_directory, sync_file, sync_files, 
 from mqcore.store.abort_file import AbortFile
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
-from mqcore.store.commit_log import read_store_timestamp
-from mqcore.store.consume_queue import RECOVERED_FILES, ConsumeQueue, QueueState, list_queues
-from mqcore.store.consume_queue_units import Unit
-from mqcore.store.dispatcher import DispatchOutcome
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.incarnations import Incarnations, QueueKey
-from mqcore.store.index_service import IndexService
-from mqcore.store.log_walk import OFFSET_MAX, LogWalk, LogWalker, check_nothing_missing, record_at
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.commit_log import read_store_timestamp
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.walk import OFFSET_MAX, LogWalk, LogWalker, check_nothing_missing, record_at
 from mqcore.store.paths import StorePaths
 from mqcore.store.queue_survey import survey
+from mqcore.store.queues.consume_queue import RECOVERED_FILES, ConsumeQueue, QueueState, list_queues
+from mqcore.store.queues.dispatch import DispatchOutcome
+from mqcore.store.queues.index_service import IndexService
+from mqcore.store.queues.units import Unit
 from mqcore.store.watermarks import FixedWatermarks
 
 logger = logging.getLogger(__name__)

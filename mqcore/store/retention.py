@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mqcore.errors import ConfigError
-from mqcore.store.consume_queue import ConsumeQueue
 from mqcore.store.disk import DiskVerdict
-from mqcore.store.index_service import IndexService
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
+from mqcore.store.queues.consume_queue import ConsumeQueue
+from mqcore.store.queues.index_service import IndexService
 
 DELETED_PER_ROUND_MAX = 10
 NOT_ALLOWED = (errno.EROFS, errno.EACCES, errno.EPERM)

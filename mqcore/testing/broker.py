@@ -16,11 +16,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from mqcore.broker.tested.orders import ADVANCE, CREATE_TOPIC, STOP, Answer, Launch, Order
 from mqcore.clock import now_ms
 from mqcore.errors import MQError
 from mqcore.testing.leftovers import children_of, make_directory, remove_stale_directories, wait_ended
 from mqcore.testing.ports import free_ports
+from mqcore.testing.server.orders import ADVANCE, CREATE_TOPIC, STOP, Answer, Launch, Order
 
 if TYPE_CHECKING:
     from mqcore.testing.broker_async import AsyncRunningBroker
@@ -223,7 +223,7 @@ class RunningBroker:
         )
         with self.log.open("ab") as log:
             self._process = subprocess.Popen(
-                [sys.executable, "-m", "mqcore.broker.tested"],
+                [sys.executable, "-m", "mqcore.testing.server"],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store.consume_queue_ext_units import is_ext_address
-from mqcore.store.record import decode
+from mqcore.store.log.record import decode
+from mqcore.store.queues.ext import is_ext_address
 from tests.compat import apache_requests as requests
 from tests.rigs import ApacheServer, JavaDriver, MqcoreBroker, maven, wire
 from tests.rigs.wire import call

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store.record import decode, property_value
+from mqcore.store.log.record import decode, property_value
 from tests.compat import apache_requests as requests
 from tests.rigs import ApacheServer, MqcoreBroker, maven, wire
 from tests.waiting import wait_until

@@ -17,10 +17,10 @@ from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.incarnations import Birth, Incarnations, anchors_at
-from mqcore.store.index_file import IndexGeometry
 from mqcore.store.lock_file import LockFile
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.message_store import MessageStoreReader
+from mqcore.store.queues.index_file import IndexGeometry
 from mqcore.store.recovery import Recovery
 from tests.compat import apache_requests as requests
 from tests.rigs import ApacheServer, ChildError, maven

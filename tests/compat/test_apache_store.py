@@ -13,15 +13,15 @@ import pytest
 from mqcore._fast.log import record as fast_record
 from mqcore._fast.queues.dispatch import Dispatcher as FastDispatcher
 from mqcore.layout import BLANK_MAGIC, INDEX_ENTRY
-from mqcore.store import record as plain_record
 from mqcore.store.abort_file import AbortFile
 from mqcore.store.checkpoint import Checkpoint
-from mqcore.store.dispatcher import Dispatcher as PlainDispatcher
 from mqcore.store.geometry import StoreGeometry
-from mqcore.store.index_file import IndexGeometry
+from mqcore.store.log import record as plain_record
+from mqcore.store.log.record import DecodeStatus, Record
 from mqcore.store.message_store import MessageStoreReader
 from mqcore.store.paths import StorePaths
-from mqcore.store.record import DecodeStatus, Record
+from mqcore.store.queues.dispatch import Dispatcher as PlainDispatcher
+from mqcore.store.queues.index_file import IndexGeometry
 from mqcore.store.recovery import Recovery, RecoveryResult
 from tests.compat.make_apache_store import ARCHIVE, GEOMETRY
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqcore._fast.log import record as fast
-from mqcore.store import record as plain
+from mqcore.store.log import record as plain
 
 pytestmark = [
     pytest.mark.compat,

@@ -17,8 +17,8 @@ import psutil
 
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.store.geometry import StoreGeometry
-from mqcore.store.index_file import IndexGeometry
-from mqcore.store.log_places import LogPlaces
+from mqcore.store.log.places import LogPlaces
+from mqcore.store.queues.index_file import IndexGeometry
 from tests.fault.history import History, Load, read_all
 from tests.fault.store_scan import StoreScan, scan_store
 from tests.rigs import MqcoreBroker, wire

@@ -8,14 +8,14 @@ from pathlib import Path
 from mqcore.codes import SysFlag
 from mqcore.layout import PRE_FILL_SIZE
 from mqcore.store.codec import decode_record, property_value, string_hash
-from mqcore.store.consume_queue import as_units, count_written, list_queues
 from mqcore.store.geometry import StoreGeometry
-from mqcore.store.index_service import IndexService
-from mqcore.store.log_places import LogPlaces
-from mqcore.store.log_walk import LogWalker
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.places import LogPlaces
+from mqcore.store.log.record import Record
+from mqcore.store.log.walk import LogWalker
 from mqcore.store.paths import StorePaths
-from mqcore.store.record import Record
+from mqcore.store.queues.consume_queue import as_units, count_written, list_queues
+from mqcore.store.queues.index_service import IndexService
 
 INDEX_ANSWERS_MAX = 1 << 20
 TIME_MAX = (1 << 62) - 1

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store.log_places import LogPlaces
+from mqcore.store.log.places import LogPlaces
 from tests.fault.history import wait_for_acks
 from tests.fault.rig import (
     ASYNC_FLUSH,

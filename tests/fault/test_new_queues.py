@@ -10,7 +10,7 @@ from mqcore.config import load
 from mqcore.files import SYNCED_ONE_BY_ONE_MAX
 from mqcore.layout import CONSUME_QUEUE_UNIT
 from mqcore.store.codec import Dispatcher
-from mqcore.store.consume_queue import list_queues
+from mqcore.store.queues.consume_queue import list_queues
 from mqcore.workers.store_keeper import StoreKeeper
 from tests.fault import ext4
 from tests.fault.ext4 import Disk

@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from mqcore.store.record import decode
+from mqcore.store.log.record import decode
 from tests.compat import apache_requests as requests
 from tests.rigs.wire import SUCCESS, is_dispatched
 from tests.waiting import wait_until

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.store.consume_queue_ext_units import is_ext_address
-from mqcore.store.record import decode
+from mqcore.store.log.record import decode
+from mqcore.store.queues.ext import is_ext_address
 from tests.compat import apache_requests as requests
 from tests.fault.rig import await_successor, kill_worker
 from tests.rigs import MqcoreBroker, wire

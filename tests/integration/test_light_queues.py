@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqcore import compat
-from mqcore.store.record import decode, property_value
+from mqcore.store.log.record import decode, property_value
 from tests.compat import apache_requests as requests
 from tests.fault.rig import await_successor, kill_worker
 from tests.rigs import MqcoreBroker, wire

@@ -25,8 +25,8 @@ from mqcore import layout
 from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.codes import TRANSACTION_MASK
+from mqcore.store.log.record import HostAddress, Record, decode
 from mqcore.store.paths import file_name
-from mqcore.store.record import HostAddress, Record, decode
 
 CHILD = Path(__file__).with_name("fast_child.py")
 REPLY_DEADLINE_S = 60.0

@@ -19,7 +19,7 @@ from mqcore.protocol.bodies import (
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.hashing import java_string_hash
 from mqcore.protocol.message import MessageQueue
-from mqcore.store.consume_queue_ext_units import ExtUnit, ext_address
+from mqcore.store.queues.ext import ExtUnit, ext_address
 
 NOT_SET = "not set any response code"
 QUEUE = MessageQueue("orders", "broker-a", 0)

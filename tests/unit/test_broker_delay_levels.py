@@ -14,7 +14,7 @@ from mqcore import clock as machine_clock
 from mqcore.broker.ports import PutStatus, QueueUnit
 from mqcore.broker.services import delay_levels, system_queues
 from mqcore.protocol.names import SCHEDULE_TOPIC
-from mqcore.store.consume_queue_ext_units import ExtUnit, ext_address
+from mqcore.store.queues.ext import ExtUnit, ext_address
 
 
 @pytest.fixture

@@ -8,8 +8,8 @@ import pytest
 from broker_ports import BrokerRig
 from fast_rig import shared_segment
 
-from mqcore.broker.multi_dispatch import LightQueues, MultiDispatch, text_for_offsets
 from mqcore.broker.ports import GetCount, InnerMessage
+from mqcore.broker.segment.multi_dispatch import LightQueues, MultiDispatch, text_for_offsets
 from mqcore.broker.statistics import StatsName
 from mqcore.codes import RequestCode
 from mqcore.config import load

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from mqcore import layout
 from mqcore.codes import SysFlag
 from mqcore.errors import StoreError
+from mqcore.store.log.record import HostAddress, join_properties
 from mqcore.store.paths import file_name
-from mqcore.store.record import HostAddress, join_properties
 from tests.waiting import wait_until
 
 PUT = layout.constants("PutStatus")

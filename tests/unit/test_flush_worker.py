@@ -20,9 +20,9 @@ from mqcore.config import Settings, load
 from mqcore.files import sync_content
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
-from mqcore.store.consume_queue import ConsumeQueue
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.paths import file_name
+from mqcore.store.queues.consume_queue import ConsumeQueue
 from mqcore.store.retention import clean_consume_queues
 from mqcore.workers import file_keeper, store_keeper
 from mqcore.workers.commit_log_flusher import CommitLogFlusher

@@ -22,11 +22,11 @@ from mqcore._fast.log.mapped_file import MappedFiles
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.errors import CorruptFileError, StoreError
 from mqcore.layout import LOG_PLACES_MAX
-from mqcore.store import mapped_file_queue
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
-from mqcore.store.log_places import LogPlaces, file_name, place_order
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log import mapped_file_queue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.places import LogPlaces, file_name, place_order
 from mqcore.store.recovery import Recovery
 from mqcore.store.retention import delete_commit_log_files, file_ages
 

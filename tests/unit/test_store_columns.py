@@ -23,6 +23,7 @@ from mqcore.layout import BLANK_MAGIC, BLANK_RECORD, MESSAGE_MAGIC_V2, RECORD_HE
 from mqcore.protocol.message_decoder import decode_messages
 from mqcore.store import column_codes
 from mqcore.store.column_decoder import ColumnDecoder as PlainDecoder
+from mqcore.store.log.record import HostAddress, Record, encode, record_size
 from mqcore.store.message_columns import (
     COLUMNS,
     ColumnBuffers,
@@ -31,7 +32,6 @@ from mqcore.store.message_columns import (
     MessageBatch,
     Selection,
 )
-from mqcore.store.record import HostAddress, Record, encode, record_size
 
 DECODERS = [pytest.param(PlainDecoder, id="python"), pytest.param(FastDecoder, id="cython")]
 decoders = pytest.mark.parametrize("make", DECODERS)

@@ -16,16 +16,16 @@ from mqcore._fast.queues import ext as fast
 from mqcore._fast.queues import units as fast_scan
 from mqcore.errors import CorruptFileError
 from mqcore.layout import CONSUME_QUEUE_EXT_UNIT, CONSUME_QUEUE_UNIT, EXT_FILE_FULL
-from mqcore.store import consume_queue_ext_units as plain
-from mqcore.store import consume_queue_units as plain_scan
-from mqcore.store import dispatcher as plain_dispatch
-from mqcore.store.consume_queue import ConsumeQueue
-from mqcore.store.consume_queue_ext_units import ExtUnit, ext_address, ext_offset, is_ext_address
-from mqcore.store.consume_queue_units import ScanLimits, Unit
+from mqcore.store.log.record import string_hash
 from mqcore.store.message_store import MessageStoreReader
 from mqcore.store.paths import file_name
+from mqcore.store.queues import dispatch as plain_dispatch
+from mqcore.store.queues import ext as plain
+from mqcore.store.queues import units as plain_scan
+from mqcore.store.queues.consume_queue import ConsumeQueue
+from mqcore.store.queues.ext import ExtUnit, ext_address, ext_offset, is_ext_address
+from mqcore.store.queues.units import ScanLimits, Unit
 from mqcore.store.reader import StoreReader
-from mqcore.store.record import string_hash
 from mqcore.store.recovery import Recovery
 from mqcore.store.retention import clean_consume_queues
 

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mqcore._fast.queues import units as fast
 from mqcore.layout import CONSUME_QUEUE_UNIT
-from mqcore.store import consume_queue_units as plain
-from mqcore.store.consume_queue_units import ScanFlag, ScanLimits, Unit
+from mqcore.store.queues import units as plain
+from mqcore.store.queues.units import ScanFlag, ScanLimits, Unit
 
 TWINS = [pytest.param(plain, id="python"), pytest.param(fast, id="cython")]
 twins = pytest.mark.parametrize("twin", TWINS)

@@ -13,12 +13,12 @@ from mqcore._fast.queues import dispatch as fast
 from mqcore.codes import SysFlag
 from mqcore.errors import ConfigError, StoreError
 from mqcore.layout import CONSUME_QUEUE_UNIT, INDEX_HEADER, PRE_FILL_SIZE
-from mqcore.store import dispatcher as plain
-from mqcore.store.consume_queue_units import Unit
-from mqcore.store.dispatcher import DispatchStatus
-from mqcore.store.index_file import IndexHeader, key_hash, query
+from mqcore.store.log.record import DecodeStatus, string_hash
 from mqcore.store.paths import file_name
-from mqcore.store.record import DecodeStatus, string_hash
+from mqcore.store.queues import dispatch as plain
+from mqcore.store.queues.dispatch import DispatchStatus
+from mqcore.store.queues.index_file import IndexHeader, key_hash, query
+from mqcore.store.queues.units import Unit
 
 DISPATCHERS = [pytest.param(plain.Dispatcher, id="python"), pytest.param(fast.Dispatcher, id="cython")]
 twins = pytest.mark.parametrize("make", DISPATCHERS)

@@ -19,10 +19,10 @@ from store_builder import GEOMETRY, StoreBuilder, memory_directory
 from mqcore._fast.queues.dispatch import Dispatcher as FastDispatcher
 from mqcore.errors import StoreError
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
-from mqcore.store import dispatcher as plain
 from mqcore.store.geometry import StoreGeometry
-from mqcore.store.index_file import key_hash, query
 from mqcore.store.paths import StorePaths
+from mqcore.store.queues import dispatch as plain
+from mqcore.store.queues.index_file import key_hash, query
 
 pytestmark = pytest.mark.fault
 

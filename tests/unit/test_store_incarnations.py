@@ -15,7 +15,7 @@ from test_store_recovery import dispatch, expected_units, recover, stop, units_o
 from mqcore.errors import CorruptFileError
 from mqcore.layout import BIRTH_HEAD
 from mqcore.store.incarnations import Anchor, Birth, Incarnations, anchors_at, decode
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
 
 SIZE = GEOMETRY.commit_log_file_size
 PATH = Path("incarnations")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from mqcore._fast.queues import index_file as fast
 from mqcore.layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
-from mqcore.store import index_file as plain
-from mqcore.store.index_file import IndexGeometry, IndexHeader
+from mqcore.store.queues import index_file as plain
+from mqcore.store.queues.index_file import IndexGeometry, IndexHeader
 
 TWINS = [pytest.param(plain, id="python"), pytest.param(fast, id="cython")]
 twins = pytest.mark.parametrize("twin", TWINS)

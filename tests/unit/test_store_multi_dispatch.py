@@ -13,12 +13,12 @@ from store_builder import GEOMETRY, StoreBuilder, memory_directory
 from mqcore._fast.queues import dispatch as fast
 from mqcore.codes import SysFlag
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
-from mqcore.store import dispatcher as plain
-from mqcore.store.consume_queue_ext_units import is_ext_address
-from mqcore.store.consume_queue_units import Unit
-from mqcore.store.dispatcher import java_split, parse_offset
 from mqcore.store.geometry import StoreGeometry
-from mqcore.store.record import Record, string_hash
+from mqcore.store.log.record import Record, string_hash
+from mqcore.store.queues import dispatch as plain
+from mqcore.store.queues.dispatch import java_split, parse_offset
+from mqcore.store.queues.ext import is_ext_address
+from mqcore.store.queues.units import Unit
 from mqcore.store.recovery import Recovery
 
 DISPATCHERS = [pytest.param(plain.Dispatcher, id="python"), pytest.param(fast.Dispatcher, id="cython")]

@@ -12,8 +12,8 @@ from store_builder import StoreBuilder
 
 from mqcore._fast.queues.dispatch import Dispatcher as FastDispatcher
 from mqcore.errors import StoreError
-from mqcore.store import dispatcher as plain
 from mqcore.store.geometry import StoreGeometry
+from mqcore.store.queues import dispatch as plain
 from tests.page_cache import keeps_pages, resident_share
 
 GEOMETRY = StoreGeometry(commit_log_file_size=1 << 20, consume_queue_file_size=300_000 * 20)

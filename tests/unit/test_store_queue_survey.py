@@ -13,10 +13,10 @@ from mqcore._fast.queues.survey import survey_topic
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
 from mqcore.store.abort_file import AbortFile
 from mqcore.store.geometry import StoreGeometry
-from mqcore.store.index_file import IndexGeometry
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths, file_name
 from mqcore.store.queue_survey import look_closely
+from mqcore.store.queues.index_file import IndexGeometry
 from mqcore.store.recovery import Recovery
 
 PER_FILE = 1000

@@ -16,7 +16,7 @@ from mqcore.layout import CONSUME_QUEUE_UNIT
 from mqcore.store.checkpoint import SAFETY_MARGIN_MS, Checkpoint
 from mqcore.store.columns import ColumnDecoder, Selection
 from mqcore.store.incarnations import Birth, Incarnations, anchors_at
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import file_name
 from mqcore.store.reader import StoreReader
 from mqcore.store.reader_segments import Segment

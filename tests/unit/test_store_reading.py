@@ -12,11 +12,11 @@ from store_builder import FIRST_TIMESTAMP, GEOMETRY, STEP_MS, StoreBuilder, memo
 
 from mqcore.errors import CorruptFileError, CorruptRecordError, OffsetOutOfRangeError
 from mqcore.store.codec import Dispatcher
-from mqcore.store.consume_queue import ConsumeQueue, list_queues
-from mqcore.store.index_service import IndexService
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.message_store import MessageStoreReader
 from mqcore.store.paths import file_name
+from mqcore.store.queues.consume_queue import ConsumeQueue, list_queues
+from mqcore.store.queues.index_service import IndexService
 from mqcore.store.recovery import Recovery
 from mqcore.store.watermarks import FixedWatermarks
 

@@ -12,8 +12,8 @@ from mqcore._fast.log import record as fast
 from mqcore.codes import SysFlag
 from mqcore.errors import CorruptRecordError, MessageIllegalError
 from mqcore.layout import BLANK_RECORD, RECORD_HEAD
-from mqcore.store import record as plain
-from mqcore.store.record import BatchMember, DecodeStatus, HostAddress, Record, ScanOutcome
+from mqcore.store.log import record as plain
+from mqcore.store.log.record import BatchMember, DecodeStatus, HostAddress, Record, ScanOutcome
 
 TWINS = [pytest.param(plain, id="python"), pytest.param(fast, id="cython")]
 twins = pytest.mark.parametrize("twin", TWINS)

@@ -14,16 +14,16 @@ from store_builder import FIRST_TIMESTAMP, GEOMETRY, STEP_MS, StoreBuilder, memo
 from mqcore.codes import TRANSACTION_MASK, SysFlag
 from mqcore.errors import CorruptFileError
 from mqcore.layout import CONSUME_QUEUE_UNIT
-from mqcore.store import dispatcher as plain
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
-from mqcore.store.consume_queue import ConsumeQueue
 from mqcore.store.incarnations import Birth
-from mqcore.store.index_file import IndexHeader
-from mqcore.store.index_service import IndexService
+from mqcore.store.log.record import Record
 from mqcore.store.message_store import MessageStoreReader
 from mqcore.store.paths import file_name
-from mqcore.store.record import Record
+from mqcore.store.queues import dispatch as plain
+from mqcore.store.queues.consume_queue import ConsumeQueue
+from mqcore.store.queues.index_file import IndexHeader
+from mqcore.store.queues.index_service import IndexService
 from mqcore.store.recovery import Recovery, RecoveryResult
 
 SIZE = GEOMETRY.commit_log_file_size

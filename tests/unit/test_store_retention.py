@@ -12,10 +12,10 @@ from store_builder import GEOMETRY, StoreBuilder
 from mqcore.errors import ConfigError
 from mqcore.store import disk
 from mqcore.store.codec import Dispatcher
-from mqcore.store.consume_queue import list_queues
 from mqcore.store.disk import DiskVerdict, disk_used_ratio, judge_disk
-from mqcore.store.index_service import IndexService
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
+from mqcore.store.queues.consume_queue import list_queues
+from mqcore.store.queues.index_service import IndexService
 from mqcore.store.retention import (
     FileAge,
     RetentionPolicy,

@@ -3,7 +3,7 @@
 The twin, and the readable statement of the rules, is mqcore/store/column_decoder.py. With the default columns a message
 of 100 bytes takes 0.10 us and one of 1 KiB 0.33 us, properties apart another 0.02 us; the twin takes 30 us.
 
-Here records are read and chosen; the columns that they become grow in column_rows. The loop runs without the GIL. What
+Here records are read and chosen; the columns that they become grow in rows. The loop runs without the GIL. What
 needs Python (a topic seen for the first time, a compressed body, malformed UTF-8, an IPv6 host) stops it, is done at
 the border, and the same record is taken again.
 """
@@ -44,7 +44,7 @@ cdef enum:
     PROPERTIES_SIZE_SIZE = 2
     INT32_MAX = 0x7FFFFFFF
     ROW_SLACK = 1024                        # what a row adds at most besides body and properties, topic apart
-    MISPLACED = 6                           # as in mqcore.store.record.DecodeStatus
+    MISPLACED = 6                           # as in mqcore.store.log.record.DecodeStatus
 
 cdef enum Stop:                             # why the loop stopped
     STOP_END                                # at the end of the buffer, or at a filler in a log

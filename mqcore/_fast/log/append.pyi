@@ -1,7 +1,7 @@
 from typing_extensions import Buffer
 
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.store.log_places import LogPlaces
+from mqcore.store.log.places import LogPlaces
 
 class CommitLogWriter:
     def __init__(

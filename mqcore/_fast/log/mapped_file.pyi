@@ -1,6 +1,6 @@
 from typing_extensions import Buffer
 
-from mqcore.store.log_places import LogPlaces
+from mqcore.store.log.places import LogPlaces
 
 class MappedFiles:
     def __init__(

@@ -10,7 +10,7 @@ import os
 from mqcore._fast.base.layout cimport LOG_PLACES_MAX
 
 from mqcore.errors import StoreError
-from mqcore.store.log_places import FULL_RATIO
+from mqcore.store.log.places import FULL_RATIO
 
 cdef extern from "make_file.h" nogil:
     ctypedef struct mq_nameless:

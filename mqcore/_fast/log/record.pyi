@@ -1,6 +1,6 @@
 from typing_extensions import Buffer
 
-from mqcore.store.record import BatchMember, Record, ScanOutcome
+from mqcore.store.log.record import BatchMember, Record, ScanOutcome
 
 def decode(buffer: Buffer, physical_offset: int, check_crc: bool = True) -> Record: ...
 def encode(record: Record, batch_properties: bytes = b"") -> bytes: ...

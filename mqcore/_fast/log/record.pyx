@@ -1,4 +1,4 @@
-"""Commit log records, message properties and the members of a batch body; the twin is mqcore/store/record.py.
+"""Commit log records, message properties and the members of a batch body; the twin is mqcore/store/log/record.py.
 
 Decoding checks every length before it reads, and reads nothing past the buffer, whatever the bytes say. To scan a
 record of 1 KiB, CRC included, takes 83 ns; the twin takes 15 us.
@@ -20,7 +20,7 @@ from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_BODY_SIZE_AT, BATCH_MEM
                                        RECORD_STORE_TIME_SIZE, TOPIC_SIZE_MAX)
 
 from mqcore.errors import MessageIllegalError
-from mqcore.store import record as twin
+from mqcore.store.log import record as twin
 
 
 cdef extern from "java_text.h" nogil:

@@ -1,6 +1,6 @@
 from typing_extensions import Buffer
 
-from mqcore.store.dispatcher import DispatchOutcome
+from mqcore.store.queues.dispatch import DispatchOutcome
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.paths import StorePaths
 

@@ -1,6 +1,6 @@
 from typing_extensions import Buffer
 
-from mqcore.store.consume_queue_ext_units import ExtUnit
+from mqcore.store.queues.ext import ExtUnit
 
 def encode_ext_unit(tags_code: int, store_timestamp: int, bitmap: bytes = b"") -> bytes: ...
 def decode_ext_unit(buffer: Buffer, position: int = 0) -> ExtUnit | None: ...

@@ -1,4 +1,4 @@
-"""Units of a consume queue ext file. The twin is mqcore/store/consume_queue_ext_units.py."""
+"""Units of a consume queue ext file. The twin is mqcore/store/queues/ext.py."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
@@ -7,7 +7,7 @@ from mqcore._fast.base.big_endian cimport load_i16, load_i64, store_fence, store
 from mqcore._fast.base.layout cimport (CQ_EXT_UNIT_BITMAP_SIZE_AT, CQ_EXT_UNIT_SIZE, CQ_EXT_UNIT_STORE_TIMESTAMP_AT,
                                        CQ_EXT_UNIT_TAGS_CODE_AT, CQ_EXT_UNIT_UNIT_SIZE_AT)
 
-from mqcore.store import consume_queue_ext_units as twin
+from mqcore.store.queues import ext as twin
 
 
 cdef void write_ext_unit(uint8_t *at, int64_t tags_code, int64_t store_timestamp) noexcept nogil:

@@ -1,4 +1,4 @@
-"""The newest consume queue ext file of one queue, being written. The twin is mqcore/store/ext_writer.py."""
+"""The newest consume queue ext file of one queue, being written. The twin is mqcore/store/queues/ext_writer.py."""
 
 from libc.stdint cimport int64_t
 

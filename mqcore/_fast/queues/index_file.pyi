@@ -1,6 +1,6 @@
 from typing_extensions import Buffer
 
-from mqcore.store.index_file import IndexGeometry
+from mqcore.store.queues.index_file import IndexGeometry
 
 def key_hash(topic: bytes, key: bytes) -> int: ...
 def put(buffer: Buffer, geometry: IndexGeometry, key_hash: int, physical_offset: int, store_timestamp: int) -> bool: ...

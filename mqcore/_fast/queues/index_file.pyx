@@ -1,4 +1,4 @@
-"""One hash index file: put a key, find the records of a key. The twin is mqcore/store/index_file.py.
+"""One hash index file: put a key, find the records of a key. The twin is mqcore/store/queues/index_file.py.
 
 The writer publishes the entry, then the count, then the slot, so that a reader in another process never follows a slot
 to an entry that is not there, and a writer killed in between leaves at most an entry that no chain leads to.

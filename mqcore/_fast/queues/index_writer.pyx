@@ -1,4 +1,4 @@
-"""The newest index file and the roll to the next. The rules are those of mqcore/store/dispatcher.py."""
+"""The newest index file and the roll to the next. The rules are those of mqcore/store/queues/dispatch.py."""
 
 from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t, uint8_t

@@ -1,4 +1,4 @@
-"""The newest of the files that hold one queue's units, being written. The twin is mqcore/store/queue_file.py."""
+"""The newest of the files that hold one queue's units, being written. The twin is mqcore/store/queues/newest_file.py."""
 
 from libc.errno cimport EEXIST, ENOENT
 from libc.stdint cimport int64_t

@@ -2,7 +2,7 @@ from collections.abc import Iterable
 
 from typing_extensions import Buffer
 
-from mqcore.store.consume_queue_units import ScanLimits, Selection, Unit
+from mqcore.store.queues.units import ScanLimits, Selection, Unit
 
 def encode_unit(physical_offset: int, record_size: int, tags_code: int) -> bytes: ...
 def decode_unit(buffer: Buffer, index: int = 0) -> Unit: ...

@@ -1,6 +1,6 @@
 """Units of a consume queue, and the choice of the units that answer one pull.
 
-The twin is mqcore/store/consume_queue_units.py. To look through 800 units takes 4 us; the twin takes 640 us.
+The twin is mqcore/store/queues/units.py. To look through 800 units takes 4 us; the twin takes 640 us.
 """
 
 cimport cython
@@ -12,7 +12,7 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_PHYSICAL_OFFSET_AT, CQ_UNIT_RECOR
                                        CQ_UNIT_TAGS_CODE_AT)
 from mqcore._fast.queues.ext cimport ExtSource, ExtUnit, ext_offset, is_ext_address, read_ext_unit
 
-from mqcore.store import consume_queue_units as twin
+from mqcore.store.queues import units as twin
 
 
 cdef void write_unit(uint8_t *at, int64_t physical_offset, int32_t record_size, int64_t tags_code) noexcept nogil:

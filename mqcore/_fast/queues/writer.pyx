@@ -1,4 +1,4 @@
-"""Consume queue files that are being written. The rules are those of mqcore/store/dispatcher.py."""
+"""Consume queue files that are being written. The rules are those of mqcore/store/queues/dispatch.py."""
 
 from libc.errno cimport ENOENT, ENOMEM, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t

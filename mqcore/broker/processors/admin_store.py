@@ -16,7 +16,7 @@ from mqcore.codes import ResponseCode
 from mqcore.protocol import headers
 from mqcore.protocol.bodies import ConsumeQueueData, QueryConsumeQueueResponseBody, SubscriptionData
 from mqcore.protocol.command import RemotingCommand
-from mqcore.store.consume_queue_ext_units import ExtUnit
+from mqcore.store.queues.ext import ExtUnit
 
 logger = logging.getLogger(__name__)
 

@@ -1,4 +1,4 @@
-"""``python -m mqcore.broker.tested``: the broker of a test, which obeys the test process and ends with it.
+"""``python -m mqcore.testing.server``: the broker of a test, which obeys the test process and ends with it.
 
 It is the same ``BrokerServer`` as ``python -m mqcore.broker`` runs. When the test process dies, by whatever signal, the
 kernel says so through its pidfd; then the broker stops, its workers end, and a temporary directory is removed.
@@ -17,7 +17,6 @@ from typing import BinaryIO
 
 from mqcore import clock
 from mqcore.broker.server import BrokerServer
-from mqcore.broker.tested.orders import ADVANCE, CREATE_TOPIC, STOP, Answer, Launch, Order
 from mqcore.codes import PermName, RequestCode, ResponseCode
 from mqcore.config import load
 from mqcore.errors import BrokerError, ConfigError, MQError
@@ -25,6 +24,7 @@ from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_request
 from mqcore.protocol.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 from mqcore.remoting.client import RemotingClient
+from mqcore.testing.server.orders import ADVANCE, CREATE_TOPIC, STOP, Answer, Launch, Order
 
 logger = logging.getLogger("mqcore.testing")
 

@@ -14,8 +14,8 @@ from dataclasses import dataclass, field
 from mqcore.errors import CorruptFileError, CorruptRecordError
 from mqcore.layout import BLANK_RECORD, MESSAGE_MAGIC_V1
 from mqcore.store.codec import decode_record, scan_records
-from mqcore.store.mapped_file_queue import MappedFileQueue
-from mqcore.store.record import DecodeStatus, Record
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.record import DecodeStatus, Record
 
 MAGIC_BYTES = struct.pack(">i", MESSAGE_MAGIC_V1)
 MAGIC_AT = BLANK_RECORD.offsets["magic"]

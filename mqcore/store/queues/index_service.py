@@ -15,7 +15,7 @@ from pathlib import Path
 from mqcore.files import delete_file
 from mqcore.layout import INDEX_HEADER
 from mqcore.store.codec import index_covers, index_key_hash, index_query
-from mqcore.store.index_file import IndexGeometry, IndexHeader
+from mqcore.store.queues.index_file import IndexGeometry, IndexHeader
 
 MAPPED_FILES_MAX = 4
 NAME_DIGITS_MAX = 19

@@ -17,12 +17,12 @@ from mqcore.errors import CorruptFileError, CorruptRecordError, OffsetOutOfRange
 from mqcore.files import zero_from
 from mqcore.layout import CONSUME_QUEUE_UNIT, EXT_FILE_SIZE, PRE_FILL_SIZE
 from mqcore.store.codec import valid_units
-from mqcore.store.consume_queue_ext import ConsumeQueueExt
-from mqcore.store.consume_queue_ext_units import EXT_ADDRESS_MAX
-from mqcore.store.consume_queue_units import Unit
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths, is_topic
 from mqcore.store.queue_directories import is_queue_id
+from mqcore.store.queues.consume_queue_ext import ConsumeQueueExt
+from mqcore.store.queues.ext import EXT_ADDRESS_MAX
+from mqcore.store.queues.units import Unit
 
 # NumPy takes longer to import than all the rest of a start, and an empty store does not need it.
 if TYPE_CHECKING:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
-from mqcore.store.consume_queue_units import decode_unit, encode_unit, valid_units
-from mqcore.store.ext_writer import ExtWriter
-from mqcore.store.queue_file import QueueFile
+from mqcore.store.queues.ext_writer import ExtWriter
+from mqcore.store.queues.newest_file import QueueFile
+from mqcore.store.queues.units import decode_unit, encode_unit, valid_units
 
 UNIT_SIZE = CONSUME_QUEUE_UNIT.size
 SIZE_AT, SIZE_END = CONSUME_QUEUE_UNIT.offsets["record_size"], CONSUME_QUEUE_UNIT.offsets["tags_code"]

@@ -8,18 +8,18 @@ from pathlib import Path
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.broker.multi_dispatch import LightQueues
 from mqcore.broker.ports import Clock, DiskSpace, QueryResult, QueueUnit, StoreFacts
-from mqcore.broker.queue_drops import QueueDrops
-from mqcore.broker.shared_ports import SegmentWatermarks
+from mqcore.broker.segment.multi_dispatch import LightQueues
+from mqcore.broker.segment.queue_drops import QueueDrops
+from mqcore.broker.segment.shared_ports import SegmentWatermarks
 from mqcore.config import Settings
 from mqcore.errors import OffsetOutOfRangeError
 from mqcore.machine import memory_bytes
 from mqcore.protocol.names import SCHEDULE_TOPIC, is_lmq
-from mqcore.store.consume_queue import to_unit
-from mqcore.store.consume_queue_ext_units import is_ext_address
 from mqcore.store.disk import disk_used_ratio
 from mqcore.store.message_store import MessageStoreReader
+from mqcore.store.queues.consume_queue import to_unit
+from mqcore.store.queues.ext import is_ext_address
 from mqcore.workers.reput import store_geometry, store_paths
 
 STORE_FLAG = layout.constants("StoreFlag")

@@ -18,7 +18,7 @@ from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.errors import StoreError
 from mqcore.store.incarnations import Birth, Incarnations, anchors_at
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.workers.reput import store_paths
 
 logger = logging.getLogger(__name__)

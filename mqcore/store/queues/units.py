@@ -12,7 +12,7 @@ from enum import IntFlag
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
-from mqcore.store.consume_queue_ext_units import decode_ext_unit, ext_offset, is_ext_address
+from mqcore.store.queues.ext import decode_ext_unit, ext_offset, is_ext_address
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -10,9 +10,9 @@ from pathlib import Path
 
 from mqcore.files import make_sized_file, reserve_blocks
 from mqcore.layout import INDEX_HEADER
-from mqcore.store.index_file import IndexGeometry, IndexHeader, put
 from mqcore.store.mapping import digit_names, map_for_writing
 from mqcore.store.paths import INDEX_NAME_DIGITS
+from mqcore.store.queues.index_file import IndexGeometry, IndexHeader, put
 
 RESERVE_SIZE = 1024 * 1024
 

@@ -16,12 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from mqcore.codes import TRANSACTION_MASK, SysFlag
 from mqcore.errors import CorruptRecordError, StoreError
 from mqcore.files import make_directory
-from mqcore.store.index_file import key_hash
-from mqcore.store.index_writer import IndexWriter
+from mqcore.store.log.record import DecodeStatus, Record, peek_status, property_value, string_hash
+from mqcore.store.log.record import decode as decode_record
 from mqcore.store.paths import StorePaths, is_topic
-from mqcore.store.queue_writer import UNIT_SIZE, QueueWriter
-from mqcore.store.record import DecodeStatus, Record, peek_status, property_value, string_hash
-from mqcore.store.record import decode as decode_record
+from mqcore.store.queues.index_file import key_hash
+from mqcore.store.queues.index_writer import IndexWriter
+from mqcore.store.queues.writer import UNIT_SIZE, QueueWriter
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -13,15 +13,15 @@ from dataclasses import replace
 from mqcore import layout
 from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.broker.multi_dispatch import LightQueues, MultiDispatch, text_for_offsets
 from mqcore.broker.ports import BrokerTotals, GetCount, InnerMessage, PoolFacts, PutCount, PutResult, PutStatus
+from mqcore.broker.segment.multi_dispatch import LightQueues, MultiDispatch, text_for_offsets
 from mqcore.broker.supervisor import BROKER_ROW
 from mqcore.config import FlushDiskType, Settings
 from mqcore.errors import StoreError
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.message_id import HostAddress, encode_offset_message_id
-from mqcore.store.log_places import LogPlaces
+from mqcore.store.log.places import LogPlaces
 
 logger = logging.getLogger(__name__)
 

@@ -11,9 +11,9 @@ from mqcore.errors import CorruptFileError, OffsetOutOfRangeError
 from mqcore.files import zero_from
 from mqcore.layout import CONSUME_QUEUE_EXT_UNIT
 from mqcore.store.codec import decode_ext_unit
-from mqcore.store.consume_queue_ext_units import ExtUnit, ext_offset, is_ext_address
-from mqcore.store.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths
+from mqcore.store.queues.ext import ExtUnit, ext_offset, is_ext_address
 
 logger = logging.getLogger(__name__)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mqcore.layout import CONSUME_QUEUE_EXT_UNIT, EXT_FILE_END_MIN_BLANK_SIZE, EXT_FILE_FULL
-from mqcore.store.consume_queue_ext_units import (
+from mqcore.store.queues.ext import (
     decode_ext_unit,
     encode_ext_unit,
     ext_address,
@@ -13,7 +13,7 @@ from mqcore.store.consume_queue_ext_units import (
     ext_offset,
     is_ext_address,
 )
-from mqcore.store.queue_file import QueueFile
+from mqcore.store.queues.newest_file import QueueFile
 
 UNIT_SIZE = CONSUME_QUEUE_EXT_UNIT.size
 SIZE_END = CONSUME_QUEUE_EXT_UNIT.offsets["tags_code"]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from mqcore.layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
-from mqcore.store.record import string_hash
+from mqcore.store.log.record import string_hash
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

@@ -20,7 +20,7 @@ from pathlib import Path
 from mqcore.errors import CorruptFileError, OffsetOutOfRangeError
 from mqcore.files import delete_file, is_zero
 from mqcore.layout import BLANK_RECORD
-from mqcore.store.log_places import LogPlaces, file_name, is_file_name
+from mqcore.store.log.places import LogPlaces, file_name, is_file_name
 
 MAPPED_FILES_MAX = 64
 

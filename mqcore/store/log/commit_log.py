@@ -9,9 +9,9 @@ from mqcore.codes import SysFlag
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
 from mqcore.layout import BLANK_RECORD, MESSAGE_MAGIC_V1, RECORD_HEAD, RECORD_SIZE_MIN, RECORD_STORE_TIME
 from mqcore.store.codec import decode_record
-from mqcore.store.log_places import LogPlaces
-from mqcore.store.mapped_file_queue import MappedFileQueue
-from mqcore.store.record import DecodeStatus, Record, decode_error, host_size
+from mqcore.store.log.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.places import LogPlaces
+from mqcore.store.log.record import DecodeStatus, Record, decode_error, host_size
 from mqcore.store.watermarks import Watermarks
 
 
