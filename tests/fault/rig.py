@@ -22,6 +22,7 @@ from mqcore.store.queues.index_file import IndexGeometry
 from tests.fault.history import History, Load, read_all
 from tests.fault.store_scan import StoreScan, scan_store
 from tests.rigs import MqcoreBroker, wire
+from tests.suite.seeds import VARIABLE as RUN_SEED
 from tests.waiting import POLL_S, wait_until
 
 SEED_VARIABLE = "MQCORE_FAULT_SEED"
@@ -64,12 +65,14 @@ ASYNC_FLUSH = {**SMALL_FILES, "flushDiskType": "ASYNC_FLUSH"}
 
 
 def seeds(count: int) -> list[int]:
-    """Seeds for *count* rounds: those from MQCORE_FAULT_SEED on, or new ones. A failure is replayed by its seed."""
+    """Seeds for *count* rounds: those from MQCORE_FAULT_SEED on, or what follows from the run's seed and the test."""
     count = int(os.environ.get(ROUNDS_VARIABLE, count))
     first = os.environ.get(SEED_VARIABLE)
     if first is not None:
         return [int(first) + number for number in range(count)]
-    return [random.SystemRandom().randrange(1 << 32) for _ in range(count)]
+    test = os.environ["PYTEST_CURRENT_TEST"].rpartition(" ")[0]  # behind it stands the phase
+    chance = random.Random(f"{os.environ[RUN_SEED]}/{test}")
+    return [chance.randrange(1 << 32) for _ in range(count)]
 
 
 def seeded(seed: int) -> random.Random:

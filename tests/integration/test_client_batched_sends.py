@@ -102,8 +102,9 @@ def some_message(topic: str, number: int, chance: random.Random) -> Message:
     )
 
 
-def test_messages_of_all_kinds_given_at_once_lie_where_their_receipts_say(mq: Client, topic: str) -> None:
-    chance = random.Random(1)
+def test_messages_of_all_kinds_given_at_once_lie_where_their_receipts_say(
+    mq: Client, topic: str, chance: random.Random
+) -> None:
     messages = [some_message(topic, number, chance) for number in range(600)]
     with mq.producer("P") as producer:
         futures = [producer.send_soon(message) for message in messages]
@@ -132,8 +133,7 @@ async def test_sends_of_many_tasks_travel_together(broker: RunningBroker, topic:
     assert runs < 50, "messages given in one turn lie in few runs"
 
 
-def test_messages_with_equal_keys_keep_their_order(mq: Client, topic: str) -> None:
-    chance = random.Random(2)
+def test_messages_with_equal_keys_keep_their_order(mq: Client, topic: str, chance: random.Random) -> None:
     lock = threading.Lock()
     places: defaultdict[tuple[int, str], list[int]] = defaultdict(list)
 

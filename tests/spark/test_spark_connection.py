@@ -34,9 +34,8 @@ def sent_to_link(stream: bytes, pieces: random.Random) -> tuple[Link, threading.
     return Link(f"127.0.0.1:{listener.getsockname()[1]}", DEADLINE_S), thread
 
 
-@pytest.mark.parametrize("seed", range(5))
-def test_answers_of_any_size_come_whole_and_in_order(seed: int) -> None:
-    chance = random.Random(seed)
+@pytest.mark.parametrize("_round", range(5))
+def test_answers_of_any_size_come_whole_and_in_order(_round: int, chance: random.Random) -> None:
     bodies = [chance.randbytes(chance.choice(SIZES)) for _ in range(25)]
     request = RemotingCommand(ResponseCode.SUCCESS)
     stream = b"".join(request.reply(body=body).encode() for body in bodies)

@@ -205,12 +205,10 @@ def kill_workers() -> None:
 
 
 def written_and_read_with_interruptions(
-    spark: SparkSession, broker: MqcoreBroker, topic: str, directory: Path, seed: int, rounds: int
+    spark: SparkSession, broker: MqcoreBroker, topic: str, directory: Path, chance: random.Random, rounds: int
 ) -> None:
     """Copy a topic by a query that fails half-way, is stopped, and has its tasks killed; read the copy by one that is
     broken off too, in small portions. In the end each row must have been read once."""
-    print(f"seed {seed}")
-    chance = random.Random(seed)
     origin, sent = make_topic(broker, "origin_of_" + topic, 2), 0
     for number in range(rounds):
         fill(broker, origin, wide(500, sent), queueId=[at % 2 for at in range(500)], portion=100)
@@ -268,14 +266,14 @@ def portions_of_spark_are_small(spark: SparkSession) -> Iterator[None]:
 
 @pytest.mark.usefixtures("portions_of_spark_are_small")
 def test_a_stream_read_in_portions_gives_each_row_of_an_interrupted_write_once(
-    spark: SparkSession, broker: MqcoreBroker, topic: str, tmp_path: Path
+    spark: SparkSession, broker: MqcoreBroker, topic: str, tmp_path: Path, chance: random.Random
 ) -> None:
-    written_and_read_with_interruptions(spark, broker, topic, tmp_path, random.randrange(1 << 30), rounds=1)
+    written_and_read_with_interruptions(spark, broker, topic, tmp_path, chance, rounds=1)
 
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("portions_of_spark_are_small")
 def test_a_stream_interrupted_very_often_gives_each_row_once(
-    spark: SparkSession, broker: MqcoreBroker, topic: str, tmp_path: Path
+    spark: SparkSession, broker: MqcoreBroker, topic: str, tmp_path: Path, chance: random.Random
 ) -> None:
-    written_and_read_with_interruptions(spark, broker, topic, tmp_path, random.randrange(1 << 30), rounds=10)
+    written_and_read_with_interruptions(spark, broker, topic, tmp_path, chance, rounds=10)

@@ -96,14 +96,11 @@ def test_an_archive_without_its_plans_is_not_begun_anew(
 
 
 def test_an_archive_broken_off_at_any_moment_has_each_message_once(
-    spark: SparkSession, broker: MqcoreBroker, topic: str, tmp_path: Path
+    spark: SparkSession, broker: MqcoreBroker, topic: str, tmp_path: Path, chance: random.Random
 ) -> None:
     """What a crash leaves is the plan of the last batch, not marked as done, and any part of its files."""
     output = tmp_path / "archive"
     arguments = given(broker, "--topics", topic, "--output", output, "--batch", 250)
-    seed = random.randrange(1 << 30)
-    print(f"seed {seed}")
-    chance = random.Random(seed)
     fill(broker, topic, numbered(400))
     assert archive.main(arguments) == DONE
     last = max(int(path.stem) for path in (output / archive.PLANS).glob("*.json"))

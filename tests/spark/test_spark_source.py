@@ -301,11 +301,9 @@ def test_a_stream_copies_a_topic_and_the_guard_drops_what_came_twice(
 
 
 def restarted_at_random(
-    spark: SparkSession, broker: MqcoreBroker, topic: str, directory: Path, seed: int, rounds: int
+    spark: SparkSession, broker: MqcoreBroker, topic: str, directory: Path, chance: random.Random, rounds: int
 ) -> None:
     """Kill a query at random moments, with more messages each time; in the end each must be there once."""
-    chance = random.Random(seed)
-    print(f"seed {seed}")
     sent = 0
     for _ in range(rounds):
         more = chance.randrange(50, 400)
@@ -328,16 +326,16 @@ def restarted_at_random(
 
 
 def test_a_query_stopped_at_random_moments_gives_each_message_once(
-    spark: SparkSession, broker: MqcoreBroker, topic: str, tmp_path: Path
+    spark: SparkSession, broker: MqcoreBroker, topic: str, tmp_path: Path, chance: random.Random
 ) -> None:
-    restarted_at_random(spark, broker, topic, tmp_path, random.randrange(1 << 30), rounds=2)
+    restarted_at_random(spark, broker, topic, tmp_path, chance, rounds=2)
 
 
 @pytest.mark.slow
 def test_a_query_stopped_very_often_gives_each_message_once(
-    spark: SparkSession, broker: MqcoreBroker, topic: str, tmp_path: Path
+    spark: SparkSession, broker: MqcoreBroker, topic: str, tmp_path: Path, chance: random.Random
 ) -> None:
-    restarted_at_random(spark, broker, topic, tmp_path, random.randrange(1 << 30), rounds=20)
+    restarted_at_random(spark, broker, topic, tmp_path, chance, rounds=20)
 
 
 # The planner's answers, without a query around them.

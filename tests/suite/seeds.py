@@ -25,6 +25,8 @@ def pytest_configure(config: pytest.Config) -> None:
     # The processes of xdist are given the options of the one that started them, after this.
     if config.option.seed is None:
         config.option.seed = int(os.environ.get(VARIABLE) or random.SystemRandom().randrange(SEEDS))
+    # For what is no fixture.
+    os.environ[VARIABLE] = str(config.option.seed)
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(config.option.seed)
 

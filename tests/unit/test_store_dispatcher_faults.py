@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import multiprocessing
 import os
-import random
 import resource
 import signal
 import subprocess
@@ -59,9 +58,8 @@ def template() -> Iterator[StoreBuilder]:
 
 
 @dispatchers
-@pytest.mark.parametrize("seed", range(12))
-def test_a_dispatcher_killed_at_random_is_gone_on_with(tmp_path, template, make, seed):
-    generator = random.Random(seed)
+@pytest.mark.parametrize("_round", range(12))
+def test_a_dispatcher_killed_at_random_is_gone_on_with(tmp_path, template, make, _round, chance):
     paths = StorePaths.at(tmp_path / "store")
     paths.make_directories()
     runs = list(template.runs())
@@ -70,7 +68,7 @@ def test_a_dispatcher_killed_at_random_is_gone_on_with(tmp_path, template, make,
         child = context.Process(target=dispatch_runs, args=(paths, LARGE, make, runs))
         child.start()
         # A time, not a condition, on purpose: any moment must do.
-        time.sleep(generator.uniform(0.0, 0.03 if make is FastDispatcher else 0.4))
+        time.sleep(chance.uniform(0.0, 0.03 if make is FastDispatcher else 0.4))
         assert child.pid is not None
         os.kill(child.pid, signal.SIGKILL)
         child.join()
@@ -79,7 +77,7 @@ def test_a_dispatcher_killed_at_random_is_gone_on_with(tmp_path, template, make,
         own = [record for record in template.records if record.queue_id == queue_id]
         assert queue_units(paths, queue_id) == [(r.physical_offset, r.total_size, 84) for r in own]
     indexed = [path.read_bytes() for path in paths.index.iterdir()]
-    for number in generator.sample(range(6000), 60):
+    for number in chance.sample(range(6000), 60):
         key = key_hash(b"TopicA", b"k%d" % number)
         found = {offset for data in indexed for offset in query(data, LARGE.index, key, 0, 1 << 60, 64)}
         assert template.records[number].physical_offset in found

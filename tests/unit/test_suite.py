@@ -16,10 +16,14 @@ import pytest
 from tests.suite import second_look
 from tests.suite.closing import described
 from tests.suite.second_look import FAILURES_MAX, RECORD, Failures
+from tests.suite.seeds import VARIABLE
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
-ENVIRONMENT = {**{name: value for name, value in os.environ.items() if "PYTEST" not in name}, "PYTHONPATH": str(ROOT)}
+ENVIRONMENT = {
+    **{name: value for name, value in os.environ.items() if "PYTEST" not in name and name != VARIABLE},
+    "PYTHONPATH": str(ROOT),
+}
 CONFTEST = """
 from tests.suite import timeouts
 timeouts.GRACE_S = 1
