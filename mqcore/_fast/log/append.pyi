@@ -37,4 +37,5 @@ class CommitLogWriter:
         prepared_transaction_offset: int = 0,
         is_batch: bool = False,
         more_queues: list[tuple[bytes, int]] | None = None,
+        wait_ms: int = -1,
     ) -> tuple[int, list[int], int, int, int, int]: ...

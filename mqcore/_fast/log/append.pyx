@@ -593,20 +593,20 @@ cdef class CommitLogWriter:
     def append(self, *, bytes topic not None, int queue_id, bytes body not None, bytes properties not None,
                int flag, int sys_flag, int64_t born_timestamp, bytes born_address not None, int born_port,
                bytes store_address not None, int store_port, int reconsume_times=0,
-               int64_t prepared_transaction_offset=0, bint is_batch=False, list more_queues=None):
+               int64_t prepared_transaction_offset=0, bint is_batch=False, list more_queues=None,
+               int64_t wait_ms=-1):
         """Append a message, or the members of a batch body whose shared properties are *properties*.
 
         With *more_queues*, (topic, queue id) each, a message takes the next offset of these queues too; *properties*
         then ends with the name of the property that gets the offsets, and its 0x01.
 
         Returns (PutStatus, physical offsets of the records, end offset, first queue offset, store timestamp, size).
-        Only on PUT_OK is anything stored. Addresses have 4 or 16 bytes. Blocks at most for the lock's timeout.
+        Only on PUT_OK is anything stored. Addresses have 4 or 16 bytes. Blocks at most *wait_ms* for the lock, by default
+        for its timeout, and lets other threads run meanwhile; they must not use this writer.
         """
         cdef RecordFields fields
         cdef Appended done
-        cdef int64_t *starts = NULL
-        cdef int32_t count
-        cdef int status
+        cdef int64_t lock_timeout_ms = self.appender.lock_timeout_ms
         cdef const uint8_t *name = <const uint8_t *><const char *>topic
         cdef int32_t topic_row = make_topic(&self.segment.shared, name, <int32_t>len(topic))
         cdef int32_t queue_row = ROW_NONE
@@ -630,6 +630,20 @@ cdef class CommitLogWriter:
         fields.prepared_transaction_offset = prepared_transaction_offset
         fields.topic = <const uint8_t *><const char *>topic
         fields.topic_size = <int32_t>len(topic)
+        if wait_ms < 0:
+            return self.append_fields(&fields, &done, topic_row, queue_row, body, properties, is_batch, more_queues)
+        self.appender.lock_timeout_ms = wait_ms
+        try:
+            return self.append_fields(&fields, &done, topic_row, queue_row, body, properties, is_batch, more_queues)
+        finally:
+            self.appender.lock_timeout_ms = lock_timeout_ms
+
+    cdef object append_fields(self, RecordFields *fields, Appended *done, int32_t topic_row, int32_t queue_row,
+                              bytes body, bytes properties, bint is_batch, list more_queues):
+        cdef int64_t *starts = NULL
+        cdef const uint8_t *members
+        cdef int32_t count, size
+        cdef int status
         if not is_batch:
             fields.body = <const uint8_t *><const char *>body
             fields.body_size = <int32_t>len(body)
@@ -637,9 +651,10 @@ cdef class CommitLogWriter:
             fields.properties = <const uint8_t *><const char *>properties
             fields.properties_size = <int32_t>len(properties)
             if more_queues:
-                status = self.append_to_more(&fields, topic_row, queue_row, more_queues, &done)
+                status = self.append_to_more(fields, topic_row, queue_row, more_queues, done)
             else:
-                status = append_record(&self.appender, &fields, topic_row, queue_row, &done)
+                with nogil:
+                    status = append_record(&self.appender, fields, topic_row, queue_row, done)
             offsets = [done.physical_offset] if status == PUT_STATUS_PUT_OK else []
             return status, offsets, done.end_offset, done.queue_offset, done.store_timestamp, done.size
         count = max(1, <int32_t>len(body) // (BATCH_MEMBER_HEAD_SIZE + 2))
@@ -649,8 +664,10 @@ cdef class CommitLogWriter:
         try:
             fields.batch_properties = <const uint8_t *><const char *>properties
             fields.batch_properties_size = <int32_t>len(properties)
-            status = append_batch(&self.appender, &fields, <const uint8_t *><const char *>body, <int32_t>len(body),
-                                  topic_row, queue_row, starts, count, &done)
+            members = <const uint8_t *><const char *>body
+            size = <int32_t>len(body)
+            with nogil:
+                status = append_batch(&self.appender, fields, members, size, topic_row, queue_row, starts, count, done)
             offsets = [starts[index] for index in range(done.count)] if status == PUT_STATUS_PUT_OK else []
             return status, offsets, done.end_offset, done.queue_offset, done.store_timestamp, done.size
         finally:

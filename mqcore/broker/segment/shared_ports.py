@@ -9,6 +9,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 from mqcore import layout
 from mqcore._fast.log.append import CommitLogWriter
@@ -28,6 +29,11 @@ logger = logging.getLogger(__name__)
 STORE_FLAG = layout.constants("StoreFlag")
 PUT_STATUSES = {number: PutStatus(name) for name, number in layout.constants("PutStatus").items()}
 FLUSH_CHECK_S = 0.1
+LOCK_WAIT_MS = 1
+"""How long the event loop itself waits for the put lock: longer than an append has it, and nobody sees the pause."""
+
+Appended = tuple[int, list[int], int, int, int, int]
+"""What CommitLogWriter.append gives."""
 
 
 class SharedTopicBoard:
@@ -175,6 +181,7 @@ class SharedSink:
         self.use(settings)
         self._waits_for_flush = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._flushed = asyncio.Event()
+        self._appending = asyncio.Lock()
         self._waiting = 0
         self.wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
         self.on_append: Callable[[], None] = lambda: None
@@ -207,7 +214,7 @@ class SharedSink:
                 return PutResult(PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
             if more_queues:
                 properties = text_for_offsets(message)
-        status, offsets, end, queue_offset, timestamp, size = self._writer.append(
+        status, offsets, end, queue_offset, timestamp, size = await self._append(
             topic=message.topic.encode(),
             queue_id=message.queue_id,
             body=message.body,
@@ -244,6 +251,20 @@ class SharedSink:
             return replace(result, status=await self._wait_for_flush(end))
         return result
 
+    async def _append(self, **fields: Any) -> Appended:
+        """Append; the event loop waits for the put lock a moment, and for a busy one in a thread."""
+        if not self._appending.locked():
+            done: Appended = self._writer.append(**fields, wait_ms=LOCK_WAIT_MS)
+            if PUT_STATUSES[done[0]] is not PutStatus.OS_PAGECACHE_BUSY:
+                return done
+        # To its end, also if the request is given up: two threads must not use the writer.
+        return await asyncio.shield(asyncio.ensure_future(self._append_in_thread(fields)))
+
+    async def _append_in_thread(self, fields: dict[str, Any]) -> Appended:
+        async with self._appending:
+            done: Appended = await asyncio.to_thread(self._writer.append, **fields)
+            return done
+
     async def _wait_for_flush(self, end: int) -> PutStatus:
         # The flush worker writes our eventfd when it has moved the watermark and we say that we sleep.
         deadline = asyncio.get_running_loop().time() + self._sync_timeout_s
@@ -275,6 +296,8 @@ class SharedSink:
 
     def trim(self) -> None:
         """Let go of files that retention has deleted."""
+        if self._appending.locked():
+            return  # a thread has the writer; there will be another time
         self._writer.trim(self._segment.get("min_offset"))
         self._writer.release(self._segment.get("cold_end"))
 
