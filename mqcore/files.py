@@ -14,7 +14,10 @@ import stat
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 TEMPORARY_SUFFIX: Final = ".tmp"
 BACKUP_SUFFIX: Final = ".bak"
@@ -23,7 +26,7 @@ GRAVE_PREFIX: Final = ".dropped-"
 SYNCED_ONE_BY_ONE_MAX: Final = 64
 
 
-def write_atomically(path: str | Path, data: bytes, keep_backup: bool = True) -> None:
+def write_atomically(path: str | Path, data: Buffer, keep_backup: bool = True) -> None:
     """Replace the content of *path* by *data*, durably; the directory must exist.
 
     Order: temporary file, its sync, the backup of the old content, rename, sync of the directory. Blocks for the syncs.
@@ -271,7 +274,7 @@ def _reserve(descriptor: int, position: int, size: int) -> None:
             raise
 
 
-def _write_synced(path: Path, data: bytes, mode: int | None = None) -> None:
+def _write_synced(path: Path, data: Buffer, mode: int | None = None) -> None:
     with path.open("wb") as stream:
         if mode is not None:  # what only its owner may read must not become readable by being changed
             os.fchmod(stream.fileno(), mode)

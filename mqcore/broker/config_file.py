@@ -6,13 +6,18 @@ Source: RocketMQ common/ConfigManager.java.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mqcore.errors import CorruptFileError, ProtocolError
 from mqcore.files import write_atomically
 from mqcore.protocol import fastjson
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -56,12 +61,27 @@ class ConfigFile:
         async with self._lock:
             await asyncio.to_thread(self._write, value)
 
+    async def write_text(self, render: Callable[[], Buffer | None]) -> bool:
+        """Write what *render*, called in a thread, gives, as ``write``; nothing, and return False, if that is None."""
+        async with self._lock:
+            return await asyncio.to_thread(self._write_rendered, render)
+
+    def _write_rendered(self, render: Callable[[], Buffer | None]) -> bool:
+        data = render()
+        if data is not None:
+            self._write_data(data)
+        return data is not None
+
     def _write(self, value: Any) -> None:
-        data = fastjson.dumps(value, pretty=True)
-        if data != self._written:
+        self._write_data(fastjson.dumps(value, pretty=True))
+
+    def _write_data(self, data: Buffer) -> None:
+        # A digest, since two texts of 30 MB would be compared with the interpreter held.
+        digest = hashlib.blake2b(data, digest_size=16).digest()
+        if digest != self._written:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, data)
-            self._written = data
+            self._written = digest
 
 
 def _read(path: Path) -> bytes:

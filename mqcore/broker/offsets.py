@@ -8,11 +8,12 @@ Source: RocketMQ broker/offset/ConsumerOffsetManager.java.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.ports import OffsetTable
+from mqcore.protocol import fastjson
 from mqcore.protocol.names import is_lmq
 
 logger = logging.getLogger(__name__)
@@ -54,8 +55,11 @@ class ConsumerOffsetManager:
                 self._table.put(group, topic, queue_id, offset)
 
     async def persist(self) -> None:
-        """Write the file."""
-        await (self._light_file or self._file).write(self.to_json())
+        """Write the file. The table may be large: it becomes text in a thread that leaves the interpreter alone."""
+        file = self._light_file or self._file
+        foreign = fastjson_entries(self._foreign)
+        if not await file.write_text(lambda: self._table.text(self._light_file is not None, foreign)):
+            await file.write(self.to_json())
 
     def to_json(self) -> dict[str, Any]:
         """Return the table as the file and GET_ALL_CONSUMER_OFFSET have it."""
@@ -91,11 +95,11 @@ class ConsumerOffsetManager:
 
     def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return queue id to offset for one group and topic; empty if it has none."""
-        return {q: offset for g, t, q, offset in self._table.items() if g == group and t == topic}
+        return {q: offset for _, _, q, offset in self._table.items(group, topic)}
 
     def topics_of(self, group: str) -> list[str]:
         """Return the topics that *group* has offsets for."""
-        return list(dict.fromkeys(topic for g, topic, _, _ in self._table.items() if g == group))
+        return list(dict.fromkeys(topic for _, topic, _, _ in self._table.items(group)))
 
     def topics_by_group(self) -> dict[str, list[str]]:
         """Return every group's topics in one walk over the table."""
@@ -107,7 +111,7 @@ class ConsumerOffsetManager:
 
     def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets for *topic*."""
-        return list(dict.fromkeys(group for group, t, _, _ in self._table.items() if t == topic))
+        return list(dict.fromkeys(group for group, _, _, _ in self._table.items(None, topic)))
 
     def clone(self, source: str, target: str, topic: str) -> None:
         """Give *target* the offsets of *source* for *topic*; what it had for other queues of the topic goes."""
@@ -141,7 +145,17 @@ class ConsumerOffsetManager:
         """
         filtered = set(filtered_groups)
         lowest: dict[int, int] = {}
-        for group, t, queue_id, offset in self._table.items():
-            if t == topic and group not in filtered and offset >= min_offset(topic, queue_id):
+        for group, _, queue_id, offset in self._table.items(None, topic):
+            if group not in filtered and offset >= min_offset(topic, queue_id):
                 lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
         return lowest
+
+
+def fastjson_entries(table: Mapping[str, Mapping[int, int]]) -> bytes:
+    """Return entries of an offset table as they are written in its file."""
+    entries = []
+    for key, queues in table.items():
+        offsets = ",".join(f"{queue_id}:{offset}" for queue_id, offset in sorted(queues.items()))
+        shown = f"{{{offsets}\n\t\t}}" if offsets else "{}"
+        entries.append(f"\n\t\t{fastjson.dumps(key).decode()}:{shown}")
+    return ",".join(entries).encode()

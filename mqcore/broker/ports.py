@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from mqcore import clock
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
@@ -18,6 +18,9 @@ from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import UNKNOWN_HOST, HostAddress
 from mqcore.store.queues.ext import ExtUnit, is_ext_address
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 Clock = Callable[[], int]
 """Milliseconds since the epoch."""
@@ -157,8 +160,15 @@ class OffsetTable(Protocol):
         """Forget every queue of the pair; nothing happens if there is none."""
         ...
 
-    def items(self) -> Iterable[tuple[str, str, int, int]]:
-        """Iterate over a snapshot of (group, topic, queue_id, offset)."""
+    def items(self, group: str | None = None, topic: str | None = None) -> Iterable[tuple[str, str, int, int]]:
+        """Iterate over a snapshot of (group, topic, queue_id, offset), of one group or topic if they are given."""
+        ...
+
+    def text(self, with_light: bool, foreign: bytes) -> Buffer | None:
+        """Return the text of consumerOffset.json, *foreign* entries included; None if only ``items`` can tell.
+
+        May be called in a thread, and lets others run.
+        """
         ...
 
 

@@ -290,8 +290,13 @@ class MemoryOffsets:
     def remove(self, group: str, topic: str) -> None:
         self.table = {key: offset for key, offset in self.table.items() if key[:2] != (group, topic)}
 
-    def items(self) -> Iterable[tuple[str, str, int, int]]:
-        return [(*key, offset) for key, offset in self.table.items()]
+    def items(self, group: str | None = None, topic: str | None = None) -> Iterable[tuple[str, str, int, int]]:
+        return [
+            (*key, offset) for key, offset in self.table.items() if group in (None, key[0]) and topic in (None, key[1])
+        ]
+
+    def text(self, with_light: bool, foreign: bytes) -> None:
+        return None
 
 
 @dataclass

@@ -601,8 +601,8 @@ cdef class CommitLogWriter:
         then ends with the name of the property that gets the offsets, and its 0x01.
 
         Returns (PutStatus, physical offsets of the records, end offset, first queue offset, store timestamp, size).
-        Only on PUT_OK is anything stored. Addresses have 4 or 16 bytes. Blocks at most *wait_ms* for the lock, by default
-        for its timeout, and lets other threads run meanwhile; they must not use this writer.
+        Only on PUT_OK is anything stored. Addresses have 4 or 16 bytes. Blocks at most *wait_ms* for the lock, by
+        default for its timeout, and lets other threads run meanwhile; they must not use this writer.
         """
         cdef RecordFields fields
         cdef Appended done

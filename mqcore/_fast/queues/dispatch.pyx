@@ -346,7 +346,6 @@ cdef class Dispatcher:
 
     cdef int64_t sync_at_once(self) except -1:
         # One sync of the file system instead of four for each queue.
-        cdef QueueWriter *queue
         cdef int64_t synced = 0
         cdef size_t at
         try:

@@ -33,8 +33,8 @@ cdef struct QueueReader:
 cdef void queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size,
                       const char *ext_root, int64_t ext_file_size, int32_t mapped_count_max) noexcept nogil
 cdef void queues_close(QueueReader *reader) noexcept nogil
-# Units from *first* to the end of their file, at most up to *limit*; *count* gets how many. NULL: see *error*. They stay
-# mapped until units are asked for again, whatever is mapped in between.
+# Units from *first* to the end of their file, at most up to *limit*; *count* gets how many. NULL: see *error*. They
+# stay mapped until units are asked for again, whatever is mapped in between.
 cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t first, int64_t limit, int64_t now,
                              int64_t *count) noexcept nogil
 # The tags code of the ext unit at *address* of a queue whose units have been asked for; False if it cannot be read.

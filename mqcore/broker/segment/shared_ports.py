@@ -9,11 +9,12 @@ import logging
 import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mqcore import layout
 from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.segment.boards import SharedSegment
+from mqcore._fast.segment.offsets import committed_offsets, offset_text
 from mqcore.broker.ports import BrokerTotals, GetCount, InnerMessage, PoolFacts, PutCount, PutResult, PutStatus
 from mqcore.broker.segment.multi_dispatch import LightQueues, MultiDispatch, text_for_offsets
 from mqcore.broker.supervisor import BROKER_ROW
@@ -23,6 +24,9 @@ from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.message_id import HostAddress, encode_offset_message_id
 from mqcore.store.log.places import LogPlaces
+
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
 
 logger = logging.getLogger(__name__)
 
@@ -84,19 +88,18 @@ class SharedOffsetTable:
         self._segment.commit(self._segment.offset_row(group.encode(), topic.encode(), queue_id, True), offset)
 
     def remove(self, group: str, topic: str) -> None:
-        for row in range(self._segment.offset_count()):
-            if self._segment.committed(row) >= 0:
-                row_group, row_topic, _ = self._segment.offset_key(row)
-                if row_group == group.encode() and row_topic == topic.encode():
-                    self._segment.commit(row, -1)
-                    self._segment.set_offset_word(row, "pull_offset", 0)
+        for _, _, queue_id, _ in committed_offsets(self._segment, group.encode(), topic.encode()):
+            row = self._segment.offset_row(group.encode(), topic.encode(), queue_id)
+            self._segment.commit(row, -1)
+            self._segment.set_offset_word(row, "pull_offset", 0)
 
-    def items(self) -> Iterator[tuple[str, str, int, int]]:
-        for row in range(self._segment.offset_count()):
-            offset = self._segment.committed(row)
-            if offset >= 0:
-                group, topic, queue_id = self._segment.offset_key(row)
-                yield group.decode(), topic.decode(), queue_id, offset
+    def items(self, group: str | None = None, topic: str | None = None) -> Iterator[tuple[str, str, int, int]]:
+        wanted = [None if name is None else name.encode() for name in (group, topic)]
+        for row_group, row_topic, queue_id, offset in committed_offsets(self._segment, *wanted):
+            yield row_group.decode(), row_topic.decode(), queue_id, offset
+
+    def text(self, with_light: bool, foreign: bytes) -> Buffer | None:
+        return offset_text(self._segment, with_light, foreign)
 
 
 class SharedCounters:

@@ -1,0 +1,170 @@
+"""The committed offsets, all or chosen ones, out of the shared segment without an object of Python for each row."""
+
+from cpython.buffer cimport PyBuffer_FillInfo
+from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp
+
+from mqcore._fast.base.atomics cimport observe, observe_i32
+from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, find_group, find_topic
+
+cdef extern from "offset_text.h" nogil:
+    ctypedef struct mq_offset:
+        int32_t group_row
+        int32_t topic_row
+        int32_t queue_id
+        int32_t is_light
+        int64_t committed
+    ctypedef struct mq_text:
+        char *data
+        size_t size
+        size_t capacity
+        int failed
+    void mq_sort_offsets(mq_offset *offsets, int64_t count) noexcept
+    void mq_put_text(mq_text *text, const char *data, size_t size) noexcept
+    void mq_put_name(mq_text *text, const uint8_t *name, int32_t size) noexcept
+    void mq_put_number(mq_text *text, int64_t value) noexcept
+
+cdef const char *LMQ_PREFIX = b"%LMQ%"
+cdef int32_t LMQ_PREFIX_SIZE = 5
+
+
+cdef bint is_light(const Shared *shared, int32_t group_row, int32_t queue_id) noexcept nogil:
+    return (queue_id == 0 and shared.groups[group_row].name_size >= LMQ_PREFIX_SIZE
+            and memcmp(shared.groups[group_row].name, LMQ_PREFIX, LMQ_PREFIX_SIZE) == 0)
+
+
+# Offsets that are committed, of a group and a topic (ROW_NONE: of any), into out[0:capacity]; how many.
+cdef int64_t choose(const Shared *shared, int32_t group_row, int32_t topic_row, bint with_light, mq_offset *out,
+                    int64_t capacity) noexcept nogil:
+    cdef int64_t count = 0
+    cdef int64_t committed
+    cdef int32_t row, queue_row
+    for row in range(<int32_t>capacity):
+        committed = observe(&shared.offsets[row].committed)
+        queue_row = shared.offsets[row].queue_row
+        if committed < 0 or (group_row != ROW_NONE and shared.offsets[row].group_row != group_row) or (
+                topic_row != ROW_NONE and shared.queues[queue_row].topic_row != topic_row):
+            continue
+        out[count].group_row = shared.offsets[row].group_row
+        out[count].topic_row = shared.queues[queue_row].topic_row
+        out[count].queue_id = shared.queues[queue_row].queue_id
+        out[count].is_light = with_light and is_light(shared, out[count].group_row, out[count].queue_id)
+        out[count].committed = committed
+        count += 1
+    return count
+
+
+cdef void put_key(mq_text *text, const Shared *shared, const mq_offset *offset, bint is_first) noexcept nogil:
+    mq_put_text(text, b"\n\t\t\"" if is_first else b",\n\t\t\"", 4 if is_first else 5)
+    mq_put_name(text, shared.topics[offset.topic_row].name, shared.topics[offset.topic_row].name_size)
+    mq_put_text(text, b"@", 1)
+    mq_put_name(text, shared.groups[offset.group_row].name, shared.groups[offset.group_row].name_size)
+    mq_put_text(text, b"\":", 2)
+
+
+cdef void put_end(mq_text *text, bint is_empty) noexcept nogil:
+    mq_put_text(text, b"}" if is_empty else b"\n\t}", 1 if is_empty else 3)
+
+
+cdef void put_offsets(mq_text *text, const Shared *shared, const mq_offset *offsets, int64_t count, bint with_light,
+                      const char *foreign, size_t foreign_size) noexcept nogil:
+    cdef int64_t at = 0, first
+    cdef bint same
+    mq_put_text(text, b"{\n\t", 3)
+    if with_light:
+        mq_put_text(text, b"\"lmqOffsetTable\":{", 18)
+        while at < count and offsets[at].is_light:
+            put_key(text, shared, &offsets[at], at == 0)
+            mq_put_number(text, offsets[at].committed)
+            at += 1
+        put_end(text, at == 0)
+        mq_put_text(text, b",\n\t", 3)
+    mq_put_text(text, b"\"offsetTable\":{", 15)
+    first = at
+    while at < count:
+        same = (at > first and offsets[at].topic_row == offsets[at - 1].topic_row
+                and offsets[at].group_row == offsets[at - 1].group_row)
+        if not same:
+            if at > first:
+                mq_put_text(text, b"\n\t\t}", 4)
+            put_key(text, shared, &offsets[at], at == first)
+        mq_put_text(text, b"," if same else b"{", 1)
+        mq_put_number(text, offsets[at].queue_id)
+        mq_put_text(text, b":", 1)
+        mq_put_number(text, offsets[at].committed)
+        at += 1
+    if at > first:
+        mq_put_text(text, b"\n\t\t}", 4)
+    if foreign_size > 0 and at > first:
+        mq_put_text(text, b",", 1)
+    mq_put_text(text, foreign, foreign_size)
+    put_end(text, at == first and foreign_size == 0)
+    mq_put_text(text, b"\n}", 2)
+
+
+cdef class OffsetText:
+    """The text of consumerOffset.json as bytes that are read-only and not copied."""
+
+    cdef mq_text text
+
+    def __dealloc__(self):
+        free(self.text.data)
+
+    def __getbuffer__(self, Py_buffer *view, int flags):
+        PyBuffer_FillInfo(view, self, self.text.data, <Py_ssize_t>self.text.size, True, flags)
+
+    def __len__(self):
+        return self.text.size
+
+
+def offset_text(SharedSegment segment not None, bint with_light, bytes foreign not None):
+    """Return the file's text for all committed offsets; None for names that JSON does not show as they are.
+
+    With *with_light* groups named like light queues stand in a table of their own. *foreign* are further entries of the
+    table, as they are written there. Other threads run meanwhile; for a million offsets that is 0.3 s.
+    """
+    cdef OffsetText made = OffsetText()
+    cdef const Shared *shared = &segment.shared
+    cdef int64_t capacity = observe_i32(&shared.board.offset_rows)
+    cdef mq_offset *offsets = <mq_offset *>malloc((capacity + 1) * sizeof(mq_offset))
+    cdef const char *more = foreign
+    cdef size_t more_size = len(foreign)
+    cdef int64_t count
+    if offsets == NULL:
+        raise MemoryError()
+    with nogil:
+        count = choose(shared, ROW_NONE, ROW_NONE, with_light, offsets, capacity)
+        mq_sort_offsets(offsets, count)
+        put_offsets(&made.text, shared, offsets, count, with_light, more, more_size)
+        free(offsets)
+    return None if made.text.failed else made
+
+
+def committed_offsets(SharedSegment segment not None, bytes group, bytes topic):
+    """Return (group, topic, queue id, offset) of the committed offsets of *group* and *topic*; None means any."""
+    cdef const Shared *shared = &segment.shared
+    cdef int64_t capacity = observe_i32(&shared.board.offset_rows)
+    cdef int32_t group_row = ROW_NONE, topic_row = ROW_NONE
+    cdef mq_offset *offsets
+    cdef int64_t count, at
+    if group is not None:
+        group_row = find_group(shared, <const uint8_t *><const char *>group, <int32_t>len(group))
+    if topic is not None:
+        topic_row = find_topic(shared, <const uint8_t *><const char *>topic, <int32_t>len(topic))
+    if (group is not None and group_row == ROW_NONE) or (topic is not None and topic_row == ROW_NONE):
+        return []
+    offsets = <mq_offset *>malloc((capacity + 1) * sizeof(mq_offset))
+    if offsets == NULL:
+        raise MemoryError()
+    try:
+        with nogil:
+            count = choose(shared, group_row, topic_row, False, offsets, capacity)
+        return [
+            ((<const char *>shared.groups[offsets[at].group_row].name)[:shared.groups[offsets[at].group_row].name_size],
+             (<const char *>shared.topics[offsets[at].topic_row].name)[:shared.topics[offsets[at].topic_row].name_size],
+             offsets[at].queue_id, offsets[at].committed)
+            for at in range(count)
+        ]
+    finally:
+        free(offsets)
