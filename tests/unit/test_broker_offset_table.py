@@ -12,7 +12,7 @@ from fast_rig import shared_segment
 
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.offsets import ConsumerOffsetManager
-from mqcore.broker.shared_ports import SharedOffsetTable
+from mqcore.broker.segment.shared_ports import SharedOffsetTable
 from mqcore.protocol import fastjson
 
 MILLION = 1_000_000

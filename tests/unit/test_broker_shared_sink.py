@@ -13,7 +13,7 @@ import pytest
 from fast_rig import Mortals, RawSegment, mortals, shared_segment
 
 from mqcore.broker.ports import InnerMessage, PutStatus
-from mqcore.broker.shared_ports import SharedSink
+from mqcore.broker.segment.shared_ports import SharedSink
 from mqcore.config import load
 from mqcore.protocol.message_id import HostAddress
 from tests.waiting import wait_until
