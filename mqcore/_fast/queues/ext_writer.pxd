@@ -2,12 +2,12 @@
 from libc.stdint cimport int64_t
 
 from mqcore._fast.base.store_file cimport FileFailure
-from mqcore._fast.queues.newest_file cimport QueueFile, QueuePlace
+from mqcore._fast.queues.newest_file cimport NewestFile, QueuePlace
 
 
 cdef struct ExtWriter:                  # all zero: nothing is known yet
     bint loaded                         # what follows has been read from disk
-    QueueFile file
+    NewestFile file
 
 
 # Append a unit without a bitmap; *address* is set to its own. *known* is the code of the queue's newest unit: if it is

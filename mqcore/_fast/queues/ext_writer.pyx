@@ -10,7 +10,7 @@ from mqcore._fast.queues.newest_file cimport find_file, make_file, map_file, res
 
 
 cdef bint load_ext(ExtWriter *ext, const QueuePlace *place, int64_t known, FileFailure *failure) noexcept nogil:
-    cdef QueueFile *file = &ext.file
+    cdef NewestFile *file = &ext.file
     if not find_file(file, place, failure):
         return False
     if file.file_start >= 0:
@@ -22,7 +22,7 @@ cdef bint load_ext(ExtWriter *ext, const QueuePlace *place, int64_t known, FileF
 
 
 # Where the ext unit that the queue's newest unit names ends, if it lies in the newest file; else 0.
-cdef int64_t end_of_known(const QueueFile *file, const QueuePlace *place, int64_t known) noexcept nogil:
+cdef int64_t end_of_known(const NewestFile *file, const QueuePlace *place, int64_t known) noexcept nogil:
     cdef int64_t position
     cdef ExtUnit unit
     if not is_ext_address(known):
@@ -36,7 +36,7 @@ cdef int64_t end_of_known(const QueueFile *file, const QueuePlace *place, int64_
 
 
 # See that the newest file is mapped and has room for a unit and the rest that must stay behind it.
-cdef bint open_ext(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
+cdef bint open_ext(NewestFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
     if file.file_start < 0:
         return make_file(file, place, 0, failure) and map_file(file, place, failure)
     if file.map == NULL and not map_file(file, place, failure):
@@ -52,7 +52,7 @@ cdef bint ext_append(
     ExtWriter *ext, const QueuePlace *place, int64_t known, int64_t tags_code, int64_t store_timestamp,
     int64_t *address, FileFailure *failure
 ) noexcept nogil:
-    cdef QueueFile *file = &ext.file
+    cdef NewestFile *file = &ext.file
     if not ext.loaded and not load_ext(ext, place, known, failure):
         return False
     if not open_ext(file, place, failure):

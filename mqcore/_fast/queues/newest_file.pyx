@@ -1,4 +1,4 @@
-"""The newest of the files that hold one queue's units, being written. The twin is mqcore/store/queues/newest_file.py."""
+"""The newest of the files that hold one queue's units, being written. Twin: mqcore/store/queues/newest_file.py."""
 
 from libc.errno cimport EEXIST, ENOENT
 from libc.stdint cimport int64_t
@@ -36,7 +36,7 @@ cdef void file_path(char *out, const QueuePlace *place, int64_t file_start) noex
              <int>place.queue_id, <long long>file_start)
 
 
-cdef bint find_file(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
+cdef bint find_file(NewestFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
     cdef char path[PATH_SIZE_MAX]
     cdef int failed
     unmap_file(file, place.file_size)
@@ -47,14 +47,14 @@ cdef bint find_file(QueueFile *file, const QueuePlace *place, FileFailure *failu
     return not failed or failed == ENOENT or fail(failure, failed, path)
 
 
-cdef void resume_file(QueueFile *file, const QueuePlace *place, int64_t wrote) noexcept nogil:
+cdef void resume_file(NewestFile *file, const QueuePlace *place, int64_t wrote) noexcept nogil:
     # Who made the file, and whether the one before it was synced, is not known: both are done anew, which costs little.
     file.wrote = file.reserved = wrote
     file.flushed = max(<int64_t>0, file.file_start - place.file_size)
     file.named = False
 
 
-cdef bint map_file(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
+cdef bint map_file(NewestFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
     cdef char path[PATH_SIZE_MAX]
     cdef int failed
     file_path(path, place, file.file_start)
@@ -65,13 +65,13 @@ cdef bint map_file(QueueFile *file, const QueuePlace *place, FileFailure *failur
     return True
 
 
-cdef void unmap_file(QueueFile *file, int64_t file_size) noexcept nogil:
+cdef void unmap_file(NewestFile *file, int64_t file_size) noexcept nogil:
     if file.map != NULL:
         mq_unmap_file(file.map, file_size)
         file.map = NULL
 
 
-cdef bint make_file(QueueFile *file, const QueuePlace *place, int64_t file_start, FileFailure *failure) noexcept nogil:
+cdef bint make_file(NewestFile *file, const QueuePlace *place, int64_t file_start, FileFailure *failure) noexcept nogil:
     cdef char topic[PATH_SIZE_MAX]
     cdef char directory[PATH_SIZE_MAX]
     cdef char name[PATH_SIZE_MAX]
@@ -99,7 +99,7 @@ cdef bint make_file(QueueFile *file, const QueuePlace *place, int64_t file_start
     return True
 
 
-cdef bint reserve_file(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
+cdef bint reserve_file(NewestFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
     cdef char path[PATH_SIZE_MAX]
     cdef int64_t ahead = min(max(file.wrote, <int64_t>RESERVE_SIZE_MIN), <int64_t>RESERVE_SIZE_MAX)
     cdef int64_t end = min(file.wrote + ahead, place.file_size)
@@ -112,7 +112,7 @@ cdef bint reserve_file(QueueFile *file, const QueuePlace *place, FileFailure *fa
     return True
 
 
-cdef bint sync_names(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
+cdef bint sync_names(NewestFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
     cdef char path[PATH_SIZE_MAX]
     cdef int failed
     directory_path(path, place)
@@ -126,7 +126,7 @@ cdef bint sync_names(QueueFile *file, const QueuePlace *place, FileFailure *fail
     return not failed or fail(failure, failed, path)
 
 
-cdef int64_t sync_files(QueueFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
+cdef int64_t sync_files(NewestFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
     cdef char path[PATH_SIZE_MAX]
     cdef int64_t end = file.file_start + file.wrote
     cdef int64_t start = file.flushed - file.flushed % place.file_size

@@ -209,7 +209,7 @@ def choose(const uint8_t[::1] units not None, limits, tag_codes=(), const uint8_
     finally:
         free(ranges)
         free(codes)
-    return twin.Selection(
+    return twin.Choice(
         ranges=chosen, units_examined=result.units_examined, bytes_total=result.bytes_total,
         physical_offset_last=result.physical_offset_last, flags=twin.ScanFlag(result.flags),
     )

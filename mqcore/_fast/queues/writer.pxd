@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore._fast.base.store_file cimport DIRECTORY_SIZE_MAX, FileFailure
 from mqcore._fast.queues.ext_writer cimport ExtWriter
-from mqcore._fast.queues.newest_file cimport QueueFile
+from mqcore._fast.queues.newest_file cimport NewestFile
 
 
 cdef enum:
@@ -18,7 +18,7 @@ cdef struct QueueWriter:            # the newest file of one consume queue
     int64_t born                    # records that start before are of a queue that was dropped
     bint loaded                     # what follows has been read from disk
     bint bare                       # the only file, and no unit of a message in it
-    QueueFile file
+    NewestFile file
     int64_t max_physical            # end of the newest record that has a unit; -1 = none
     int64_t known_code              # of the newest unit when the queue was loaded
     ExtWriter ext

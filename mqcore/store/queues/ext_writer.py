@@ -13,7 +13,7 @@ from mqcore.store.queues.ext import (
     ext_offset,
     is_ext_address,
 )
-from mqcore.store.queues.newest_file import QueueFile
+from mqcore.store.queues.newest_file import NewestFile
 
 UNIT_SIZE = CONSUME_QUEUE_EXT_UNIT.size
 SIZE_END = CONSUME_QUEUE_EXT_UNIT.offsets["tags_code"]
@@ -27,7 +27,7 @@ class ExtWriter:
     """
 
     def __init__(self, directory: Path, file_size: int, known: int) -> None:
-        self.file = QueueFile(directory, file_size)
+        self.file = NewestFile(directory, file_size)
         if self.file.file_start >= 0:
             self.file.resume(max(ext_end(self.file.mapping()), self._end_of_known(known)))
 

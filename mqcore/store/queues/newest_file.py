@@ -14,7 +14,7 @@ RESERVE_SIZE_MIN = 4096
 RESERVE_SIZE_MAX = 128 * 1024
 
 
-class QueueFile:
+class NewestFile:
     """The newest file in *directory*, if there is any; what it holds the caller finds out, and says by ``resume``.
 
     *file_start* is where it begins in the queue's stream, bytes, -1 if there is none; *wrote* a position in the file.

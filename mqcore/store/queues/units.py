@@ -63,7 +63,7 @@ class ScanLimits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Selection:
+class Choice:
     """Where the chosen records lie, (physical_offset, size) each, and how far the scan came."""
 
     ranges: tuple[tuple[int, int], ...]
@@ -73,7 +73,7 @@ class Selection:
     flags: ScanFlag
 
 
-NOTHING = Selection(ranges=(), units_examined=0, bytes_total=0, physical_offset_last=-1, flags=ScanFlag(0))
+NOTHING = Choice(ranges=(), units_examined=0, bytes_total=0, physical_offset_last=-1, flags=ScanFlag(0))
 
 
 def encode_unit(physical_offset: int, record_size: int, tags_code: int) -> bytes:
@@ -101,7 +101,7 @@ def valid_units(buffer: Buffer) -> int:
 
 def choose(
     units: Buffer, limits: ScanLimits, tag_codes: Collection[int] = (), ext: Buffer = b"", ext_start: int = 0
-) -> Selection:
+) -> Choice:
     """Choose from *units*, a run of one consume queue, what answers one pull.
 
     *tag_codes*: the wanted tag hashes, none for all messages. *ext* is one file of the queue's ext units, which starts
@@ -137,7 +137,7 @@ def choose(
         flags = (flags | ScanFlag.FOUND) & ~ScanFlag.REMOVING
     if last >= 0 and last < limits.commit_log_max - limits.in_memory_bytes_max:
         flags |= ScanFlag.SUGGEST_SLAVE
-    return Selection(
+    return Choice(
         ranges=tuple(ranges), units_examined=examined, bytes_total=total, physical_offset_last=last, flags=flags
     )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
 from mqcore.store.queues.ext_writer import ExtWriter
-from mqcore.store.queues.newest_file import QueueFile
+from mqcore.store.queues.newest_file import NewestFile
 from mqcore.store.queues.units import decode_unit, encode_unit, valid_units
 
 UNIT_SIZE = CONSUME_QUEUE_UNIT.size
@@ -21,7 +21,7 @@ class QueueWriter:
     """
 
     def __init__(self, directory: Path, file_size: int, ext_directory: Path, ext_file_size: int) -> None:
-        self.file = QueueFile(directory, file_size)
+        self.file = NewestFile(directory, file_size)
         self._ext_directory = ext_directory
         self._ext_file_size = ext_file_size
         self.ext: ExtWriter | None = None
