@@ -19,7 +19,6 @@ from typing import Any
 import numpy as np
 import psutil
 from numpy.typing import NDArray
-from store_builder import COUNTED, memory_directory
 
 from mqcore import layout
 from mqcore._fast.log.append import CommitLogWriter
@@ -27,6 +26,7 @@ from mqcore._fast.segment.boards import SharedSegment
 from mqcore.codes import TRANSACTION_MASK
 from mqcore.store.log.record import HostAddress, Record, decode
 from mqcore.store.paths import file_name
+from tests.unit.store_builder import COUNTED, memory_directory
 
 CHILD = Path(__file__).with_name("fast_child.py")
 REPLY_DEADLINE_S = 60.0
