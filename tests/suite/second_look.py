@@ -52,6 +52,11 @@ class Failures:
                 before.text + text_of(report), before.may_be_chance and may_be_chance and is_one_test
             )
 
+    def pytest_collectreport(self, report: pytest.CollectReport) -> None:
+        # With several processes this counts as a failed test, though none of the module's has run.
+        if report.failed:
+            self.tests[report.nodeid] = Failure(report.longreprtext, False)
+
     def deserve_a_second_look(self) -> bool:
         return 0 < len(self.tests) <= FAILURES_MAX and all(failure.may_be_chance for failure in self.tests.values())
 

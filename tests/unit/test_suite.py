@@ -272,10 +272,12 @@ def test_nobody_who_did_not_ask_gets_one(project: Path) -> None:
     assert not (project / RECORD).exists()
 
 
-def test_a_module_that_cannot_be_imported_gets_none(project: Path) -> None:
+@pytest.mark.parametrize("processes", ["0", "2"])
+def test_a_module_that_cannot_be_imported_gets_none(project: Path, processes: str) -> None:
     add(project, "tests/integration", "broken", "import nothing_of_this_name\n")
-    done = run(project, "--second-look")
-    assert done.returncode == 2
+    add(project, "tests/integration", "once", FAILS_ONCE)
+    done = run(project, "--second-look", "-n", processes)
+    assert done.returncode != 0
     assert "SECOND LOOK" not in done.stdout
 
 
