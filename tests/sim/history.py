@@ -34,6 +34,8 @@ class Delivery:
     body: bytes
     times: int
     begin_s: float
+    is_new: bool
+    """Whether nobody of the group had done this message when it began."""
     end_s: float = -1.0
     error: BaseException | None = None
 
@@ -76,6 +78,25 @@ class Progress:
             self.offset += 1
 
 
+@dataclass
+class Work:
+    """How long handlers of a group, one or many, have been at work on what the group had not done before."""
+
+    total_s: float = 0.0
+    hands: int = 0
+    since_s: float = 0.0
+
+    def begins(self, now_s: float) -> None:
+        if not self.hands:
+            self.since_s = now_s
+        self.hands += 1
+
+    def ends(self, now_s: float) -> None:
+        self.hands -= 1
+        if not self.hands:
+            self.total_s += now_s - self.since_s
+
+
 class Broken(AssertionError):
     """A promise that does not hold."""
 
@@ -92,6 +113,7 @@ class History:
         self.keeps_requests = False
         self._running: dict[Delivery, None] = {}
         self._progress: defaultdict[tuple[str, MessageQueue], Progress] = defaultdict(Progress)
+        self._work: defaultdict[str, Work] = defaultdict(Work)
         self._commits: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
         self._forgot_locks_s: dict[str, float] = {}
 
@@ -121,17 +143,19 @@ class History:
     # Handlers.
 
     def begins(self, member: Member, message: ReceivedMessage) -> Delivery:
-        ext = message.ext
-        queue = message.queue
-        delivery = Delivery(
-            member, queue, ext.queue_offset, bytes(message.body), message.reconsume_times, self._time_s()
-        )
-        self.deliveries[member.group][delivery.body].append(delivery)
+        queue, body = message.queue, bytes(message.body)
+        before = self.deliveries[member.group][body]
+        is_new = not any(delivery.is_done for delivery in before)
+        offset, times = message.ext.queue_offset, message.reconsume_times
+        delivery = Delivery(member, queue, offset, body, times, self._time_s(), is_new)
+        before.append(delivery)
         if getattr(member.settings, "orderly", False):
             for other in self._running:
                 if other.queue == queue and other.member.group == member.group and self._locks_count(queue):
                     self.note_broken(f"{member.name} and {other.member.name} consume {queue} at once")
         self._running[delivery] = None
+        if is_new:
+            self._work[member.group].begins(delivery.begin_s)
         return delivery
 
     def _locks_count(self, queue: MessageQueue) -> bool:
@@ -141,7 +165,7 @@ class History:
         return self._time_s() > self._forgot_locks_s.get(queue.broker_name, -LOCKS_UNKNOWN_S) + LOCKS_UNKNOWN_S
 
     def ends(self, delivery: Delivery, error: BaseException | None) -> None:
-        self._running.pop(delivery, None)
+        self._no_longer_runs(delivery)
         delivery.end_s, delivery.error = self._time_s(), error
         if not isinstance(error, asyncio.CancelledError):
             self._progress[delivery.member.group, delivery.queue].note(delivery.offset)
@@ -149,7 +173,21 @@ class History:
     def forget_member(self, member: Member) -> None:
         """*member* dies now: what it has in hand is never done."""
         for delivery in [delivery for delivery in self._running if delivery.member is member]:
+            self._no_longer_runs(delivery)
+
+    def _no_longer_runs(self, delivery: Delivery) -> None:
+        if delivery in self._running:
             del self._running[delivery]
+            if delivery.is_new:
+                self._work[delivery.member.group].ends(self._time_s())
+
+    def worked_s(self, group: str) -> float:
+        """How long at least one handler of *group* has had in hand what the group had not done before.
+
+        What comes again although it was done is no work, so a product that only repeats itself gains no time by it.
+        """
+        work = self._work[group]
+        return work.total_s + (self._time_s() - work.since_s if work.hands else 0.0)
 
     # Brokers.
 

@@ -162,10 +162,11 @@ class Chaos:
                     await self._subscribe(member, topic)
         await self.send()
         for group in self.groups:
+            # How long handlers take is the application's: one at a time, of 20 s each, may have more than that to do.
             await world.until(
                 lambda group=group: world.history.broken or not world.history.missing(group, self.topics), 600,
                 lambda group=group: f"{group} consumes all; missing {world.history.missing(group, self.topics)}",
-                every_s=0.5,
+                every_s=0.5, worked_s=lambda group=group: world.history.worked_s(group),
             )  # fmt: skip
             world.history.check()
         for group in self.groups:

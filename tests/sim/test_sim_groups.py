@@ -103,6 +103,22 @@ def test_two_groups_keep_their_promises_through_long_bad_times(root: Path, playe
     )
 
 
+SLOW = Habits(fails=0.2, seconds=(0.1, 20.0))
+
+
+@pytest.mark.parametrize("orderly", [False, True], ids=["concurrent", "orderly"])
+def test_a_backlog_that_takes_long_by_its_handlers_alone_is_no_loss(root: Path, orderly: bool) -> None:
+    """One member with one handler at a time has work for longer than anything else may take."""
+
+    async def play(world: World) -> None:
+        await world.start(brokers=1, topics={"T": 2}, messageDelayLevel=FEW_LEVELS)
+        settings = {"orderly": orderly, "concurrency": 1}
+        await Chaos(world, steps=40, pause_s=0.3, events=("send",), settings=settings, habits=SLOW).play()
+        assert world.history.worked_s("g") > 700
+
+    in_world(root, play)(1)
+
+
 CALM = ("send", "send", "join", "leave")
 
 
@@ -170,12 +186,13 @@ def test_a_broker_that_gives_a_lock_to_everybody_is_found(root: Path, monkeypatc
     assert seeds_until_found(in_world(root, chaos(settings={"orderly": True}, habits=slow)), limit=FOUND_WITHIN)
 
 
-def test_a_failure_that_counts_as_done_is_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("habits", [Habits(fails=0.2), SLOW], ids=["quick", "slow"])
+def test_a_failure_that_counts_as_done_is_found(root: Path, monkeypatch: pytest.MonkeyPatch, habits: Habits) -> None:
     async def send_back(*_: object) -> bool:
         return True
 
     monkeypatch.setattr("mqcore.client.consume_concurrently.send_back", send_back)
-    assert seeds_until_found(in_world(root, chaos(habits=Habits(fails=0.2))), limit=FOUND_WITHIN)
+    assert seeds_until_found(in_world(root, chaos(habits=habits)), limit=FOUND_WITHIN)
 
 
 def test_an_owner_that_commits_backwards_is_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -198,6 +198,7 @@ class Member:
         closing = self.host.spawn(self._close())
         await asyncio.wait([closing])
         if self.host.is_alive:
+            self.world.history.forget_member(self)
             self.world.network.kill(self.host)
             closing.result()
 
@@ -325,12 +326,17 @@ class World:
         return self.now_s
 
     async def until(
-        self, condition: Callable[[], object], limit_s: float, what: str | Callable[[], str], every_s: float = 0.05
+        self,
+        condition: Callable[[], object],
+        limit_s: float,
+        what: str | Callable[[], str],
+        every_s: float = 0.05,
+        worked_s: Callable[[], float] = lambda: 0.0,
     ) -> float:
-        """Wait until *condition* holds, and return when that was; fail after *limit_s*."""
-        begin_s = self.now_s
+        """Wait until *condition* holds; return when that was. Fail after *limit_s* and what *worked_s* has grown by."""
+        begin_s = self.now_s - worked_s()
         while not condition():
-            if self.now_s - begin_s > limit_s:
+            if self.now_s - worked_s() - begin_s > limit_s:
                 raise AssertionError(f"not within {limit_s} s: {what if isinstance(what, str) else what()}")
             await asyncio.sleep(every_s)
         return self.now_s
