@@ -100,11 +100,12 @@ def test_behind_them():
 """
 CHANCE = """
 from pathlib import Path
-from hypothesis import given, strategies
+from hypothesis import given, settings, strategies
 
 def test_{name}(chance):
     write(f"chance {{chance.random()}}")
 
+@settings(derandomize=False)
 @given(strategies.integers())
 def test_{name}_hypothesis(number):
     write(f"drawn {{number}}")
