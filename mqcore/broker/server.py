@@ -70,7 +70,6 @@ class BrokerServer:
         self._supervisor: Supervisor | None = None
         self._core: BrokerCore | None = None
         self._sink: SharedSink | None = None
-        self._drops: QueueDrops | None = None
         self._store_view: SharedStoreView | None = None
         self._client: RemotingClient | None = None
         self._listeners: list[tuple[socket.socket, bool]] = []
@@ -119,9 +118,9 @@ class BrokerServer:
             self.settings, self._segment, self._listeners, self._on_worker_started, self._sink.wake
         )
         self._sink.on_append = self._on_own_append
-        self._drops = QueueDrops(self.settings, self._segment, recovered.incarnations, self._wake_reput)
+        drops = QueueDrops(self.settings, self._segment, recovered.incarnations, self._wake_reput)
         self._core = BrokerCore(
-            self.settings, self._make_ports(self._drops), config_path=self._config_path, address=address,
+            self.settings, self._make_ports(drops), config_path=self._config_path, address=address,
             ha_address=f"{self.settings.broker.broker_ip2}:{port + 1}",
         )  # fmt: skip
         self._core.broker.settings.on_change(self._use)

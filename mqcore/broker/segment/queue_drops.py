@@ -76,6 +76,8 @@ class QueueDrops:
     def _note_births(self, place: int, rows: Sequence[int]) -> None:
         self._log.refresh()
         anchors = anchors_at(self._log, place)
+        # A file that stays mapped keeps its blocks when retention has deleted it.
+        self._log.close()
         keys = [self._segment.queue_key(row) for row in rows]
         self._incarnations.add(Birth(topic.decode(), queue_id, place, anchors) for topic, queue_id in keys)
 
@@ -93,7 +95,3 @@ class QueueDrops:
     def _is_old(self, row: int) -> bool:
         born, files_of = self._segment.queue_births(row)
         return born != files_of
-
-    def close(self) -> None:
-        """Unmap what was mapped."""
-        self._log.close()
