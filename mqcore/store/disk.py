@@ -10,6 +10,16 @@ CLEAN_FORCIBLY_RATIO = 0.85
 WARNING_LEVEL_RATIO = 0.90
 
 
+@dataclass(frozen=True, slots=True)
+class DiskSpace:
+    """One directory of the store. ``ratio`` is the used share, -1 when the path is missing."""
+
+    path: str
+    ratio: float
+    total: int = 0
+    free: int = 0
+
+
 def disk_used_ratio(path: Path) -> float:
     """Return used / (used + usable by us), rounded up to whole percents, 0..1; -1.0 if *path* cannot be asked."""
     try:

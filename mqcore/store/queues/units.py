@@ -12,7 +12,7 @@ from enum import IntFlag
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
-from mqcore.store.queues.ext import decode_ext_unit, ext_offset, is_ext_address
+from mqcore.store.queues.ext import ExtUnit, decode_ext_unit, ext_offset, is_ext_address
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -36,6 +36,24 @@ class Unit(NamedTuple):
     @property
     def record_end(self) -> int:
         return self.physical_offset + self.record_size
+
+
+@dataclass(frozen=True, slots=True)
+class QueueUnit:
+    """One entry of a consume queue. *tags_code* as stored: with ext files an address, and *ext* what is there."""
+
+    queue_offset: int
+    physical_offset: int
+    record_size: int
+    tags_code: int
+    ext: ExtUnit | None = None
+
+    @property
+    def real_tags_code(self) -> int | None:
+        """The tags code; None if it was in an ext unit that cannot be read."""
+        if not is_ext_address(self.tags_code):
+            return self.tags_code
+        return None if self.ext is None else self.ext.tags_code
 
 
 class ScanFlag(IntFlag):

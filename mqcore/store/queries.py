@@ -1,0 +1,15 @@
+"""What a look-up by key found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class QueryResult:
+    """Records found by key, raw as stored, in commit log order."""
+
+    records: Sequence[bytes]
+    index_last_update_timestamp: int
+    index_last_update_physical_offset: int
