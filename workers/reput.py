@@ -16,9 +16,7 @@ from mqcore.config import Settings
 from mqcore.errors import StoreError
 from mqcore.files import bury_directory
 from mqcore.store.geometry import StoreGeometry
-from mqcore.store.log.places import LogPlaces
 from mqcore.store.paths import StorePaths
-from mqcore.store.queues.index_file import IndexGeometry
 from mqcore.workers.handover import Handover
 
 logger = logging.getLogger(__name__)
@@ -30,28 +28,6 @@ RETRIES_MAX = 30
 RETRY_PAUSE_MS = 1000
 
 
-def store_paths(settings: Settings) -> StorePaths:
-    """Where the store of *settings* lies."""
-    store = settings.store
-    return StorePaths.at(store.root_dir, LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs))
-
-
-def store_geometry(settings: Settings) -> StoreGeometry:
-    """The sizes that the store of *settings* is made with."""
-    store = settings.store
-    return StoreGeometry(
-        commit_log_file_size=store.mapped_file_size_commit_log,
-        consume_queue_file_size=store.mapped_file_size_consume_queue,
-        index=IndexGeometry(store.max_hash_slot_num, store.max_index_num),
-        index_enabled=store.message_index_enable,
-        delay_levels_ms=store.delay_levels_ms,
-        ext_enabled=store.enable_consume_queue_ext,
-        ext_file_size=store.mapped_file_size_consume_queue_ext,
-        multi_dispatch_enabled=store.enable_multi_dispatch,
-        lmq_enabled=store.enable_lmq,
-    )
-
-
 class Reput:
     """Drives the loop and does what it comes back for."""
 
@@ -59,13 +35,13 @@ class Reput:
         store = settings.store
         self._segment = segment
         self._handover = handover
-        self._paths = store_paths(settings)
+        self._paths = StorePaths.of(settings.store)
         self._link = os.fdopen(handover.link, "r+b", buffering=0)
         self._births: dict[int, int] = {}  # of queue rows, as far as the loop knows them
         self._graves: list[Path] = []
         self._failures = 0
         self._ext_failed = 0
-        self.loop = ReputLoop(self._paths, store_geometry(settings))
+        self.loop = ReputLoop(self._paths, StoreGeometry.of(settings.store))
         self.loop.attach(
             segment,
             {

@@ -26,8 +26,9 @@ from mqcore.files import (
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import survey_topic
 from mqcore.store.disk import DiskVerdict, disk_used_ratio, judge_disk
+from mqcore.store.geometry import StoreGeometry
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
-from mqcore.store.paths import file_name
+from mqcore.store.paths import StorePaths, file_name
 from mqcore.store.queue_survey import topic_directories
 from mqcore.store.queues.consume_queue import ConsumeQueue
 from mqcore.store.queues.index_service import IndexService
@@ -40,7 +41,6 @@ from mqcore.store.retention import (
     file_ages,
     files_to_delete,
 )
-from mqcore.workers.reput import store_geometry, store_paths
 
 logger = logging.getLogger(__name__)
 
@@ -91,8 +91,8 @@ class StoreKeeper:
     def __init__(self, settings: Settings, segment: SharedSegment) -> None:
         store = settings.store
         self._segment = segment
-        self._paths = store_paths(settings)
-        self._geometry = store_geometry(settings)
+        self._paths = StorePaths.of(settings.store)
+        self._geometry = StoreGeometry.of(settings.store)
         self._commit_log = MappedFileQueue(self._paths.log, self._geometry.commit_log_file_size)
         self._rules = KeepingRules.of(settings)
         now = time.monotonic()

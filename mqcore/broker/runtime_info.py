@@ -10,6 +10,7 @@ from typing import Final, NamedTuple
 
 from mqcore.broker.java_text import human_size
 from mqcore.broker.live_settings import LiveSettings
+from mqcore.broker.pools import POOLS
 from mqcore.broker.ports import (
     BrokerTotals,
     Clock,
@@ -18,7 +19,6 @@ from mqcore.broker.ports import (
     StoreFacts,
     StoreView,
 )
-from mqcore.broker.processors.table import POOLS
 from mqcore.broker.services.delay_levels import ScheduleMessageService
 from mqcore.broker.statistics import DayTotals
 from mqcore.codes import CURRENT_VERSION, version_name

@@ -13,10 +13,11 @@ from mqcore.broker.ports import wall_clock_ms
 from mqcore.config import FlushDiskType, Settings
 from mqcore.files import GRAVE_PREFIX
 from mqcore.store.abort_file import AbortFile
+from mqcore.store.geometry import StoreGeometry
 from mqcore.store.lock_file import LockFile
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
+from mqcore.store.paths import StorePaths
 from mqcore.store.recovery import Recovery, RecoveryResult
-from mqcore.workers.reput import store_geometry, store_paths
 
 logger = logging.getLogger(__name__)
 
@@ -33,7 +34,7 @@ class StoreBoot:
     def __init__(self, settings: Settings, segment: SharedSegment) -> None:
         self._settings = settings
         self._segment = segment
-        self._paths = store_paths(settings)
+        self._paths = StorePaths.of(settings.store)
         self._lock = LockFile(self._paths.lock)
         self._abort = AbortFile(self._paths.abort)
 
@@ -45,7 +46,7 @@ class StoreBoot:
         store = self._settings.store
         result = Recovery(
             self._paths,
-            store_geometry(self._settings),
+            StoreGeometry.of(self._settings.store),
             check_crc=store.check_crc_on_recover,
             index_safe=store.message_index_safe,
         ).run()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from mqcore.errors import ConfigError
 from mqcore.layout import (
@@ -15,6 +16,9 @@ from mqcore.layout import (
     RECORD_SIZE_MIN,
 )
 from mqcore.store.queues.index_file import IndexGeometry
+
+if TYPE_CHECKING:
+    from mqcore.config.groups import StoreSettings
 
 DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
@@ -48,6 +52,21 @@ class StoreGeometry:
     ext_file_size: int = EXT_FILE_SIZE
     multi_dispatch_enabled: bool = False
     lmq_enabled: bool = False
+
+    @classmethod
+    def of(cls, store: StoreSettings) -> StoreGeometry:
+        """Return what the store of these settings is made with."""
+        return cls(
+            commit_log_file_size=store.mapped_file_size_commit_log,
+            consume_queue_file_size=store.mapped_file_size_consume_queue,
+            index=IndexGeometry(store.max_hash_slot_num, store.max_index_num),
+            index_enabled=store.message_index_enable,
+            delay_levels_ms=store.delay_levels_ms,
+            ext_enabled=store.enable_consume_queue_ext,
+            ext_file_size=store.mapped_file_size_consume_queue_ext,
+            multi_dispatch_enabled=store.enable_multi_dispatch,
+            lmq_enabled=store.enable_lmq,
+        )
 
     def __post_init__(self) -> None:
         if self.commit_log_file_size < RECORD_SIZE_MIN + FILE_END_MIN_BLANK_SIZE:

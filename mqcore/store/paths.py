@@ -5,10 +5,14 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from mqcore.errors import StoreError
 from mqcore.files import make_directory
 from mqcore.store.log.places import LogPlaces, file_name
+
+if TYPE_CHECKING:
+    from mqcore.config.groups import StoreSettings
 
 __all__ = ["INDEX_NAME_DIGITS", "QUEUE_ID_MAX", "StorePaths", "file_name", "is_topic"]
 
@@ -30,6 +34,11 @@ class StorePaths:
         if not isinstance(commit_log, LogPlaces):
             commit_log = LogPlaces.of([commit_log or Path(root) / "commitlog"])
         return cls(Path(root), commit_log)
+
+    @classmethod
+    def of(cls, store: StoreSettings) -> StorePaths:
+        """Return where the store of these settings lies."""
+        return cls.at(store.root_dir, LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs))
 
     @property
     def commit_log(self) -> Path:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 from broker_ports import BrokerRig, MemoryChannel, settle, subscription
 
-from mqcore.broker.processors.table import POOLS, TABLE, Port, row_for
+from mqcore.broker.pools import POOLS
+from mqcore.broker.processors.table import TABLE, Port, row_for
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol import fastjson
 from mqcore.protocol.command import RemotingCommand

@@ -8,6 +8,6 @@ from mqcore.broker.pools import PoolFacts
 
 
 class PoolView(Protocol):
-    """How long the queues in front of the workers are; *pool* is a name of ``processors.table.POOLS``."""
+    """How long the queues in front of the workers are; *pool* is a name of ``pools.POOLS``."""
 
     def facts(self, pool: str) -> PoolFacts: ...

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
+from mqcore.broker.pools import POOLS
 from mqcore.codes import RequestCode as Code
 
 
@@ -25,30 +26,6 @@ class Port(StrEnum):
 
 BOTH: Final = frozenset({Port.MAIN, Port.FAST})
 MAIN_ONLY: Final = frozenset({Port.MAIN})
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """One of RocketMQ's thread pools. None: unbounded."""
-
-    name: str
-    capacity: int | None
-
-
-POOLS: Final = {
-    pool.name: pool
-    for pool in (
-        Pool("send", 10_000),
-        Pool("pull", 100_000),
-        Pool("reply", 10_000),
-        Pool("query", 20_000),
-        Pool("client_manage", 1_000_000),
-        Pool("heartbeat", 50_000),
-        Pool("consumer_manage", None),
-        Pool("end_transaction", 100_000),
-        Pool("admin", None),
-    )
-}
 
 
 @dataclass(frozen=True, slots=True)

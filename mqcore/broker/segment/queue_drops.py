@@ -19,7 +19,7 @@ from mqcore.config import Settings
 from mqcore.errors import StoreError
 from mqcore.store.incarnations import Birth, Incarnations, anchors_at
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
-from mqcore.workers.reput import store_paths
+from mqcore.store.paths import StorePaths
 
 logger = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class QueueDrops:
         self._segment = segment
         self._incarnations = incarnations
         self._wake_reput = wake_reput
-        paths = store_paths(settings)
+        paths = StorePaths.of(settings.store)
         self._log = MappedFileQueue(paths.log, store.mapped_file_size_commit_log)
         # One of its own: a drop waits for the lock in a thread. It appends no message.
         self._writer = CommitLogWriter(segment, paths.log, store.mapped_file_size_commit_log, 0, LOCK_TIMEOUT_MS)

@@ -17,10 +17,11 @@ from mqcore.errors import OffsetOutOfRangeError
 from mqcore.machine import memory_bytes
 from mqcore.protocol.names import SCHEDULE_TOPIC, is_lmq
 from mqcore.store.disk import disk_used_ratio
+from mqcore.store.geometry import StoreGeometry
 from mqcore.store.message_store import MessageStoreReader
+from mqcore.store.paths import StorePaths
 from mqcore.store.queues.consume_queue import to_unit
 from mqcore.store.queues.ext import is_ext_address
-from mqcore.workers.reput import store_geometry, store_paths
 
 STORE_FLAG = layout.constants("StoreFlag")
 PAGE_CACHE_BUSY_MS_MAX = 10_000_000
@@ -46,10 +47,10 @@ class SharedStoreView:
         self._clock = clock
         self._drops = drops
         self.use(settings)
-        self._paths = store_paths(settings)
+        self._paths = StorePaths.of(settings.store)
         self._log_dirs = store.commit_log_dirs
         self._watermarks = SegmentWatermarks(segment)
-        self.reader = MessageStoreReader(self._paths, store_geometry(settings), self._watermarks)
+        self.reader = MessageStoreReader(self._paths, StoreGeometry.of(settings.store), self._watermarks)
 
     def use(self, settings: Settings) -> None:
         """Go by *settings*, as far as they may change."""
