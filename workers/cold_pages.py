@@ -19,7 +19,7 @@ from typing import Final
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.machine import memory_bytes
-from mqcore.store.log.places import LogPlaces
+from mqcore.store.paths import StorePaths
 
 STEP: Final = 4 * 2**20
 """Bytes let go of at once at least."""
@@ -41,7 +41,7 @@ class ColdPages:
         store = settings.store
         self._segment = segment
         self._rows = rows
-        self._places = LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs)
+        self._places = StorePaths.of(store).log
         self._file_size = store.mapped_file_size_commit_log
         self._hot = settings.mqcore.commit_log_hot_bytes
         self.use(settings)

@@ -13,7 +13,7 @@ from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.files import sync_content, sync_directory
-from mqcore.store.log.places import LogPlaces
+from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover, Peer
 
 logger = logging.getLogger(__name__)
@@ -54,7 +54,7 @@ class CommitLogFlusher:
         self._wake = handover.wake
         self._senders = handover.senders
         self._others = [handover.reput, handover.broker]
-        self._places = LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs)
+        self._places = StorePaths.of(store).log
         self._file_size = store.mapped_file_size_commit_log
         self._rules = FlushRules.of(settings)
         self._thorough_at = time.monotonic()

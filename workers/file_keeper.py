@@ -16,7 +16,7 @@ from mqcore import layout
 from mqcore._fast.log.mapped_file import MappedFiles
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
-from mqcore.store.log.places import LogPlaces
+from mqcore.store.paths import StorePaths
 from mqcore.workers.cold_pages import ColdPages
 
 logger = logging.getLogger(__name__)
@@ -40,7 +40,7 @@ class FileKeeper:
         store = settings.store
         self._segment = segment
         self._file_size = store.mapped_file_size_commit_log
-        places = LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs)
+        places = StorePaths.of(store).log
         self._files = MappedFiles(places, self._file_size, lock_fd=segment.fd)
         self._retry_at = 0.0
         self._rate = 0.0

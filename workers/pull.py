@@ -8,7 +8,7 @@ from mqcore._fast.pull.loop import PullLoop
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.machine import memory_bytes
-from mqcore.store.log.places import LogPlaces
+from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
 
@@ -34,6 +34,7 @@ BINDING_BUDGET_BYTES = 256 * 2**20
 def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
     """Serve until the broker process says stop."""
     store = settings.store
+    paths = StorePaths.of(store)
     loop = PullLoop(
         segment,
         {
@@ -43,11 +44,11 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "link": handover.link,
             "senders": [(peer.row, peer.wake) for peer in handover.senders],
             "puller_count": len(handover.pullers),
-            "consume_queue": str(store.consume_queue_dir),
+            "consume_queue": str(paths.consume_queue),
             "consume_queue_file_size": store.mapped_file_size_consume_queue,
-            "consume_queue_ext": str(store.consume_queue_ext_dir),
+            "consume_queue_ext": str(paths.consume_queue_ext),
             "ext_file_size": store.mapped_file_size_consume_queue_ext,
-            "commit_log": LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs),
+            "commit_log": paths.log,
             "commit_log_file_size": store.mapped_file_size_commit_log,
             "binding_budget": BINDING_BUDGET_BYTES,
             "mapped_queues_max": MAPPED_QUEUES_MAX,

@@ -7,7 +7,7 @@ from typing import Any
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.send.loop import SendLoop
 from mqcore.config import FlushDiskType, Settings
-from mqcore.store.log.places import LogPlaces
+from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
 
@@ -47,7 +47,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "reput_wake": handover.reput.wake,
             "flush_row": handover.flush.row,
             "flush_wake": handover.flush.wake,
-            "commit_log": LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs),
+            "commit_log": StorePaths.of(store).log,
             "commit_log_file_size": store.mapped_file_size_commit_log,
             "cluster": settings.broker.broker_cluster_name,
             "region": settings.broker.region_id,

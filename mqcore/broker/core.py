@@ -71,6 +71,7 @@ from mqcore.config import Settings
 from mqcore.errors import MQError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message_id import HostAddress
+from mqcore.store.paths import StorePaths
 
 logger = logging.getLogger(__name__)
 
@@ -119,7 +120,7 @@ class BrokerCore:
         """
         live = LiveSettings(settings, clock, config_path, ports.publish)
         address = address or HostAddress(settings.broker.broker_ip1, settings.server.listen_port)
-        files = settings.store.config_dir
+        files = StorePaths.of(settings.store).config
         topics = TopicConfigManager(live, ConfigFile(files / "topics.json"), ports.board, clock)
         consumers = ConsumerManager(
             clock, ports.board.bump_group, lambda: live.broker.notify_consumer_ids_changed_enable

@@ -35,8 +35,8 @@ Derived values, so that each rule stands once::
     settings.broker_address         "brokerIP1:listenPort", as registered; settings.ha_address likewise with brokerIP2
     settings.store.delay_levels_ms  tuple[int, ...]: entry 0 is level 1
     settings.store.delete_hours     frozenset[int] of deleteWhen
-    settings.store.config_dir       Path <root>/config; also root_dir, commit_log_dir, consume_queue_dir, index_dir,
-                                    checkpoint_file, abort_file, lock_file
+    settings.store.root_dir         Path; commit_log_dirs and read_only_commit_log_dirs are several; what lies where in
+                                    them is known by StorePaths.of(settings.store)
     settings.mqcore.cpu_affinity    dict of worker kind to processor numbers, from "send=0;pull=1,3-5"
 
 Text and processes::

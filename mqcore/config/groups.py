@@ -124,34 +124,6 @@ class StoreSettings:
         """Directories of the commit log in which no file is made."""
         return tuple(map(Path, parse_directories(self.read_only_commit_log_store_paths, self.multi_path_splitter)))
 
-    @property
-    def consume_queue_dir(self) -> Path:
-        return self.root_dir / "consumequeue"
-
-    @property
-    def consume_queue_ext_dir(self) -> Path:
-        return self.root_dir / "consumequeue_ext"
-
-    @property
-    def index_dir(self) -> Path:
-        return self.root_dir / "index"
-
-    @property
-    def config_dir(self) -> Path:
-        return self.root_dir / "config"
-
-    @property
-    def checkpoint_file(self) -> Path:
-        return self.root_dir / "checkpoint"
-
-    @property
-    def abort_file(self) -> Path:
-        return self.root_dir / "abort"
-
-    @property
-    def lock_file(self) -> Path:
-        return self.root_dir / "lock"
-
 
 @dataclass(frozen=True, slots=True)
 class ServerSettings:

@@ -19,13 +19,22 @@ class DiskSpace:
     total: int = 0
     free: int = 0
 
+    @classmethod
+    def of(cls, path: Path) -> DiskSpace:
+        """Look at the disk of *path*."""
+        try:
+            status = os.statvfs(path)
+        except OSError:
+            return cls(str(path), -1.0)
+        return cls(str(path), _used_ratio(status), status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize)
+
 
 def disk_used_ratio(path: Path) -> float:
     """Return used / (used + usable by us), rounded up to whole percents, 0..1; -1.0 if *path* cannot be asked."""
-    try:
-        status = os.statvfs(path)
-    except OSError:
-        return -1.0
+    return DiskSpace.of(path).ratio
+
+
+def _used_ratio(status: os.statvfs_result) -> float:
     used = status.f_blocks - status.f_bfree
     entire = used + status.f_bavail
     if entire <= 0:

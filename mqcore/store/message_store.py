@@ -6,8 +6,6 @@ Source: RocketMQ store/DefaultMessageStore.java.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
 from mqcore.store.codec import decode_record
 from mqcore.store.disk import disk_used_ratio
@@ -15,21 +13,13 @@ from mqcore.store.geometry import StoreGeometry
 from mqcore.store.log.commit_log import CommitLog
 from mqcore.store.log.record import Record
 from mqcore.store.paths import StorePaths
+from mqcore.store.queries import QueryResult
 from mqcore.store.queues.consume_queue import ConsumeQueue, Units, no_units
 from mqcore.store.queues.ext import ExtUnit
 from mqcore.store.queues.index_service import IndexService
 from mqcore.store.watermarks import Watermarks
 
 OPEN_QUEUES_MAX = 256
-
-
-@dataclass(frozen=True, slots=True)
-class QueryAnswer:
-    """Records of a key as stored, in commit log order, and where the index ended when it was asked."""
-
-    records: tuple[bytes, ...]
-    last_update_timestamp: int
-    last_update_offset: int
 
 
 class MessageStoreReader:
@@ -121,7 +111,7 @@ class MessageStoreReader:
 
     def query_message(
         self, topic: str, key: str, count_max: int, begin_timestamp: int, end_timestamp: int
-    ) -> QueryAnswer:
+    ) -> QueryResult:
         """Return records that topic#key hashes to, stored in [begin, end] ms, at most count_max.
 
         Hashes collide: comparing the real key is the client's work. Offsets that lead nowhere are passed over, and so
@@ -136,7 +126,7 @@ class MessageStoreReader:
             for offset, record in zip(offsets, map(self.look_message, offsets), strict=True)
             if record is not None and not self._is_dead(topic, offset, record)
         )
-        return QueryAnswer(records, found.last_update_timestamp, found.last_update_offset)
+        return QueryResult(records, found.last_update_timestamp, found.last_update_offset)
 
     def _is_dead(self, topic: str, physical_offset: int, record: bytes) -> bool:
         """Tell whether the record is of a queue of *topic* that was dropped since."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """Records found by key, raw as stored, in commit log order."""
+    """Records of a key, raw as stored, in commit log order, and where the index ended when it was asked."""
 
     records: Sequence[bytes]
     index_last_update_timestamp: int

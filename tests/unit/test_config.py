@@ -29,6 +29,7 @@ from mqcore.config.addresses import bridge_warning, choose_address, local_addres
 from mqcore.config.groups import disagreements
 from mqcore.config.table import ANY_TEXT, SUFFIXED_UNITS, Context, Mark, format_value
 from mqcore.errors import ConfigError
+from mqcore.store.paths import StorePaths
 
 USED = [row for row in SETTINGS if row.used]
 USED_INTS = [row for row in USED if row.kind is Kind.INT]
@@ -251,7 +252,7 @@ def test_commit_log_follows_the_root_and_paths_become_absolute(monkeypatch: pyte
     assert settings.store.root_dir == tmp_path / "data"
     assert settings.store.commit_log_dirs == (tmp_path / "data" / "commitlog",)
     assert settings.store.read_only_commit_log_dirs == ()
-    assert settings.store.config_dir == tmp_path / "data" / "config"
+    assert StorePaths.of(settings.store).config == tmp_path / "data" / "config"
     assert broker(storePathRootDir="~/data").store.root_dir == Path.home() / "data"
 
 

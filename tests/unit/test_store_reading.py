@@ -337,8 +337,8 @@ def test_records_of_a_key_come_in_log_order(store):
     answer = reader.query_message("TopicA", "odd", 32, 0, 1 << 60)
     odd = [record for number, record in enumerate(store.records) if number % 2]
     assert list(answer.records) == [store.log_bytes(r.physical_offset, r.physical_offset + r.total_size) for r in odd]
-    assert answer.last_update_offset == store.records[-1].physical_offset
-    assert answer.last_update_timestamp == store.records[-1].store_timestamp
+    assert answer.index_last_update_physical_offset == store.records[-1].physical_offset
+    assert answer.index_last_update_timestamp == store.records[-1].store_timestamp
     newest = reader.query_message("TopicA", "odd", 4, 0, 1 << 60)
     assert list(newest.records) == list(answer.records)[-4:]
     assert reader.query_message("TopicA", "none", 32, 0, 1 << 60).records == ()

@@ -120,7 +120,7 @@ def test_what_disk_ratios_mean(commit_log, consume_queue, expected):
 
 class _Status:
     def __init__(self, blocks: int, free: int, available: int) -> None:
-        self.f_blocks, self.f_bfree, self.f_bavail = blocks, free, available
+        self.f_blocks, self.f_bfree, self.f_bavail, self.f_frsize = blocks, free, available, 4096
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from mqcore.errors import StoreError
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.message_id import HostAddress, encode_offset_message_id
-from mqcore.store.log.places import LogPlaces
+from mqcore.store.paths import StorePaths
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -173,7 +173,7 @@ class SharedSink:
         self._address = address
         self._writer = CommitLogWriter(
             segment,
-            LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs),
+            StorePaths.of(store).log,
             store.mapped_file_size_commit_log,
             store.max_message_size,
             store.os_page_cache_busy_time_out_ms,

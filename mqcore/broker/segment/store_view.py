@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
@@ -16,7 +14,6 @@ from mqcore.config import Settings
 from mqcore.errors import OffsetOutOfRangeError
 from mqcore.machine import memory_bytes
 from mqcore.protocol.names import SCHEDULE_TOPIC, is_lmq
-from mqcore.store.disk import disk_used_ratio
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.message_store import MessageStoreReader
 from mqcore.store.paths import StorePaths
@@ -78,19 +75,10 @@ class SharedStoreView:
             flush_behind_bytes=max(0, get("wrote_offset") - get("flushed_offset")),
             commit_behind_bytes=None,
             transient_buffers_free=NO_POOL_BUFFERS,
-            commit_log_spaces=tuple(self._space(str(path)) for path in self._log_dirs),
-            root_space=self._space(str(self._paths.root)),
-            consume_queue_space=self._space(str(self._paths.consume_queue)),
-            index_space=self._space(str(self._paths.index)),
-        )
-
-    def _space(self, path: str) -> DiskSpace:
-        try:
-            status = os.statvfs(path)
-        except OSError:
-            return DiskSpace(path, -1.0)
-        return DiskSpace(
-            path, disk_used_ratio(Path(path)), status.f_blocks * status.f_frsize, status.f_bavail * status.f_frsize
+            commit_log_spaces=tuple(map(DiskSpace.of, self._log_dirs)),
+            root_space=DiskSpace.of(self._paths.root),
+            consume_queue_space=DiskSpace.of(self._paths.consume_queue),
+            index_space=DiskSpace.of(self._paths.index),
         )
 
     # Queues -----------------------------------------------------------------------------------------------------
@@ -150,8 +138,7 @@ class SharedStoreView:
         return self.reader.earliest_message_time(topic, queue_id)
 
     def query_message(self, topic: str, key: str, count_max: int, begin: int, end: int) -> QueryResult:
-        answer = self.reader.query_message(topic, key, count_max, begin, end)
-        return QueryResult(answer.records, answer.last_update_timestamp, answer.last_update_offset)
+        return self.reader.query_message(topic, key, count_max, begin, end)
 
     # Orders -----------------------------------------------------------------------------------------------------
 
