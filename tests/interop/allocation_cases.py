@@ -18,7 +18,6 @@ from mqcore.client.rebalance import (
 )
 from mqcore.protocol.message import MessageQueue
 
-SEED = 20_240_611
 TOPICS = ("T", "%RETRY%G", "Bestellung\u00e9n", "\U0001f4e6", "\uff21")
 BROKERS = ("broker-a", "broker-b", "Broker-a", "eu-1", "us-1", "us-2", "\U0001f4e6-1", "\uff21-1")
 ROOM_BROKERS = ("r1@a", "r1@b", "r2@a", "r3@a", "r1", "r1@a@", "@a", "r1@a@b", "r2@@")
@@ -66,9 +65,8 @@ def divided(line: str) -> str:
     return f"{line}\t{' '.join(part(member) for member in sorted(members, key=java_order))}"
 
 
-def cases(count: int, seed: int = SEED) -> Iterator[str]:
+def cases(count: int, rng: random.Random) -> Iterator[str]:
     """Yield *count* random cases of every strategy."""
-    rng = random.Random(seed)
     makers: Sequence[Callable[[random.Random], str]] = (_plain, _plain, _hashed, _fixed, _by_room, _nearby)
     for number in range(count):
         yield makers[number % len(makers)](rng)

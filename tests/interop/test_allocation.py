@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pytest
@@ -21,8 +22,10 @@ def java(request: pytest.FixtureRequest) -> JavaDriver:
     return driver
 
 
-def test_every_strategy_gives_each_member_the_queues_that_java_gives_it(java: JavaDriver, tmp_path: Path) -> None:
-    lines = list(cases(COUNT))
+def test_every_strategy_gives_each_member_the_queues_that_java_gives_it(
+    java: JavaDriver, tmp_path: Path, chance: random.Random
+) -> None:
+    lines = list(cases(COUNT, chance))
     path = tmp_path / "cases.tsv"
     path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     wanted = java.allocate(path)

@@ -73,9 +73,9 @@ def pieces(broker: MqcoreBroker, topic: str, chance: random.Random, count: int) 
     return [{"startingOffsets": at(number), "endingOffsets": at(number + 1)} for number in range(count)]
 
 
-def read_in_pieces(broker: MqcoreBroker, topic: str, count: int, **options: Any) -> list[bytes]:
+def read_in_pieces(broker: MqcoreBroker, topic: str, chance: random.Random, count: int, **options: Any) -> list[bytes]:
     """Read *topic* in disjoint parts, last one first; gives the bodies."""
-    chosen = pieces(broker, topic, random.Random(count), count)
+    chosen = pieces(broker, topic, chance, count)
     rows = [row for part in reversed(chosen) for row in read(broker, subscribe=topic, dedup="true", **part, **options)]
     return bodies_of(rows)
 
@@ -84,7 +84,9 @@ def read_in_pieces(broker: MqcoreBroker, topic: str, count: int, **options: Any)
 
 
 @pytest.mark.parametrize("spread", ["turns", "queues", "keys", "compressed"])
-def test_disjoint_reads_of_a_repeated_write_give_each_row_once(broker: MqcoreBroker, topic: str, spread: str) -> None:
+def test_disjoint_reads_of_a_repeated_write_give_each_row_once(
+    broker: MqcoreBroker, topic: str, spread: str, chance: random.Random
+) -> None:
     columns: dict[str, Any] = {
         "queues": {"queueId": [number * number % QUEUES for number in range(2000)]},
         "keys": {"shardingKey": [f"customer-{number % 7}" for number in range(2000)]},
@@ -96,7 +98,7 @@ def test_disjoint_reads_of_a_repeated_write_give_each_row_once(broker: MqcoreBro
         keys = RowKeys("nightly", 0, 0)
         fill(broker, topic, bodies[:count], keys, portion=500, dedup="true", batchBytes="4096", **some)
     assert len(read(broker, subscribe=topic)) == 6000
-    assert read_in_pieces(broker, topic, 5) == sorted(bodies)
+    assert read_in_pieces(broker, topic, chance, 5) == sorted(bodies)
 
 
 def test_what_conditions_leave_out_still_counts_as_a_first_copy(broker: MqcoreBroker, topic: str) -> None:
@@ -231,7 +233,7 @@ def written_and_read_with_interruptions(
         started(read_once, directory, availableNow=True).awaitTermination()
     rows = spark.read.parquet(str(directory / "out")).collect()
     assert sorted(bytes(row.body) for row in rows) == wide(sent)
-    assert read_in_pieces(broker, topic, 7) == wide(sent)
+    assert read_in_pieces(broker, topic, chance, 7) == wide(sent)
 
 
 def copy(

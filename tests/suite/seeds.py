@@ -46,6 +46,11 @@ def seed_of(request: pytest.FixtureRequest) -> str:
     return f"{request.config.option.seed}/{request.node.nodeid}"
 
 
+def chance_of_run(name: str) -> random.Random:
+    """Random choices for what several tests share: they follow from the seed of the run and from *name*."""
+    return random.Random(f"{os.environ[VARIABLE]}/{name}")
+
+
 @pytest.fixture
 def chance(request: pytest.FixtureRequest) -> random.Random:
     """The random choices of this test."""

@@ -42,9 +42,10 @@ def test_values_beyond_the_last_bucket_are_counted_in_it() -> None:
 
 @pytest.mark.parametrize("percent", [0.1, 50, 90, 99, 99.9, 99.99, 100])
 @pytest.mark.parametrize("count", [1, 2, 10, 999, 1000, 1001])
-def test_percentile_is_at_most_one_bucket_above_the_exact_one(count: int, percent: float) -> None:
-    random_source = random.Random(count)
-    values = [int(random_source.lognormvariate(12, 2)) for _ in range(count)]
+def test_percentile_is_at_most_one_bucket_above_the_exact_one(
+    count: int, percent: float, chance: random.Random
+) -> None:
+    values = [int(chance.lognormvariate(12, 2)) for _ in range(count)]
     exact = exact_percentile(values, percent)
     got = Histogram.of_values(values).percentile_ns(percent)
     assert exact <= got <= exact + exact // 128
@@ -69,7 +70,6 @@ def test_counts_of_another_layout_are_refused() -> None:
         Histogram.of_counts([0] * 10, 0)
 
 
-def test_the_compiled_loop_counts_in_the_same_buckets() -> None:
-    random_source = random.Random(7)
-    values = [*EDGES_NS, -1, 0, 1 << 41, 1 << 50, *(random_source.randrange(1 << 41) for _ in range(10_000))]
+def test_the_compiled_loop_counts_in_the_same_buckets(chance: random.Random) -> None:
+    values = [*EDGES_NS, -1, 0, 1 << 41, 1 << 50, *(chance.randrange(1 << 41) for _ in range(10_000))]
     assert [compiled_bucket_of(value) for value in values] == [bucket_of(value) for value in values]

@@ -31,8 +31,9 @@ def as_read(offsets: ConsumerOffsetManager) -> object:
 
 @pytest.mark.parametrize("with_light", [False, True])
 @pytest.mark.parametrize("odd", ["", 'gr"oup', "gruppe-ü"])
-async def test_the_file_says_what_the_table_has(tmp_path: Path, with_light: bool, odd: str) -> None:
-    rng = random.Random(7)
+async def test_the_file_says_what_the_table_has(
+    tmp_path: Path, with_light: bool, odd: str, chance: random.Random
+) -> None:
     name = "lmqConsumerOffset.json" if with_light else "consumerOffset.json"
     (tmp_path / name).write_text('{"offsetTable":{"no-separator":{3:4,1:2},"x@":{}}}')
     with shared_segment() as segment:
@@ -42,8 +43,9 @@ async def test_the_file_says_what_the_table_has(tmp_path: Path, with_light: bool
         await offsets.persist()
         assert fastjson.loads((tmp_path / name).read_bytes()) == as_read(offsets)
         for _ in range(300):
-            group = rng.choice(["g", "%LMQ%g", "group-2", *([odd] if odd else [])])
-            table.put(group, rng.choice(["T", "%LMQ%t", "%RETRY%g"]), rng.randrange(12), rng.randrange(1 << 40))
+            group = chance.choice(["g", "%LMQ%g", "group-2", *([odd] if odd else [])])
+            topic = chance.choice(["T", "%LMQ%t", "%RETRY%g"])
+            table.put(group, topic, chance.randrange(12), chance.randrange(1 << 40))
         table.remove("group-2", "T")
         await offsets.persist()
         written = fastjson.loads((tmp_path / name).read_bytes())

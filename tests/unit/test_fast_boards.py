@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -306,8 +307,11 @@ def test_a_full_board_refuses_new_keys_and_serves_old_ones(
 # Several processes, and dying ones -------------------------------------------------------------------------------
 
 
-def test_processes_that_make_the_same_rows_agree(segment: SharedSegment, children: Mortals) -> None:
-    assert children.run(segment, "make_rows", seeds=[1, 2, 3], topics=40, queues=25) == [0, 0, 0]
+def test_processes_that_make_the_same_rows_agree(
+    segment: SharedSegment, children: Mortals, chance: random.Random
+) -> None:
+    seeds = [chance.randrange(1 << 31) for _ in range(3)]
+    assert children.run(segment, "make_rows", seeds=seeds, topics=40, queues=25) == [0, 0, 0]
     assert (segment.topic_count(), segment.queue_count(), segment.offset_count()) == (40, 1000, 1000)
     wanted = {(b"group-%d" % (topic % 7), b"topic-%d" % topic, queue) for topic in range(40) for queue in range(25)}
     assert {segment.offset_key(row) for row in range(1000)} == wanted
@@ -348,9 +352,9 @@ def test_a_process_killed_over_a_new_row_leaves_a_whole_board(
     assert all(segment.committed(row) == -1 for row in rows.values())
 
 
-def test_a_row_that_counts_is_whole(segment: SharedSegment, children: Mortals) -> None:
+def test_a_row_that_counts_is_whole(segment: SharedSegment, children: Mortals, chance: random.Random) -> None:
     # Who walks the rows while others make them must not meet one without its key: its offset would be another's.
-    children.begin(segment, "make_rows", seeds=[4], topics=60, queues=60)
+    children.begin(segment, "make_rows", seeds=[chance.randrange(1 << 31)], topics=60, queues=60)
     seen: set[tuple[bytes, bytes, int]] = set()
     row = 0
     while row < 3600:

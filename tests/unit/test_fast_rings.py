@@ -21,6 +21,7 @@ from mqcore._fast.segment.rings import PullRequestRing
 CAPACITY = layout.PULL_RING_BYTES
 ENTRY_HEAD = layout.RING_ENTRY.size
 DEADLINE_S = 60.0
+SEEDS = 1 << 31
 
 
 def entry_bytes(size: int) -> int:
@@ -150,35 +151,37 @@ def expected(chance: random.Random, number: int, size_max: int) -> tuple[int, by
 
 
 @pytest.mark.parametrize("size_max", [40, 5000, 200_000])
-def test_nothing_is_lost_between_two_processes(segment: SharedSegment, size_max: int) -> None:
+def test_nothing_is_lost_between_two_processes(segment: SharedSegment, size_max: int, chance: random.Random) -> None:
     count = min(50_000, 40_000_000 // size_max)
-    chance = random.Random(size_max)
+    seed = chance.randrange(SEEDS)
+    entries = random.Random(seed)
     ring = PullRequestRing(segment, 0, 0)
     deadline = time.monotonic() + DEADLINE_S
     with mortals() as children:
-        children.begin(segment, "produce", seed=size_max, count=count, size_max=size_max)
+        children.begin(segment, "produce", seed=seed, count=count, size_max=size_max)
         for number in range(count):
             while (entry := ring.pop()) is None:
                 assert time.monotonic() < deadline, f"the producer stopped after {number} entries"
-            assert entry == expected(chance, number, size_max), f"entry {number} is another"
+            assert entry == expected(entries, number, size_max), f"entry {number} is another"
         assert children.finish() == [0]
     assert ring.pop() is None
 
 
-def test_a_producer_killed_anywhere_leaves_whole_entries_and_room_for_the_next(segment: SharedSegment) -> None:
+def test_a_producer_killed_anywhere_leaves_whole_entries_and_room_for_the_next(
+    segment: SharedSegment, chance: random.Random
+) -> None:
     ring = PullRequestRing(segment, 0, 0)
     received = 0
     with mortals() as children:
-        for seed in range(25):
-            chance = random.Random(seed)
-            children.begin(
-                segment, "produce", seed=seed, count=10**9, size_max=3000, kill_after_s=[0.002 + seed / 2000]
-            )
+        for _ in range(25):
+            seed, kill_after_s = chance.randrange(SEEDS), chance.uniform(0.002, 0.015)
+            entries = random.Random(seed)
+            children.begin(segment, "produce", seed=seed, count=10**9, size_max=3000, kill_after_s=[kill_after_s])
             number = 0
             while True:
                 is_over = children.have_ended
                 while (entry := ring.pop()) is not None:
-                    assert entry == expected(chance, number, 3000), f"entry {number} of seed {seed} is another"
+                    assert entry == expected(entries, number, 3000), f"entry {number} of seed {seed} is another"
                     number += 1
                 if is_over:
                     break

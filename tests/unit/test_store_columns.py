@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import random
 import zlib
 from dataclasses import replace
 from pathlib import Path
@@ -259,9 +258,8 @@ def test_a_batch_ends_behind_the_row_that_fills_it(make):
     assert decoder.size == 3 * (1000 + 4)
 
 
-def test_the_twins_fill_batches_alike():
-    generator = random.Random(7)
-    records = [generator.choice(VARIED) for _ in range(300)]
+def test_the_twins_fill_batches_alike(chance):
+    records = [chance.choice(VARIED) for _ in range(300)]
     data = lay_out(records)
     fast, slow = FastDecoder(ALL_NAMES, batch_bytes=3000), PlainDecoder(ALL_NAMES, batch_bytes=3000)
     position = 0

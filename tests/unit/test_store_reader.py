@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import random
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -21,6 +20,7 @@ from mqcore.store.paths import file_name
 from mqcore.store.reader import StoreReader
 from mqcore.store.reader_segments import Segment
 from mqcore.store.recovery import Recovery
+from tests.suite.seeds import chance_of_run
 from tests.unit.store_builder import FIRST_TIMESTAMP, GEOMETRY, STEP_MS, StoreBuilder, memory_directory
 
 COLUMNS = ["topic", "queue_id", "queue_offset", "physical_offset", "body", "store_timestamp"]
@@ -29,7 +29,7 @@ FILE_SIZE = GEOMETRY.commit_log_file_size
 
 def fill(store: StoreBuilder, count: int = 200) -> None:
     """Messages of five topics in files of 4 KiB; the topic Rare only in two places."""
-    generator = random.Random(count)
+    generator = chance_of_run(f"store of {count}")
     for number in range(count):
         topic = "Rare" if number % 90 == 17 else generator.choice(("Orders", "Events", "Logs", "%RETRY%G"))
         store.append(topic, number % 3, generator.randbytes(generator.randrange(200)), TAGS=f"T{number % 2}",
