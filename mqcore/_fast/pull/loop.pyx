@@ -4,7 +4,7 @@ A pull whose group, topic, queue and subscription the broker process has found i
 answered from the boards and the mapped consume queue alone. Any other is first asked about over the link, and waits.
 """
 
-from libc.errno cimport EAGAIN, EINTR, ENOENT, errno
+from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -13,7 +13,7 @@ import os
 
 from mqcore._fast.base.atomics cimport (add_full, add_relaxed, coarse_ms, drain_fd, exchange_full, full_fence, now_ms,
                                         observe, peek, publish, put_relaxed, wake_fd)
-from mqcore._fast.base.buffers cimport Buffer, buffer_free, buffer_put, buffer_room, buffer_size, buffer_take
+from mqcore._fast.base.buffers cimport Buffer, buffer_free, buffer_put, buffer_size, buffer_take
 from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_CONSUME_QUEUE_NOT_READABLE, GET_STATUS_FOUND,
                                        GET_STATUS_MESSAGE_WAS_REMOVING, GET_STATUS_NO_MATCHED_MESSAGE,
                                        GET_STATUS_NO_MESSAGE_IN_QUEUE, GET_STATUS_OFFSET_FOUND_NULL,
@@ -37,6 +37,8 @@ from mqcore._fast.queues.units cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_
 from mqcore._fast.segment.boards cimport (ROW_NONE, Shared, SharedSegment, make_group, make_offset, make_queue,
                                           make_topic, puller_of)
 from mqcore._fast.segment.bounds cimport queue_max_offset, queue_min_offset
+from mqcore._fast.segment.link cimport (Link, link_free, link_next, link_put, link_read, link_take, link_unsent,
+                                        link_write)
 from mqcore._fast.segment.rings cimport (Ring, open_arrival_ring, open_pull_reply_ring, open_pull_request_ring,
                                          ring_is_empty, ring_peek, ring_publish, ring_release, ring_reserve)
 
@@ -51,13 +53,6 @@ cdef extern from "<poll.h>" nogil:
         short revents
     int poll(pollfd *fds, unsigned long count, int timeout_ms)
     short POLLIN, POLLOUT
-
-cdef extern from "<sys/socket.h>" nogil:
-    ssize_t send(int fd, const void *data, size_t size, int flags)
-    int MSG_NOSIGNAL
-
-cdef extern from "<unistd.h>" nogil:
-    ssize_t read(int fd, void *out, size_t size)
 
 cdef int32_t SUCCESS = ResponseCode.SUCCESS
 cdef int32_t NOT_FOUND = ResponseCode.PULL_NOT_FOUND
@@ -82,10 +77,7 @@ cdef struct PullState:
     WorkerRow *row
     int worker_number
     int wake
-    int link
-    bint link_is_closed
-    Buffer link_in
-    Buffer link_out
+    Link link
     int sender_count
     WorkerRow *sender_rows[SEND_WORKERS_MAX]
     int sender_wakes[SEND_WORKERS_MAX]
@@ -105,29 +97,11 @@ cdef struct PullState:
     Warning unreadable
 
 
-cdef bint link_put(PullState *state, int32_t kind, int64_t identity, const void *first, int64_t first_size,
-                   const void *second, int64_t second_size) noexcept nogil:
-    cdef LinkHead head
-    if state.link_is_closed or buffer_size(&state.link_out) > LINK_BYTES_MAX:
+cdef bint tell_broker(PullState *state, int32_t kind, int64_t identity, const void *first, int64_t first_size,
+                      const void *second, int64_t second_size) noexcept nogil:
+    if state.link.is_closed or link_unsent(&state.link) > LINK_BYTES_MAX:
         return False
-    memset(&head, 0, sizeof(head))
-    head.size = <int32_t>(first_size + second_size)
-    head.kind = kind
-    head.connection_id = identity
-    return (buffer_put(&state.link_out, &head, sizeof(head)) and buffer_put(&state.link_out, first, first_size)
-            and buffer_put(&state.link_out, second, second_size))
-
-
-cdef void link_write(PullState *state) noexcept nogil:
-    cdef ssize_t sent
-    while not state.link_is_closed and buffer_size(&state.link_out) > 0:
-        sent = send(state.link, state.link_out.data + state.link_out.start, buffer_size(&state.link_out), MSG_NOSIGNAL)
-        if sent < 0 and errno == EINTR:
-            continue
-        if sent <= 0:
-            state.link_is_closed = sent < 0 and errno != EAGAIN
-            return
-        buffer_take(&state.link_out, sent)
+    return link_put(&state.link, kind, identity, first, first_size, second, second_size)
 
 
 # Answers ---------------------------------------------------------------------------------------------------------
@@ -401,9 +375,9 @@ cdef void tell_offset_moved(PullState *state, const Held *held, const PullReply 
     moved.queue_id = held.request.queue_id
     moved.topic_size = <short>held.request.topic_size
     moved.group_size = <short>held.request.group_size
-    link_put(state, LINK_KIND_OFFSET_MOVED, held.request.connection_id, &moved, sizeof(moved),
-             <const uint8_t *>&held.request + sizeof(PullRequest),
-             held.request.topic_size + held.request.group_size)
+    tell_broker(state, LINK_KIND_OFFSET_MOVED, held.request.connection_id, &moved, sizeof(moved),
+                <const uint8_t *>&held.request + sizeof(PullRequest),
+                held.request.topic_size + held.request.group_size)
 
 
 cdef void serve(PullState *state, Held *held) noexcept nogil:
@@ -440,8 +414,8 @@ cdef void ask_broker(PullState *state, Held *held) noexcept nogil:
         return
     keep(state, held)
     question.resolve_id = held.resolve_id
-    if not link_put(state, LINK_KIND_RESOLVE, held.request.connection_id, &question, sizeof(question), &held.request,
-                    held.size):
+    if not tell_broker(state, LINK_KIND_RESOLVE, held.request.connection_id, &question, sizeof(question), &held.request,
+                       held.size):
         question_take(&state.pulls.questions, held.resolve_id)
         start_reply(held, &reply)
         reply.code = RETRY_IMMEDIATELY
@@ -500,24 +474,15 @@ cdef void handle_binding(PullState *state, const BindingMessage *message) noexce
 
 
 cdef void read_link(PullState *state) noexcept nogil:
-    cdef uint8_t *at = buffer_room(&state.link_in, LINK_READ_SIZE)
     cdef LinkHead head
-    cdef ssize_t got
-    if at == NULL:
-        state.link_is_closed = True
-        return
-    got = read(state.link, at, LINK_READ_SIZE)
-    if got <= 0:
-        state.link_is_closed = got == 0 or (errno != EAGAIN and errno != EINTR)
-        return
-    state.link_in.end += got
-    while buffer_size(&state.link_in) >= <int64_t>sizeof(LinkHead):
-        memcpy(&head, state.link_in.data + state.link_in.start, sizeof(LinkHead))
-        if buffer_size(&state.link_in) < <int64_t>sizeof(LinkHead) + head.size:
-            break
+    cdef const uint8_t *payload
+    link_read(&state.link, LINK_READ_SIZE)
+    payload = link_next(&state.link, &head)
+    while payload != NULL:
         if head.kind == LINK_KIND_BINDING and head.size >= <int32_t>sizeof(BindingMessage):
-            handle_binding(state, <const BindingMessage *>(state.link_in.data + state.link_in.start + sizeof(LinkHead)))
-        buffer_take(&state.link_in, <int64_t>sizeof(LinkHead) + head.size)
+            handle_binding(state, <const BindingMessage *>payload)
+        link_take(&state.link, &head)
+        payload = link_next(&state.link, &head)
 
 
 # Requests and arrivals -------------------------------------------------------------------------------------------
@@ -668,8 +633,8 @@ cdef void turn(PullState *state) noexcept nogil:
     cdef int32_t sender
     fds[0].fd = state.wake
     fds[0].events = POLLIN
-    fds[1].fd = state.link
-    fds[1].events = POLLIN | POLLOUT if buffer_size(&state.link_out) > 0 else POLLIN
+    fds[1].fd = state.link.fd
+    fds[1].events = POLLIN | POLLOUT if link_unsent(&state.link) > 0 else POLLIN
     exchange_full(&state.row.sleeping, 1)
     poll(fds, 2, 0 if has_news(state) else HOLD_CHECK_MS)
     put_relaxed(&state.row.sleeping, 0)
@@ -684,7 +649,8 @@ cdef void turn(PullState *state) noexcept nogil:
         take_requests(state, sender)
     take_arrivals(state)
     check_held(state)
-    link_write(state)
+    if link_unsent(&state.link) > 0:
+        link_write(&state.link)
     wake_senders(state)
 
 
@@ -704,7 +670,7 @@ cdef class PullLoop:
         state.worker_number = options["number"]
         state.row = &segment.shared.workers[<int>options["row"]]
         state.wake = options["wake"]
-        state.link = options["link"]
+        state.link.fd = options["link"]
         state.sender_count = len(options["senders"])
         for index, (row, wake) in enumerate(options["senders"]):
             state.sender_rows[index] = &segment.shared.workers[<int>row]
@@ -757,7 +723,7 @@ cdef class PullLoop:
             state.turn_ms = coarse_ms()
             publish(&state.row.state, WORKER_STATE_RUNNING)
             while True:
-                is_over = observe(&state.row.command) == WORKER_COMMAND_STOP or state.link_is_closed
+                is_over = observe(&state.row.command) == WORKER_COMMAND_STOP or state.link.is_closed
                 if is_over or observe(&state.shared.board.settings_version) != settings_version:
                     break
                 turn(state)
@@ -772,7 +738,6 @@ cdef class PullLoop:
         bindings_close(&state.bindings)
         queues_close(&state.queues)
         cold_close(&state.cold)
-        for row in range(4):
+        for row in range(SEND_WORKERS_MAX):
             buffer_free(&state.overflow[row])
-        buffer_free(&state.link_in)
-        buffer_free(&state.link_out)
+        link_free(&state.link)

@@ -19,7 +19,6 @@ cdef void write_dirty(SendState *state) noexcept nogil
 cdef void write_connection(SendState *state, Connection *connection) noexcept nogil
 cdef void arm(SendState *state, Connection *connection) noexcept nogil
 
-# Tell the broker process: queue a message on the link; False when the link is too far behind.
-cdef bint link_put(SendState *state, int32_t kind, int64_t identity, const void *payload, int64_t size) noexcept nogil
+# Hand a frame to the broker process; False when that is too far behind.
 cdef bint link_request(SendState *state, Connection *connection, const uint8_t *payload, int64_t size) noexcept nogil
-cdef void link_write(SendState *state) noexcept nogil
+cdef void write_link(SendState *state) noexcept nogil

@@ -9,12 +9,13 @@ from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memset, strlen
 
 from mqcore._fast.base.atomics cimport add_relaxed, put_relaxed
-from mqcore._fast.base.buffers cimport buffer_free, buffer_room, buffer_size, buffer_take
-from mqcore._fast.base.layout cimport LINK_KIND_CLOSED, LINK_KIND_CONNECTED, LINK_KIND_REQUEST, LinkHead
-from mqcore._fast.send.state cimport GENERATION_BITS, SLOT_BITS, Connection, SendState
+from mqcore._fast.base.buffers cimport buffer_free, buffer_size, buffer_take
+from mqcore._fast.base.layout cimport LINK_KIND_CLOSED, LINK_KIND_CONNECTED, LINK_KIND_REQUEST
+from mqcore._fast.segment.link cimport link_put, link_unsent, link_write
+from mqcore._fast.send.state cimport GENERATION_BITS, MARK_LINK, SLOT_BITS, Connection, SendState
 from mqcore._fast.send.ticket cimport tickets_end
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -206,7 +207,7 @@ cdef void close_connection(SendState *state, Connection *connection) noexcept no
     state.connection_count -= 1
     if connection.is_known:
         # May not be dropped, or the broker process would keep a dead consumer in its group; it is 16 bytes.
-        link_put(state, LINK_KIND_CLOSED, identity, NULL, 0)
+        link_put(&state.link, LINK_KIND_CLOSED, identity, NULL, 0)
     free(connection)
 
 
@@ -324,37 +325,21 @@ cdef void write_dirty(SendState *state) noexcept nogil:
     state.dirty_count = 0
 
 
-cdef bint link_put(SendState *state, int32_t kind, int64_t identity, const void *payload, int64_t size) noexcept nogil:
-    cdef LinkHead *head
-    cdef uint8_t *at = buffer_room(&state.link_out, <int64_t>sizeof(LinkHead) + size)
-    if at == NULL:
-        return False
-    head = <LinkHead *>at
-    memset(head, 0, sizeof(LinkHead))
-    head.size = <int32_t>size
-    head.kind = kind
-    head.connection_id = identity
-    if size > 0:
-        memcpy(at + sizeof(LinkHead), payload, size)
-    state.link_out.end += sizeof(LinkHead) + size
-    return True
-
-
 cdef bint link_request(SendState *state, Connection *connection, const uint8_t *payload, int64_t size) noexcept nogil:
     cdef char address[64]
     cdef char text[128]
     cdef int64_t identity = connection_id(state, connection)
-    if state.link_is_closed or buffer_size(&state.link_out) > LINK_BYTES_MAX:
+    if state.link.is_closed or link_unsent(&state.link) > LINK_BYTES_MAX:
         return False
     if not connection.is_known:
         inet_ntop(AF_INET if connection.address_size == 4 else AF_INET6, connection.address, address, sizeof(address))
         snprintf(text, sizeof(text), "%s %d %d", address, connection.port, <int>connection.is_vip)
-        if not link_put(state, LINK_KIND_CONNECTED, identity, text, <int64_t>strlen_of(text)):
+        if not link_put(&state.link, LINK_KIND_CONNECTED, identity, text, <int64_t>strlen(text)):
             return False
         connection.is_known = True
-    if not link_put(state, LINK_KIND_REQUEST, identity, payload, size):
+    if not link_put(&state.link, LINK_KIND_REQUEST, identity, payload, size):
         return False
-    if buffer_size(&state.link_out) > LINK_HOLD_BYTES and not connection.is_held:
+    if link_unsent(&state.link) > LINK_HOLD_BYTES and not connection.is_held:
         # The broker process is behind: who asks so much waits for it, so that the others' heart-beats do not.
         connection.is_held = True
         state.has_held = True
@@ -371,30 +356,16 @@ cdef void resume_held(SendState *state) noexcept nogil:
             arm(state, state.connections[slot])
 
 
-cdef inline int64_t strlen_of(const char *text) noexcept nogil:
-    cdef int64_t size = 0
-    while text[size] != 0:
-        size += 1
-    return size
-
-
-cdef void link_write(SendState *state) noexcept nogil:
-    cdef ssize_t sent
+cdef void write_link(SendState *state) noexcept nogil:
     cdef epoll_event event
     cdef bint wants_write
-    while not state.link_is_closed and buffer_size(&state.link_out) > 0:
-        sent = send(state.link, state.link_out.data + state.link_out.start, buffer_size(&state.link_out), MSG_NOSIGNAL)
-        if sent < 0 and errno == EINTR:
-            continue
-        if sent <= 0:
-            state.link_is_closed = sent < 0 and errno != EAGAIN
-            break
-        buffer_take(&state.link_out, sent)
-    if state.has_held and buffer_size(&state.link_out) <= LINK_RESUME_BYTES:
+    if link_unsent(&state.link) > 0:
+        link_write(&state.link)
+    if state.has_held and link_unsent(&state.link) <= LINK_RESUME_BYTES:
         resume_held(state)
-    wants_write = buffer_size(&state.link_out) > 0
+    wants_write = link_unsent(&state.link) > 0
     if wants_write != state.link_wants_write:
         state.link_wants_write = wants_write
         event.events = EPOLLIN | EPOLLOUT if wants_write else EPOLLIN
-        event.data.u64 = <uint64_t>1
-        epoll_ctl(state.epoll, EPOLL_CTL_MOD, state.link, &event)
+        event.data.u64 = MARK_LINK
+        epoll_ctl(state.epoll, EPOLL_CTL_MOD, state.link.fd, &event)

@@ -15,7 +15,7 @@ import os
 from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, monotonic_ns, now_ms, observe,
                                         peek, publish, put_relaxed, wake_fd)
 from mqcore._fast.base.big_endian cimport load_i32
-from mqcore._fast.base.buffers cimport buffer_free, buffer_put, buffer_room, buffer_size, buffer_take
+from mqcore._fast.base.buffers cimport buffer_put, buffer_room, buffer_size
 from mqcore._fast.base.layout cimport (LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, TICKETS_MAX,
                                        WORKER_COMMAND_DRAIN,
                                        WORKER_COMMAND_STOP, WORKER_STATE_DRAINED, WORKER_STATE_RUNNING,
@@ -23,13 +23,14 @@ from mqcore._fast.base.layout cimport (LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KI
 from mqcore._fast.log.append cimport append_rest
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.segment.boards cimport SharedSegment
+from mqcore._fast.segment.link cimport link_free, link_next, link_read, link_take
 from mqcore._fast.segment.rings cimport open_pull_reply_ring, open_pull_request_ring, ring_is_empty
 from mqcore._fast.send.connections cimport (close_connection, doom, drop_partial, find_connection, link_request,
-                                            link_write, make_room, mark_dirty, open_connection, write_dirty)
+                                            make_room, mark_dirty, open_connection, write_dirty, write_link)
 from mqcore._fast.send.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
 from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, handle_send, release_waiting
-from mqcore._fast.send.state cimport (LISTENERS_MAX, MEMBERS_MAX, READ_SIZE, SCRATCH_SIZE, Connection, SendState,
-                                      Ticket)
+from mqcore._fast.send.state cimport (LISTENERS_MAX, MARK_LINK, MARK_LISTENER, MARK_WAKE, MEMBERS_MAX, READ_SIZE,
+                                      SCRATCH_SIZE, Connection, SendState, Ticket)
 from mqcore._fast.send.ticket cimport tickets_open, tickets_tell
 from mqcore._fast.wire.header cimport COMMAND_BAD, COMMAND_OK, CommandStatus, CommandView, scan_command
 
@@ -75,10 +76,6 @@ cdef int32_t SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
 cdef enum:
     EVENTS_MAX = 256
     ACCEPTS_PER_TURN = 64
-    # Marks in epoll's data; a connection's id is far above them, since generations start at 1.
-    MARK_WAKE = 0
-    MARK_LINK = 1
-    MARK_LISTENER = 2
     FLAG_RESPONSE = 1
     FLAG_ONEWAY = 2
     LINK_READ_SIZE = 262144
@@ -247,23 +244,14 @@ cdef void handle_link_message(SendState *state, const LinkHead *head, const uint
 
 
 cdef void read_link(SendState *state) noexcept nogil:
-    cdef uint8_t *at = buffer_room(&state.link_in, LINK_READ_SIZE)
     cdef LinkHead head
-    cdef ssize_t got
-    if at == NULL:
-        state.link_is_closed = True
-        return
-    got = read(state.link, at, LINK_READ_SIZE)
-    if got <= 0:
-        state.link_is_closed = got == 0 or (errno != EAGAIN and errno != EINTR)
-        return
-    state.link_in.end += got
-    while buffer_size(&state.link_in) >= <int64_t>sizeof(LinkHead):
-        memcpy(&head, state.link_in.data + state.link_in.start, sizeof(LinkHead))
-        if buffer_size(&state.link_in) < <int64_t>sizeof(LinkHead) + head.size:
-            break
-        handle_link_message(state, &head, state.link_in.data + state.link_in.start + sizeof(LinkHead))
-        buffer_take(&state.link_in, <int64_t>sizeof(LinkHead) + head.size)
+    cdef const uint8_t *payload
+    link_read(&state.link, LINK_READ_SIZE)
+    payload = link_next(&state.link, &head)
+    while payload != NULL:
+        handle_link_message(state, &head, payload)
+        link_take(&state.link, &head)
+        payload = link_next(&state.link, &head)
 
 
 cdef void handle_event(SendState *state, const epoll_event *event) noexcept nogil:
@@ -311,7 +299,7 @@ cdef void housekeeping(SendState *state) noexcept nogil:
     if not state.is_draining:
         arm_listeners(state, True)
     put_relaxed(&state.row.connections, state.connection_count)
-    put_relaxed(&state.row.buffered, state.partial_bytes + state.unsent_bytes + state.link_out.capacity)
+    put_relaxed(&state.row.buffered, state.partial_bytes + state.unsent_bytes + state.link.out.capacity)
     put_relaxed(&state.row.heartbeat, now_ms())
 
 
@@ -362,7 +350,7 @@ cdef int64_t unsent_connections(SendState *state) noexcept nogil:
 cdef bint follow_command(SendState *state) noexcept nogil:
     # What the broker process wants; True when this loop is to end.
     cdef int64_t command = observe(&state.row.command)
-    if command == WORKER_COMMAND_STOP or state.link_is_closed:
+    if command == WORKER_COMMAND_STOP or state.link.is_closed:
         return True
     if command == WORKER_COMMAND_DRAIN and not state.is_draining:
         state.is_draining = True
@@ -430,7 +418,7 @@ cdef void turn(SendState *state) noexcept nogil:
     write_dirty(state)
     if state.has_ended:
         tickets_tell(state)
-    link_write(state)
+    write_link(state)
     wake_others(state)
 
 
@@ -457,7 +445,7 @@ cdef class SendLoop:
         self.take_settings(options)
         self.take_memory(options)
         state.wake = options["wake"]
-        state.link = options["link"]
+        state.link.fd = options["link"]
         state.reput_wake = options["reput_wake"]
         state.flush_wake = options["flush_wake"]
         state.reput_row = &segment.shared.workers[<int>options["reput_row"]]
@@ -534,7 +522,7 @@ cdef class SendLoop:
         state.epoll = epoll_create1(EPOLL_CLOEXEC)
         if state.epoll < 0:
             raise OSError(errno, "epoll: " + os.strerror(errno))
-        for mark, fd in ((MARK_WAKE, state.wake), (MARK_LINK, state.link)):
+        for mark, fd in ((MARK_WAKE, state.wake), (MARK_LINK, state.link.fd)):
             event.events = EPOLLIN
             event.data.u64 = mark
             if epoll_ctl(state.epoll, EPOLL_CTL_ADD, fd, &event) != 0:
@@ -576,8 +564,7 @@ cdef class SendLoop:
             files_close(state.appender.files)
         if state.read_files != NULL:
             files_close(state.read_files)
-        buffer_free(&state.link_in)
-        buffer_free(&state.link_out)
+        link_free(&state.link)
         free(state.appender.files)
         free(state.read_files)
         free(state.tickets)

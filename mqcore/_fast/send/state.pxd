@@ -10,6 +10,7 @@ from mqcore._fast.base.worker_log cimport Warning
 from mqcore._fast.log.append cimport Appender
 from mqcore._fast.log.mapped_file cimport FileSet
 from mqcore._fast.segment.boards cimport Shared
+from mqcore._fast.segment.link cimport Link
 from mqcore._fast.segment.rings cimport Ring
 
 cdef enum:
@@ -19,6 +20,10 @@ cdef enum:
     SCRATCH_SIZE = 131072       # unescaped header fields of one request
     MEMBERS_MAX = 262144        # of one batch
     LISTENERS_MAX = 4           # sockets that clients connect to
+    # Marks in epoll's data; a connection's id is far above them, since generations start at 1.
+    MARK_WAKE = 0
+    MARK_LINK = 1
+    MARK_LISTENER = 2
 
 cdef struct Connection:
     int32_t slot
@@ -99,12 +104,9 @@ cdef struct SendState:
     bint is_draining
     int64_t drain_deadline
     int wake
-    int link
-    bint link_wants_write
-    bint link_is_closed
+    Link link
+    bint link_wants_write       # EPOLLOUT is armed
     bint has_held               # some connection is_held
-    Buffer link_in
-    Buffer link_out
     int puller_wakes[PULL_WORKERS_MAX]
     int reput_wake
     WorkerRow *reput_row
