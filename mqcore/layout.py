@@ -360,6 +360,8 @@ STORE_BOARD = Layout(
             Field("intent_topic_row", "i", "the topic it belongs to"),
             Field("intent_count", "q", "how many messages"),
             Field("intent_size", "q", "how many bytes"),
+            Field("intent_second_next_offset", "q", "next_offset of the second queue that a pair of messages goes to"),
+            Field("intent_second_queue", "i", "its queue row plus one; 0 = the append has no second queue"),
         ),
         *line(
             Field("put_times", "q", "messages appended since start"),

@@ -109,9 +109,12 @@ def inherit_put_lock(segment: SharedSegment, *, makes_consistent: bool) -> None:
 
 
 def hold_put_lock(
-    segment: SharedSegment, *, directory: str, file_size: int, topic: str, queue_row: int, body: str, moment: str
-) -> None:
-    """Die over an append, *moment* says where: see MOMENTS in test_fast_append_killed.py."""
+    segment: SharedSegment, *, directory: str, file_size: int, topic: str, queue_row: int, body: str, moment: str,
+    second: dict[str, Any] | None = None,
+) -> None:  # fmt: skip
+    """Die over an append, *moment* says where: see MOMENTS in test_fast_append_killed.py, and for pairs
+    test_fast_republish.py.
+    """
     hands = Hands(segment.fd)
     hands.lock("put_lock")
     hands.put("locked_since", int(time.time() * 1000))
@@ -120,6 +123,10 @@ def hold_put_lock(
     end, next_offset = hands.get("wrote_offset"), hands.get("next_offset", "queues", queue_row)
     queue_id = hands.get("queue_id", "queues", queue_row)
     size = len(encode_record(topic, queue_id, body, next_offset, end))
+    second_next, first_size = 0, size
+    if second is not None:
+        second_next = hands.get("next_offset", "queues", second["queue_row"])
+        size += len(encode_record(second["topic"], 0, second["body"], second_next, end))
     rest = file_size - end % file_size
     start = end if size + layout.FILE_END_MIN_BLANK_SIZE <= rest else end + rest
     if start != end:
@@ -127,10 +134,15 @@ def hold_put_lock(
         write(directory, file_size, end, layout.BLANK_RECORD.struct.pack(rest, layout.BLANK_MAGIC))
     if moment == "rolled":
         die()
+    if second is not None:
+        hands.put("intent_second_next_offset", second_next + 1)
+        hands.put("intent_second_queue", second["queue_row"] + 1)
+    if moment == "half declared":
+        die()
     hands.put("intent_next_offset", next_offset + 1)
     hands.put("intent_topic_row", hands.get("topic_row", "queues", queue_row))
     hands.put("intent_queue_row", queue_row)
-    hands.put("intent_count", 1)
+    hands.put("intent_count", 1 if second is None else 2)
     hands.put("intent_size", size)
     hands.put("intent_end", start + size)
     if moment == "declared":
@@ -141,6 +153,9 @@ def hold_put_lock(
         write(directory, file_size, start + 8, record[8 : len(record) // 2])
         die()
     write(directory, file_size, start, record)
+    if second is not None:
+        record = encode_record(second["topic"], 0, second["body"], second_next, start + first_size)
+        write(directory, file_size, start + first_size, record)
     if moment == "written":
         die()
     hands.put("wrote_offset", start + size)
@@ -149,7 +164,12 @@ def hold_put_lock(
     hands.put("next_offset", next_offset + 1, "queues", queue_row)
     if moment == "counted":
         die()
-    hands.put("put_times", hands.get("put_times") + 1)
+    if second is not None:
+        hands.put("next_offset", second_next + 1, "queues", second["queue_row"])
+        if moment == "counted twice":
+            die()
+        hands.put("intent_second_queue", 0)
+    hands.put("put_times", hands.get("put_times") + (1 if second is None else 2))
     hands.put("put_bytes", hands.get("put_bytes") + size)
     hands.put("intent_end", 0)
     die()

@@ -222,6 +222,8 @@ cdef extern from "shared_layout.h" nogil:
         int32_t intent_topic_row
         int64_t intent_count
         int64_t intent_size
+        int64_t intent_second_next_offset
+        int32_t intent_second_queue
         int64_t put_times
         int64_t put_bytes
         int64_t put_failed

@@ -52,7 +52,9 @@ typedef struct {
     int32_t intent_topic_row;
     int64_t intent_count;
     int64_t intent_size;
-    uint8_t pad_intent_end[24];
+    int64_t intent_second_next_offset;
+    int32_t intent_second_queue;
+    uint8_t pad_intent_end[12];
     int64_t put_times;
     int64_t put_bytes;
     int64_t put_failed;

@@ -3,7 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore._fast.log.mapped_file cimport FileSet
 from mqcore._fast.log.record cimport RecordFields
-from mqcore._fast.segment.boards cimport Shared
+from mqcore._fast.segment.boards cimport Shared, SharedSegment
 
 cdef struct Appender:
     Shared *shared
@@ -35,6 +35,11 @@ cdef int append_to_queues(Appender *appender, RecordFields *fields, int32_t topi
                           const int32_t *rows, int32_t row_count, uint8_t *text, int32_t text_size, Appended *out
                           ) noexcept nogil
 
+# Append two records of different queues, both or neither, whoever dies over it: they lie side by side, and their end is
+# published once. *out* tells of the first, but for end_offset; the second counts in no topic's row.
+cdef int append_pair(Appender *appender, RecordFields *first, int32_t topic_row, int32_t queue_row,
+                     RecordFields *second, int32_t second_queue_row, Appended *out) noexcept nogil
+
 # Append the members of a batch body as records of their own, contiguous, with consecutive queue offsets. *fields* has
 # what they share, *ends* room for *ends_capacity* physical offsets (each member's start); batch.count says how many.
 cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size,
@@ -53,3 +58,14 @@ cdef int append_raw(Appender *appender, int64_t offset, const uint8_t *data, int
 
 # How many members a batch body has, or -1 if it is malformed.
 cdef int32_t count_batch(const uint8_t *body, int32_t body_size) noexcept nogil
+
+cdef class CommitLogWriter:
+    cdef Appender appender
+    cdef FileSet *files
+    cdef SharedSegment segment
+    cdef int hold_lock(self) except -1
+    cdef void give_lock(self) noexcept
+    cdef object append_fields(self, RecordFields *fields, Appended *done, int32_t topic_row, int32_t queue_row,
+                              bytes body, bytes properties, bint is_batch, list more_queues)
+    cdef int append_to_more(self, RecordFields *fields, int32_t topic_row, int32_t queue_row, list queues,
+                            Appended *out) except -1

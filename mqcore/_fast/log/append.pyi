@@ -1,3 +1,5 @@
+from typing import Any
+
 from typing_extensions import Buffer
 
 from mqcore._fast.segment.boards import SharedSegment
@@ -38,4 +40,7 @@ class CommitLogWriter:
         is_batch: bool = False,
         more_queues: list[tuple[bytes, int]] | None = None,
         wait_ms: int = -1,
+    ) -> tuple[int, list[int], int, int, int, int]: ...
+    def append_pair(
+        self, first: dict[str, Any], second: dict[str, Any], wait_ms: int = -1
     ) -> tuple[int, list[int], int, int, int, int]: ...

@@ -44,12 +44,21 @@ cdef int64_t TALLY_BOUNDS_MS[TALLY_COUNT - 1]
 TALLY_BOUNDS_MS[:] = PUT_TALLY_BOUNDS_MS
 
 
+cdef void finish_second(Shared *shared) noexcept nogil:
+    # The end of a pair is published: its second queue counts on.
+    if shared.board.intent_second_queue > 0:
+        publish(&shared.queues[shared.board.intent_second_queue - 1].next_offset,
+                shared.board.intent_second_next_offset)
+        shared.board.intent_second_queue = 0
+
+
 cdef void finish_intent(Shared *shared) noexcept nogil:
     cdef StoreBoard *board = shared.board
     if board.intent_end == 0 or observe(&board.wrote_offset) != board.intent_end:
         return
     if board.intent_queue_row != ROW_NONE:
         publish(&shared.queues[board.intent_queue_row].next_offset, board.intent_next_offset)
+    finish_second(shared)
     put_relaxed(&board.put_times, board.put_times + board.intent_count)
     put_relaxed(&board.put_bytes, board.put_bytes + board.intent_size)
     note_written(board)
@@ -70,6 +79,8 @@ cdef void settle_intent(Appender *appender) noexcept nogil:
         if file != NULL:
             memset(file.base + (start - file.start), 0, board.intent_size)
         publish(&board.intent_end, 0)
+    # Also where the dead had not come to declare what it is of: the next intent would be taken for a pair's.
+    board.intent_second_queue = 0
     put_relaxed(&board.locked_since, 0)
     put_relaxed(&board.put_repairs, board.put_repairs + 1)
 
@@ -164,17 +175,23 @@ cdef void tally_put(Shared *shared, int64_t took_ms) noexcept nogil:
     add_relaxed(&tallies[number], 1)
 
 
-cdef void publish_append(Appender *appender, int32_t topic_row, int32_t queue_row, int64_t next_offset,
-                         int64_t began, const Appended *done) noexcept nogil:
+cdef inline void publish_end(Appender *appender, int32_t queue_row, int64_t next_offset,
+                             const Appended *done) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    check(done.end_offset == peek(&shared.board.intent_end), "the end that is published is the intent's")
+    check(next_offset >= peek(&shared.queues[queue_row].next_offset), "a queue offset is given once")
+    publish(&shared.board.wrote_offset, done.end_offset)
+    note_written(shared.board)
+    publish(&shared.queues[queue_row].next_offset, next_offset)
+    publish(&shared.board.wrote_timestamp, done.store_timestamp)
+
+
+cdef inline void count_append(Appender *appender, int32_t topic_row, int64_t began,
+                              const Appended *done) noexcept nogil:
+    # The last of an append: its intent ends here.
     cdef Shared *shared = appender.shared
     cdef StoreBoard *board = shared.board
     cdef int64_t took
-    check(done.end_offset == peek(&board.intent_end), "the end that is published is the intent's")
-    check(next_offset >= peek(&shared.queues[queue_row].next_offset), "a queue offset is given once")
-    publish(&board.wrote_offset, done.end_offset)
-    note_written(board)
-    publish(&shared.queues[queue_row].next_offset, next_offset)
-    publish(&board.wrote_timestamp, done.store_timestamp)
     put_relaxed(&board.put_times, board.put_times + done.count)
     put_relaxed(&board.put_bytes, board.put_bytes + done.size)
     if appender.counts_topics:
@@ -243,7 +260,8 @@ cdef inline int place_record(
     encode_record(at, fields)
     for index in range(more_count):
         publish(&shared.queues[more[index]].next_offset, peek(&shared.queues[more[index]].next_offset) + 1)
-    publish_append(appender, topic_row, queue_row, next_offset, began, out)
+    publish_end(appender, queue_row, next_offset, out)
+    count_append(appender, topic_row, began, out)
     give_put_lock(appender)
     return PUT_STATUS_PUT_OK
 
@@ -264,6 +282,59 @@ cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_r
     if status != PUT_STATUS_PUT_OK:
         return status
     return place_record(appender, fields, topic_row, queue_row, size, began, NULL, 0, out)
+
+
+cdef int append_pair(Appender *appender, RecordFields *first, int32_t topic_row, int32_t queue_row,
+                     RecordFields *second, int32_t second_queue_row, Appended *out) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef StoreBoard *board = shared.board
+    cdef int32_t size = record_size(first)
+    cdef int32_t second_size = record_size(second)
+    cdef int64_t total = <int64_t>size + second_size
+    cdef int64_t start, began
+    cdef uint8_t *at
+    cdef int status
+    check(queue_row != second_queue_row, "the two of a pair go to different queues")
+    check(counts_in_queue(first.sys_flag) and counts_in_queue(second.sys_flag), "both of a pair take an offset")
+    if is_too_large(appender, size) or is_too_large(appender, second_size) or (
+            total + FILE_END_MIN_BLANK_SIZE > appender.file_size):
+        return PUT_STATUS_MESSAGE_ILLEGAL
+    began = coarse_ms()
+    status = take_put_lock(appender)
+    if status != PUT_STATUS_PUT_OK:
+        return status
+    if is_dropped(shared, queue_row) or is_dropped(shared, second_queue_row):
+        give_put_lock(appender)
+        return PUT_STATUS_SERVICE_NOT_AVAILABLE
+    out.store_timestamp = now_ms()
+    put_relaxed(&board.locked_since, out.store_timestamp)
+    at = room_for(appender, total, &start)
+    if at == NULL:
+        put_relaxed(&board.locked_since, 0)
+        give_put_lock(appender)
+        return no_room(appender)
+    first.queue_offset = peek(&shared.queues[queue_row].next_offset)
+    second.queue_offset = peek(&shared.queues[second_queue_row].next_offset)
+    first.physical_offset = start
+    second.physical_offset = start + size
+    first.store_timestamp = second.store_timestamp = out.store_timestamp
+    out.physical_offset = start
+    out.end_offset = start + total
+    out.queue_offset = first.queue_offset
+    out.count = 1
+    out.size = size
+    board.intent_second_next_offset = second.queue_offset + 1
+    board.intent_second_queue = second_queue_row + 1
+    declare_intent(shared, out.end_offset, first.queue_offset + 1, topic_row, queue_row, 2, total)
+    encode_record(at, first)
+    encode_record(at + size, second)
+    publish_end(appender, queue_row, first.queue_offset + 1, out)
+    finish_second(shared)
+    put_relaxed(&board.put_times, board.put_times + 1)
+    put_relaxed(&board.put_bytes, board.put_bytes + second_size)
+    count_append(appender, topic_row, began, out)
+    give_put_lock(appender)
+    return PUT_STATUS_PUT_OK
 
 
 cdef int append_to_queues(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
@@ -398,7 +469,8 @@ cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *b
         at += record_size(fields)
         start += record_size(fields)
         source += member.total_size
-    publish_append(appender, topic_row, queue_row, next_offset + out.count, began, out)
+    publish_end(appender, queue_row, next_offset + out.count, out)
+    count_append(appender, topic_row, began, out)
     give_put_lock(appender)
     return PUT_STATUS_PUT_OK
 
@@ -463,15 +535,47 @@ cdef int append_raw(Appender *appender, int64_t offset, const uint8_t *data, int
     return status
 
 
+cdef bint fill_fields(SharedSegment segment, RecordFields *fields, bytes topic, int queue_id, int flag, int sys_flag,
+                      int64_t born_timestamp, bytes born_address, int born_port, bytes store_address, int store_port,
+                      int reconsume_times, int64_t prepared_transaction_offset, int32_t *topic_row,
+                      int32_t *queue_row) except -1:
+    # What is not content, borrowed from the arguments; the rows are made if they are not there. False: there is none.
+    cdef const uint8_t *name = <const uint8_t *><const char *>topic
+    memset(fields, 0, sizeof(RecordFields))
+    topic_row[0] = make_topic(&segment.shared, name, <int32_t>len(topic))
+    queue_row[0] = ROW_NONE
+    if topic_row[0] != ROW_NONE:
+        queue_row[0] = make_queue(&segment.shared, topic_row[0], queue_id)
+    fields.queue_id = queue_id
+    fields.flag = flag
+    fields.sys_flag = sys_flag
+    fields.born_timestamp = born_timestamp
+    fields.born_host.address = <const uint8_t *><const char *>born_address
+    fields.born_host.address_size = <int32_t>len(born_address)
+    fields.born_host.port = born_port
+    fields.store_host.address = <const uint8_t *><const char *>store_address
+    fields.store_host.address_size = <int32_t>len(store_address)
+    fields.store_host.port = store_port
+    fields.reconsume_times = reconsume_times
+    fields.prepared_transaction_offset = prepared_transaction_offset
+    fields.topic = name
+    fields.topic_size = <int32_t>len(topic)
+    return queue_row[0] != ROW_NONE
+
+
+cdef void fill_content(RecordFields *fields, bytes body, bytes properties):
+    fields.body = <const uint8_t *><const char *>body
+    fields.body_size = <int32_t>len(body)
+    fields.body_crc = <int32_t>(crc32(fields.body, fields.body_size) & BODY_CRC_MASK)
+    fields.properties = <const uint8_t *><const char *>properties
+    fields.properties_size = <int32_t>len(properties)
+
+
 cdef class CommitLogWriter:
     """The appender for Python: the broker process's own messages, and tests. One object belongs to one thread.
 
     *places*: the directory of the commit log, or a LogPlaces.
     """
-
-    cdef Appender appender
-    cdef FileSet *files
-    cdef SharedSegment segment
 
     def __cinit__(self, SharedSegment segment not None, places not None, int64_t file_size,
                   int64_t max_message_size, int64_t lock_timeout_ms=1000, bint tallies=True):
@@ -607,29 +711,12 @@ cdef class CommitLogWriter:
         cdef RecordFields fields
         cdef Appended done
         cdef int64_t lock_timeout_ms = self.appender.lock_timeout_ms
-        cdef const uint8_t *name = <const uint8_t *><const char *>topic
-        cdef int32_t topic_row = make_topic(&self.segment.shared, name, <int32_t>len(topic))
-        cdef int32_t queue_row = ROW_NONE
-        if topic_row != ROW_NONE:
-            queue_row = make_queue(&self.segment.shared, topic_row, queue_id)
-        if queue_row == ROW_NONE:
-            return PUT_STATUS_MESSAGE_ILLEGAL, [], 0, 0, 0, 0
-        memset(&fields, 0, sizeof(fields))
+        cdef int32_t topic_row, queue_row
         memset(&done, 0, sizeof(done))
-        fields.queue_id = queue_id
-        fields.flag = flag
-        fields.sys_flag = sys_flag
-        fields.born_timestamp = born_timestamp
-        fields.born_host.address = <const uint8_t *><const char *>born_address
-        fields.born_host.address_size = <int32_t>len(born_address)
-        fields.born_host.port = born_port
-        fields.store_host.address = <const uint8_t *><const char *>store_address
-        fields.store_host.address_size = <int32_t>len(store_address)
-        fields.store_host.port = store_port
-        fields.reconsume_times = reconsume_times
-        fields.prepared_transaction_offset = prepared_transaction_offset
-        fields.topic = <const uint8_t *><const char *>topic
-        fields.topic_size = <int32_t>len(topic)
+        if not fill_fields(self.segment, &fields, topic, queue_id, flag, sys_flag, born_timestamp, born_address,
+                           born_port, store_address, store_port, reconsume_times, prepared_transaction_offset,
+                           &topic_row, &queue_row):
+            return PUT_STATUS_MESSAGE_ILLEGAL, [], 0, 0, 0, 0
         if wait_ms < 0:
             return self.append_fields(&fields, &done, topic_row, queue_row, body, properties, is_batch, more_queues)
         self.appender.lock_timeout_ms = wait_ms
@@ -638,6 +725,38 @@ cdef class CommitLogWriter:
         finally:
             self.appender.lock_timeout_ms = lock_timeout_ms
 
+    def append_pair(self, dict first not None, dict second not None, int64_t wait_ms=-1):
+        """Append two messages of different queues, both or neither, whoever dies over it; as ``append`` of *first*.
+
+        The dicts are the arguments of ``append`` that make one message: no batch and no further queues. The end offset
+        is that of the second, and the size that of the first.
+        """
+        cdef RecordFields fields[2]
+        cdef int32_t topic_rows[2]
+        cdef int32_t queue_rows[2]
+        cdef Appended done
+        cdef int64_t lock_timeout_ms = self.appender.lock_timeout_ms
+        cdef int status, index
+        memset(&done, 0, sizeof(done))
+        for index, message in enumerate((first, second)):
+            if not fill_fields(
+                    self.segment, &fields[index], message["topic"], message["queue_id"], message["flag"],
+                    message["sys_flag"], message["born_timestamp"], message["born_address"], message["born_port"],
+                    message["store_address"], message["store_port"], message.get("reconsume_times", 0),
+                    message.get("prepared_transaction_offset", 0), &topic_rows[index], &queue_rows[index]):
+                return PUT_STATUS_MESSAGE_ILLEGAL, [], 0, 0, 0, 0
+            fill_content(&fields[index], message["body"], message["properties"])
+        if queue_rows[0] == queue_rows[1]:
+            return PUT_STATUS_MESSAGE_ILLEGAL, [], 0, 0, 0, 0
+        if wait_ms >= 0:
+            self.appender.lock_timeout_ms = wait_ms
+        with nogil:
+            status = append_pair(&self.appender, &fields[0], topic_rows[0], queue_rows[0], &fields[1], queue_rows[1],
+                                 &done)
+        self.appender.lock_timeout_ms = lock_timeout_ms
+        offsets = [done.physical_offset] if status == PUT_STATUS_PUT_OK else []
+        return status, offsets, done.end_offset, done.queue_offset, done.store_timestamp, done.size
+
     cdef object append_fields(self, RecordFields *fields, Appended *done, int32_t topic_row, int32_t queue_row,
                               bytes body, bytes properties, bint is_batch, list more_queues):
         cdef int64_t *starts = NULL
@@ -645,11 +764,7 @@ cdef class CommitLogWriter:
         cdef int32_t count, size
         cdef int status
         if not is_batch:
-            fields.body = <const uint8_t *><const char *>body
-            fields.body_size = <int32_t>len(body)
-            fields.body_crc = <int32_t>(crc32(fields.body, fields.body_size) & BODY_CRC_MASK)
-            fields.properties = <const uint8_t *><const char *>properties
-            fields.properties_size = <int32_t>len(properties)
+            fill_content(fields, body, properties)
             if more_queues:
                 status = self.append_to_more(fields, topic_row, queue_row, more_queues, done)
             else:
