@@ -49,6 +49,7 @@ from mqcore.broker.processors.consumer_manage import ConsumerManageProcessor
 from mqcore.broker.processors.later import LaterProcessor
 from mqcore.broker.processors.pull import PullProcessor
 from mqcore.broker.processors.query import QueryProcessor
+from mqcore.broker.processors.reply import ReplyProcessor
 from mqcore.broker.processors.send import SendProcessor
 from mqcore.broker.processors.send_back import SendBackProcessor
 from mqcore.broker.processors.table import TABLE, row_for
@@ -181,6 +182,7 @@ class BrokerCore:
         processors = {
             "send": SendProcessor(self.broker),
             "send_back": SendBackProcessor(self.broker),
+            "reply": ReplyProcessor(self.broker),
             "pull": self._pull,
             "query": QueryProcessor(self.broker),
             "client_manage": ClientManageProcessor(self.broker),

@@ -62,6 +62,7 @@ TOPICS_AND_GROUPS = (
     text("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "topic of message traces", SHOWN),
     flag("traceTopicEnable", False, "have the topic of message traces on this broker", SHOWN),
     flag("traceOn", True, "tell clients in answers to sends that traces are wanted", BY_BROKER | BY_SEND),
+    flag("storeReplyMessageEnable", True, "keep answers of request-reply in the store, too", BY_BROKER),
     flag("rejectTransactionMessage", False, "refuse half messages", BY_BROKER | SHOWN),
 )
 
@@ -168,7 +169,6 @@ UNUSED = (
         "true",
         "mqcore has no access control, and would let everyone in where the file asks for a guard",
     ),
-    unused("storeReplyMessageEnable", True, "request-reply is not built"),
     unused("transferMsgByHeap", True, "small answers are copied, large ones are sent from the file"),
     unused("autoDeleteUnusedStats", False, "counters of a deleted topic or group always go"),
     unused("isolateLogEnable", False, "logging goes where the logging configuration says"),

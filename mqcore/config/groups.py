@@ -36,6 +36,7 @@ class BrokerSettings:
     msg_trace_topic_name: str
     trace_topic_enable: bool
     trace_on: bool
+    store_reply_message_enable: bool
     reject_transaction_message: bool
     flush_consumer_offset_interval_ms: int
     long_polling_enable: bool

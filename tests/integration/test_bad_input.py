@@ -37,8 +37,9 @@ RANDOM_CONNECTIONS = 60
 ANSWER_S = CLOSED_S = DEADLINE_S
 # Only the creation of a topic and a retry look at these, so a producer that leaves them out is served, as in RocketMQ.
 UNUSED_BY_SENDS = {"producerGroup", "defaultTopic", "defaultTopicQueueNums", "maxReconsumeTimes", "a", "c", "d", "l"}
-SEND_CODES = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE}
-NOT_SERVED = {RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2, RequestCode.END_TRANSACTION}
+REPLY_CODES = {RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
+SEND_CODES = {RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, *REPLY_CODES}
+NOT_SERVED = {RequestCode.END_TRANSACTION}
 
 SEND = send_request(TOPIC, 0, b"a body").encode()
 SEND_BINARY = send_request(TOPIC, 0, b"a body", serialize_type=SerializeType.ROCKETMQ).encode()

@@ -330,7 +330,6 @@ def test_a_delayed_message_comes_after_its_delay(
     ]
 
 
-@pytest.mark.beyond_mqcore
 def test_a_request_gets_its_reply(
     mq_broker: RunningBroker, topic: str, corpus: Corpus, java_4_9_8: JavaDriver, java_5_3_3: JavaDriver
 ) -> None:

@@ -6,9 +6,11 @@ import re
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 from .drivers import Driver
 from .maven import BUILT, build_lock, content_hash, run_build
+from .process import Child
 from .reports import ReceivedMessage, read_received
 from .talkers import await_event
 
@@ -53,3 +55,17 @@ class GoClient(Driver):
             await_event(child, "pulled", PULL_DEADLINE_S)
             child.wait()
         return read_received(report)
+
+    def request(self, name_server: str, topic: str, corpus: Path, **options: object) -> list[dict[str, Any]]:
+        """Ask with each line of a corpus through a topic and give the replies (key, body). Option: timeout_ms."""
+        child, _ = self._start("request", {"name_server": name_server, "topic": topic, "corpus": corpus, **options})
+        with child:
+            events = child.read_events_to_end("reply", PULL_DEADLINE_S)
+            child.wait()
+        return events
+
+    def answerer(self, name_server: str, topic: str, group: str) -> Child:
+        """A started consumer that replies to requests until its input ends."""
+        child, _ = self._start("answer", {"name_server": name_server, "topic": topic, "group": group})
+        await_event(child, "ready")
+        return child

@@ -14,8 +14,6 @@ FEATURES: Final = {
     Code.END_TRANSACTION: "transaction messages",
     Code.CHECK_TRANSACTION_STATE: "transaction messages",
     Code.RESUME_CHECK_HALF_MESSAGE: "transaction messages",
-    Code.SEND_REPLY_MESSAGE: "request-reply",
-    Code.SEND_REPLY_MESSAGE_V2: "request-reply",
     Code.UPDATE_AND_CREATE_ACL_CONFIG: "access control",
     Code.DELETE_ACL_CONFIG: "access control",
     Code.GET_BROKER_CLUSTER_ACL_INFO: "access control",

@@ -5,17 +5,13 @@ Source: RocketMQ broker/processor/SendMessageProcessor.java, AbstractSendMessage
 
 from __future__ import annotations
 
-import logging
-import random
 from typing import Any, Final
 
-from mqcore.broker.consumers import channel_address
 from mqcore.broker.context import BrokerContext
-from mqcore.broker.java_text import human_time, topic_config_text
 from mqcore.broker.ports import Channel, InnerMessage, PutResult, PutStatus
-from mqcore.broker.remarks import sending_forbidden, topic_not_exist
+from mqcore.broker.processors.send_checks import Refused, SendChecks, answer_fields, chosen_queue
 from mqcore.broker.topics import READ_WRITE
-from mqcore.codes import MQVersion, ResponseCode, SysFlag, TopicSysFlag
+from mqcore.codes import MQVersion, ResponseCode, SysFlag
 from mqcore.protocol import headers
 from mqcore.protocol.bodies import TopicConfig, TopicFilterType
 from mqcore.protocol.command import RemotingCommand
@@ -25,21 +21,15 @@ from mqcore.protocol.names import (
     SCHEDULE_TOPIC,
     TOPIC_LENGTH_MAX,
     dlq_topic,
-    is_forbidden_topic,
     is_retry_topic,
-    validate_topic,
 )
 from mqcore.protocol.properties import (
     PROPERTY_CLUSTER,
-    PROPERTY_MSG_REGION,
-    PROPERTY_TRACE_SWITCH,
     PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_WAIT_STORE_MSG_OK,
     decode_properties,
     encode_properties,
 )
-
-logger = logging.getLogger(__name__)
 
 DLQ_QUEUE_COUNT: Final = 1
 
@@ -58,36 +48,20 @@ STATUS_CODES: Final = {
 }
 
 
-class _Refused(Exception):
-    """A check said no; *code* and *remark* go into the reply."""
-
-    def __init__(self, code: ResponseCode, remark: str) -> None:
-        super().__init__(code, remark)
-        self.code = code
-        self.remark = remark
-
-
 class SendProcessor:
     """Stores what producers send."""
 
     def __init__(self, broker: BrokerContext) -> None:
         self._broker = broker
+        self._checks = SendChecks(broker)
 
     async def send_message(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer codes 10, 310 and 320. The batch flag of the header, not the code, makes it a batch."""
         header = headers.decode_request(request.code, request.ext_fields)
-        settings = self._broker.settings.broker
-        reply = request.reply(
-            ext_fields={
-                PROPERTY_MSG_REGION: settings.region_id,
-                PROPERTY_TRACE_SWITCH: "true" if settings.trace_on else "false",
-            }
-        )
+        reply = request.reply(ext_fields=answer_fields(self._broker))
         try:
-            config = await self._check(channel, header)
-            queue_id = header["queue_id"]
-            if queue_id < 0:
-                queue_id = random.randrange(max(config.write_queue_nums, 1))
+            config = await self._checks.check(channel, header)
+            queue_id = chosen_queue(header, config)
             message = await self._message(channel, request, header | {"queue_id": queue_id}, config)
             if header["batch"]:
                 result = await self._broker.sink.put_batch(message)
@@ -96,47 +70,9 @@ class SendProcessor:
                 result = await self._broker.schedule.put(message)
             self._fill(reply, result, queue_id)
             self._count(message.topic, result)
-        except _Refused as refusal:
+        except Refused as refusal:
             reply.code, reply.remark = refusal.code, refusal.remark
         return reply
-
-    async def _check(self, channel: Channel, header: dict[str, Any]) -> TopicConfig:
-        """Make the checks that every send must pass, in their order; return the topic, created if need be."""
-        broker, topic = self._broker, str(header["topic"])
-        start = broker.settings.broker.start_accept_send_request_time_stamp_ms
-        if broker.clock() < start:
-            raise _Refused(ResponseCode.SYSTEM_ERROR, f"broker unable to service, until {human_time(start)}")
-        if not broker.is_writeable and broker.topics.is_order(topic):
-            raise _Refused(ResponseCode.NO_PERMISSION, sending_forbidden(broker.settings.broker.broker_ip1))
-        fault = validate_topic(topic)
-        if fault is not None:
-            raise _Refused(ResponseCode.SYSTEM_ERROR, fault)
-        if is_forbidden_topic(topic):
-            raise _Refused(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
-        config = broker.topics.find(topic) or await self._create(header, channel)
-        if config is None:
-            raise _Refused(ResponseCode.TOPIC_NOT_EXIST, topic_not_exist(topic))
-        queue_id = header["queue_id"]
-        if queue_id >= max(config.read_queue_nums, config.write_queue_nums):
-            raise _Refused(
-                ResponseCode.SYSTEM_ERROR,
-                f"request queueId[{queue_id}] is illegal, {topic_config_text(config)} "
-                f"Producer: {channel_address(channel)}",
-            )
-        return config
-
-    async def _create(self, header: dict[str, Any], channel: Channel) -> TopicConfig | None:
-        topic = header["topic"]
-        sys_flag = 0
-        if header["unit_mode"]:
-            sys_flag = int(TopicSysFlag.UNIT_SUB if is_retry_topic(topic) else TopicSysFlag.UNIT)
-        logger.warning("topic does not exist topic=%s producer=%s", topic, channel_address(channel))
-        config = await self._broker.topics.create_by_template(
-            topic, header["default_topic"], header["default_topic_queue_nums"], sys_flag
-        )
-        if config is None and is_retry_topic(topic):
-            config = await self._broker.topics.create(topic, 1, READ_WRITE, sys_flag)
-        return config
 
     async def _message(
         self, channel: Channel, request: RemotingCommand, header: dict[str, Any], config: TopicConfig
@@ -145,7 +81,7 @@ class SendProcessor:
         broker = self._broker
         is_batch = header["batch"]
         if is_batch and len(header["topic"]) > TOPIC_LENGTH_MAX:
-            raise _Refused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(header['topic'])}")
+            raise Refused(ResponseCode.MESSAGE_ILLEGAL, f"message topic length too long {len(header['topic'])}")
         topic, queue_id, sys_flag = header["topic"], header["queue_id"], header["sys_flag"]
         if config.topic_filter_type is TopicFilterType.MULTI_TAG:
             sys_flag |= int(SysFlag.MULTI_TAGS)
@@ -182,7 +118,7 @@ class SendProcessor:
         group = topic[len(RETRY_GROUP_TOPIC_PREFIX) :]
         config = await self._broker.groups.find_or_create(group)
         if config is None:
-            raise _Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
         tries_max = config.retry_max_times
         if request.version >= MQVersion.V3_4_9 and header["max_reconsume_times"] is not None:
             tries_max = header["max_reconsume_times"]
@@ -218,11 +154,11 @@ def refuse_transaction(broker: BrokerContext, properties: dict[str, str]) -> Non
     if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() != "true":
         return
     if broker.settings.broker.reject_transaction_message:
-        raise _Refused(
+        raise Refused(
             ResponseCode.NO_PERMISSION,
             f"the broker[{broker.settings.broker.broker_ip1}] sending transaction message is forbidden",
         )
-    raise _Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transaction messages are not supported by this broker")
+    raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transaction messages are not supported by this broker")
 
 
 def refusal_remark(broker: BrokerContext, status: PutStatus) -> str:

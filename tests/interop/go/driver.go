@@ -1,4 +1,4 @@
-// rocketmq-client-go as a command: `driver produce|consume|pull --name value ...`, JSON lines on standard output, and
+// rocketmq-client-go as a command: `driver produce|consume|pull|request|answer --name value ...`, JSON lines on standard output, and
 // reports in the form that src/interop/Report.java of the Java driver describes. A consumer obeys the lines count and
 // stop on standard input.
 package main
@@ -297,8 +297,85 @@ func pull(o options) error {
 	return receiver.Shutdown()
 }
 
+// Asks with each line of the corpus, one after the other.
+func request(o options) error {
+	sender, err := rocketmq.NewProducer(
+		producer.WithNameServer([]string{o["name-server"]}), producer.WithGroupName("INTEROP_GO_ASKER"),
+		producer.WithSendMsgTimeout(time.Minute),
+	)
+	if err != nil {
+		return err
+	}
+	if err = sender.Start(); err != nil {
+		return err
+	}
+	timeout := time.Duration(o.number("timeout-ms", 10_000)) * time.Millisecond
+	for _, question := range messages(o) {
+		reply, err := sender.Request(context.Background(), time.Second, question)
+		// It may ask before the broker has heard from it, and then knows nobody by its name.
+		for begin := time.Now(); err != nil && time.Since(begin) < timeout; {
+			reply, err = sender.Request(context.Background(), time.Second, question)
+		}
+		if err != nil {
+			return err
+		}
+		show(event{"event": "reply", "key": question.GetKeys(), "body": string(reply.Body)})
+	}
+	return sender.Shutdown()
+}
+
+// Answers questions with "re: " and their bodies until its input ends.
+func answer(o options) error {
+	sender, err := rocketmq.NewProducer(
+		producer.WithNameServer([]string{o["name-server"]}), producer.WithGroupName("INTEROP_GO_ANSWERER"),
+		producer.WithSendMsgTimeout(time.Minute),
+	)
+	if err != nil {
+		return err
+	}
+	if err = sender.Start(); err != nil {
+		return err
+	}
+	receiver, err := rocketmq.NewPushConsumer(
+		consumer.WithNameServer([]string{o["name-server"]}),
+		consumer.WithGroupName(o["group"]),
+		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+	)
+	if err != nil {
+		return err
+	}
+	handle := func(_ context.Context, batch ...*primitive.MessageExt) (consumer.ConsumeResult, error) {
+		for _, question := range batch {
+			reply, err := consumer.CreateReplyMessage(question, nil)
+			if err == nil {
+				reply.Body = append([]byte("re: "), question.Body...) // what is given above is read as properties
+				_, err = sender.SendSync(context.Background(), reply)
+			}
+			if err != nil {
+				show(event{"event": "unanswered", "key": question.GetKeys(), "reason": err.Error()})
+			}
+		}
+		return consumer.ConsumeSuccess, nil
+	}
+	if err = receiver.Subscribe(o["topic"], consumer.MessageSelector{}, handle); err != nil {
+		return err
+	}
+	if err = receiver.Start(); err != nil {
+		return err
+	}
+	show(event{"event": "ready"})
+	for orders := bufio.NewScanner(os.Stdin); orders.Scan(); {
+	}
+	if err = receiver.Shutdown(); err != nil {
+		return err
+	}
+	return sender.Shutdown()
+}
+
 func main() {
-	commands := map[string]func(options) error{"produce": produce, "consume": consume, "pull": pull}
+	commands := map[string]func(options) error{
+		"produce": produce, "consume": consume, "pull": pull, "request": request, "answer": answer,
+	}
 	if err := commands[os.Args[1]](given(os.Args[2:])); err != nil {
 		show(event{"event": "failed", "reason": err.Error()})
 		os.Exit(1)
