@@ -712,7 +712,13 @@ ARRIVAL_RING_BYTES = 1 << 20
 PULL_RANGES_MAX = 1023
 """Messages of one pull reply: one writev takes 1024 parts (IOV_MAX), of which the first is the frame's head."""
 LOG_PLACES_MAX = 32
-"""Directories that one commit log may lie in."""
+"""Directories that one commit log may lie in; the kernels have a bit for each in a word of 32."""
+CONNECTION_SLOT_BITS = 24
+"""The lowest bits of a connection's id: its slot in the send worker."""
+CONNECTION_GENERATION_BITS = 32
+"""Those above: how many connections that worker had before. Then comes the worker's number."""
+CONNECTION_LIFE_BITS = 8
+"""The highest of the generation's bits: deaths of the worker, so that ids of an earlier life do not come back soon."""
 
 REGIONS: tuple[Region, ...] = (
     Region("board", STORE_BOARD, 1, STORE_BOARD.size),
@@ -743,6 +749,34 @@ def region_offsets() -> dict[str, int]:
         at += -(-region.size // PAGE) * PAGE
     offsets["end"] = at
     return offsets
+
+
+def is_power_of_two(number: int) -> bool:
+    return number > 0 and number & (number - 1) == 0
+
+
+# A record without body, topic and properties has both hosts of IPv4 (4 bytes and a port of 4), and the three lengths.
+assert RECORD_HEAD.size + 8 + RECORD_STORE_TIME.size + 8 + RECORD_MIDDLE.size + 4 + 1 + 2 == RECORD_SIZE_MIN
+assert BLANK_RECORD.size == FILE_END_MIN_BLANK_SIZE
+# A store that RocketMQ made with its defaults has 300,000 units in a file.
+assert CONSUME_QUEUE_FILE_UNITS * CONSUME_QUEUE_UNIT.size == 6_000_000
+# Places are found by masking: hash indexes (twice as long as their rows), epochs, tickets, rings.
+assert all(map(is_power_of_two, (TOPIC_CAPACITY, QUEUE_CAPACITY, GROUP_CAPACITY, OFFSET_CAPACITY)))
+assert all(map(is_power_of_two, (EPOCH_ROWS, TICKETS_MAX, PULL_RING_BYTES, ARRIVAL_RING_BYTES)))
+# Words are stored and loaded whole, so each lies on a boundary of 8 bytes: rows, and what is behind a ring's heads.
+assert all(region.row_size % 8 == 0 for region in REGIONS if region.row is not None)
+assert all(size % 8 == 0 for size in (RING_HEAD.size, RING_ENTRY.size, PULL_RING_BYTES, ARRIVAL_RING_BYTES, PAGE))
+# The broker process, send and pull workers, reput and flush.
+assert 1 + SEND_WORKERS_MAX + PULL_WORKERS_MAX + 2 <= WORKER_CAPACITY
+# An entry goes into an empty ring wherever its tail stands: it may have to leave out nearly its own length at the end.
+assert 2 * (RING_ENTRY.size + PULL_REPLY.size + PULL_RANGES_MAX * PULL_RANGE.size) <= PULL_RING_BYTES
+# Linux' IOV_MAX.
+assert PULL_RANGES_MAX + 1 <= 1024
+assert LOG_PLACES_MAX <= 32
+assert TOPIC_ROW.size - TOPIC_ROW.offsets["name"] >= TOPIC_SIZE_MAX
+# An id is positive.
+assert (SEND_WORKERS_MAX - 1).bit_length() + CONNECTION_GENERATION_BITS + CONNECTION_SLOT_BITS < 64
+assert len([name for name in STORE_BOARD.offsets if name.startswith("put_tally_")]) == len(PUT_TALLY_BOUNDS_MS) + 1
 
 
 @dataclass(frozen=True, slots=True)

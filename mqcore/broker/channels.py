@@ -16,6 +16,11 @@ LINK_KIND = layout.constants("LinkKind")
 _opaques = itertools.count(1)
 
 
+def sender_of(connection_id: int) -> int:
+    """Return the number of the send worker that has the connection."""
+    return connection_id >> (layout.CONNECTION_GENERATION_BITS + layout.CONNECTION_SLOT_BITS)
+
+
 class WorkerChannel:
     """One connection, from the first request that reached the broker process until it is closed."""
 

@@ -18,7 +18,7 @@ from typing import Any
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.broker.channels import WorkerChannel, is_response
+from mqcore.broker.channels import WorkerChannel, is_response, sender_of
 from mqcore.broker.core import BrokerCore, Ports
 from mqcore.broker.embedded_name_server import EmbeddedNameServer
 from mqcore.broker.links import WorkerLink
@@ -263,8 +263,7 @@ class BrokerServer:
         return self._segment.pull_epoch(header.topic.encode(), header.group.encode())
 
     def _unknown_channel(self, connection_id: int) -> WorkerChannel:
-        number = connection_id >> CONNECTION_NUMBER_SHIFT
-        return WorkerChannel(self._links[f"send-{number}"], connection_id, "0.0.0.0", 0, False)
+        return WorkerChannel(self._links[f"send-{sender_of(connection_id)}"], connection_id, "0.0.0.0", 0, False)
 
     async def _offset_moved(self, payload: bytes) -> None:
         moved = layout.OFFSET_MOVED
@@ -339,7 +338,6 @@ class BrokerServer:
             os.close(self._segment.fd)
 
 
-CONNECTION_NUMBER_SHIFT = 56
 GOOD_FOR_ONCE = -1
 UNREADABLE = "\ufffd"
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from mqcore.config.defaults import hot_bytes
 from mqcore.config.table import BY_BROKER, LONG, Group, Program, Setting, Unit, in_group, number, text
+from mqcore.layout import PULL_WORKERS_MAX, SEND_WORKERS_MAX
 
 BOTH = (Program.BROKER, Program.NAMESRV)
 
@@ -19,8 +20,14 @@ OWN = (
     number(
         "namesrvListenPort", 9876, "port of the name server inside the broker; 0 takes any free port", maximum=65_535
     ),
-    number("sendWorkerNums", 1, "processes that accept connections and append messages", minimum=1, maximum=4),
-    number("pullWorkerNums", 1, "processes that serve pulls", minimum=1, maximum=4),
+    number(
+        "sendWorkerNums",
+        1,
+        "processes that accept connections and append messages",
+        minimum=1,
+        maximum=SEND_WORKERS_MAX,
+    ),
+    number("pullWorkerNums", 1, "processes that serve pulls", minimum=1, maximum=PULL_WORKERS_MAX),
     text(
         "workerCpuAffinity",
         "",

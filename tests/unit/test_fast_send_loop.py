@@ -267,7 +267,7 @@ def test_the_broker_process_answers_and_closes_through_the_link(loop: LoopRig) -
         loop.told()
         loop.tell(LINK["FRAME"], identity, heart_beat(9).reply().encode())
         assert replies(client, 1) == [heart_beat(9).reply()]
-        loop.tell(LINK["FRAME"], identity + (1 << 24), b"for a connection that never was")
+        loop.tell(LINK["FRAME"], identity + (1 << layout.CONNECTION_SLOT_BITS), b"for a connection that never was")
         loop.tell(LINK["CLOSE"], identity)
         assert is_closed(client)
     assert loop.told() == (LINK["CLOSED"], identity, b"")

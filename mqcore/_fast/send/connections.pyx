@@ -13,9 +13,10 @@ from libc.string cimport memcpy, memset, strlen
 
 from mqcore._fast.base.atomics cimport add_relaxed, put_relaxed
 from mqcore._fast.base.buffers cimport buffer_free, buffer_size, buffer_take
-from mqcore._fast.base.layout cimport LINK_KIND_CLOSED, LINK_KIND_CONNECTED, LINK_KIND_REQUEST
+from mqcore._fast.base.layout cimport (CONNECTION_GENERATION_BITS, CONNECTION_SLOT_BITS, LINK_KIND_CLOSED,
+                                       LINK_KIND_CONNECTED, LINK_KIND_REQUEST)
 from mqcore._fast.segment.link cimport link_put, link_unsent, link_write
-from mqcore._fast.send.state cimport GENERATION_BITS, MARK_LINK, SLOT_BITS, Connection, SendState
+from mqcore._fast.send.state cimport MARK_LINK, Connection, SendState
 from mqcore._fast.send.ticket cimport tickets_end
 
 cdef extern from "<sys/epoll.h>" nogil:
@@ -79,12 +80,12 @@ cdef enum:
 
 
 cdef int64_t connection_id(const SendState *state, const Connection *connection) noexcept nogil:
-    return (<int64_t>state.worker_number << (GENERATION_BITS + SLOT_BITS)) | (
-        <int64_t>connection.generation << SLOT_BITS) | connection.slot
+    return (<int64_t>state.worker_number << (CONNECTION_GENERATION_BITS + CONNECTION_SLOT_BITS)) | (
+        <int64_t>connection.generation << CONNECTION_SLOT_BITS) | connection.slot
 
 
 cdef Connection *find_connection(SendState *state, int64_t identity) noexcept nogil:
-    cdef int32_t slot = <int32_t>(identity & ((1 << SLOT_BITS) - 1))
+    cdef int32_t slot = <int32_t>(identity & ((1 << CONNECTION_SLOT_BITS) - 1))
     cdef Connection *connection
     if slot >= state.connection_capacity:
         return NULL
@@ -98,7 +99,7 @@ cdef bint grow_connections(SendState *state) noexcept nogil:
     cdef int32_t capacity = max(<int32_t>CONNECTION_CAPACITY_MIN, state.connection_capacity * 2)
     cdef Connection **connections
     cdef int32_t *dirty
-    if capacity > 1 << SLOT_BITS:
+    if capacity > 1 << CONNECTION_SLOT_BITS:
         return False
     connections = <Connection **>realloc(state.connections, capacity * sizeof(Connection *))
     if connections == NULL:

@@ -16,10 +16,10 @@ from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full
                                         peek, publish, put_relaxed, wake_fd)
 from mqcore._fast.base.big_endian cimport load_i32
 from mqcore._fast.base.buffers cimport buffer_put, buffer_room, buffer_size
-from mqcore._fast.base.layout cimport (LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, TICKETS_MAX,
-                                       WORKER_COMMAND_DRAIN,
-                                       WORKER_COMMAND_STOP, WORKER_STATE_DRAINED, WORKER_STATE_RUNNING,
-                                       WORKER_STATE_STOPPED, LinkHead)
+from mqcore._fast.base.layout cimport (CONNECTION_GENERATION_BITS, CONNECTION_LIFE_BITS, CONNECTION_SLOT_BITS,
+                                       LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, TICKETS_MAX,
+                                       WORKER_COMMAND_DRAIN, WORKER_COMMAND_STOP, WORKER_STATE_DRAINED,
+                                       WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, LinkHead)
 from mqcore._fast.log.append cimport append_rest
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.segment.boards cimport SharedSegment
@@ -85,6 +85,9 @@ cdef enum:
     DRAIN_MS_MAX = 3000
     LINGER_NS = 40_000
     LINGER_MISSES_MAX = 6           # then it lingers once in 64 turns
+
+# A connection's id has a generation of 1 at least, and is none of the marks.
+assert <int>MARK_LISTENER + <int>LISTENERS_MAX < 1 << <int>CONNECTION_SLOT_BITS
 
 cdef const char *OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 cdef const char *PULL_TOO_LONG = "the pull's topic, group and subscription are longer than 32768 bytes together"
@@ -441,7 +444,8 @@ cdef class SendLoop:
         state.worker_number = options["number"]
         state.row = &segment.shared.workers[<int>options["row"]]
         # Ids of an earlier life of this worker may still be under way in rings.
-        state.generation_next = ((<uint32_t>observe(&state.row.generation) & 0xFF) << 24) + 1
+        state.generation_next = (<uint32_t>observe(&state.row.generation)
+                                 << (CONNECTION_GENERATION_BITS - CONNECTION_LIFE_BITS)) + 1
         self.take_settings(options)
         self.take_memory(options)
         state.wake = options["wake"]

@@ -14,13 +14,11 @@ from mqcore._fast.segment.link cimport Link
 from mqcore._fast.segment.rings cimport Ring
 
 cdef enum:
-    SLOT_BITS = 24
-    GENERATION_BITS = 32
     READ_SIZE = 262144          # bytes asked of the socket at once
     SCRATCH_SIZE = 131072       # unescaped header fields of one request
     MEMBERS_MAX = 262144        # of one batch
     LISTENERS_MAX = 4           # sockets that clients connect to
-    # Marks in epoll's data; a connection's id is far above them, since generations start at 1.
+    # Marks in epoll's data, below every connection's id.
     MARK_WAKE = 0
     MARK_LINK = 1
     MARK_LISTENER = 2

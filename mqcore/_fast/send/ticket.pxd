@@ -7,8 +7,8 @@
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore._fast.base.checks cimport check
-from mqcore._fast.base.layout cimport TICKETS_MAX
-from mqcore._fast.send.state cimport SLOT_BITS, Connection, SendState, Ticket
+from mqcore._fast.base.layout cimport CONNECTION_SLOT_BITS, TICKETS_MAX
+from mqcore._fast.send.state cimport Connection, SendState, Ticket
 
 cdef enum:
     TICKET_INDEX_MASK = TICKETS_MAX - 1
@@ -41,7 +41,7 @@ cdef inline int32_t ticket_take(SendState *state, Connection *connection, int64_
 cdef inline void ticket_leave(SendState *state, int32_t index) noexcept nogil:
     # It is nobody's. Its connection is there: it would have taken its tickets with it.
     cdef Ticket *ticket = &state.tickets[index]
-    cdef Connection *connection = state.connections[ticket.connection_id & ((1 << SLOT_BITS) - 1)]
+    cdef Connection *connection = state.connections[ticket.connection_id & ((1 << CONNECTION_SLOT_BITS) - 1)]
     check(ticket.connection_id != 0, "a ticket is given back once")
     check(connection != NULL and connection.ticket_count > 0, "a ticket ends before its connection")
     if ticket.next >= 0:

@@ -8,6 +8,9 @@ from mqcore._fast.segment.rings cimport ring_publish, ring_reserve
 cdef enum:
     ENDED_PER_ENTRY = 1024
 
+# A ticket's number has its index below the serial, and is positive.
+assert <int>TICKETS_MAX == 1 << <int>SERIAL_SHIFT and <int>SERIAL_MASK < 1 << (31 - <int>SERIAL_SHIFT)
+
 
 cdef void tickets_open(SendState *state) noexcept nogil:
     cdef int32_t index
