@@ -297,6 +297,12 @@ _CLASS_OF_CODE: dict[int, type[BrokerError]] = {
 }  # fmt: skip
 
 
+class FilterSyntaxError(MQError):
+    """An SQL92 expression cannot be understood; the text is the one that RocketMQ's broker answers with."""
+
+    response_code = ResponseCode.SUBSCRIPTION_PARSE_FAILED
+
+
 class ClientError(MQError):
     """The client refused before anything was sent: bad argument, wrong state, no route."""
 

@@ -640,6 +640,38 @@ BINDING = Layout(
         Field("suspend_max_ms", "i", "how long a pull may be held at most, if the client decides it"),
     ),
 )
+FILTER_HEAD = Layout(
+    "filter_head",
+    size=16,
+    place="shared",
+    source="mqcore",
+    doc="An SQL92 expression, compiled (mqcore/filter/program.py). Behind it: filter_step, filter_name, texts.",
+    fields=(
+        Field("step_count", "i", "steps that follow"),
+        Field("name_count", "i", "names of properties that follow the steps, FILTER_NAMES_MAX at most"),
+        Field("depth", "i", "values on the stack at a time, FILTER_DEPTH_MAX at most"),
+        Field("text_size", "i", "bytes of texts behind the names"),
+    ),
+)
+FILTER_STEP = Layout(
+    "filter_step",
+    size=16,
+    place="shared",
+    source="mqcore",
+    doc="What each does with *size* and *value* stands beside FilterOp.",
+    fields=(
+        Field("op", "i", "FilterOp"),
+        Field("size", "i", "bytes of a text, number of a name, count of texts, or part of a text"),
+        Field("value", "q", "where a text begins, a number, the bits of a double, a step to go on at, or 1 for NOT"),
+    ),
+)
+FILTER_NAME = Layout(
+    "filter_name",
+    size=8,
+    place="shared",
+    source="mqcore",
+    fields=(Field("at", "i", "where it begins in the texts"), Field("size", "i", "bytes")),
+)
 OFFSET_MOVED = Layout(
     "offset_moved",
     size=24,
@@ -705,6 +737,8 @@ PULL_WORKERS_MAX = 4
 WORKER_CAPACITY = 16
 EPOCH_ROWS = 1 << 16
 """Names that share a row go stale together, which is rare and costs a question; no number of names is too many."""
+FILTER_NAMES_MAX = 64
+FILTER_DEPTH_MAX = 160
 TICKETS_MAX = 1 << 16
 """Pulls of one send worker that may be under way at a time."""
 PULL_RING_BYTES = 1 << 20
@@ -867,6 +901,35 @@ CONSTANTS: tuple[Constants, ...] = (
             "PROPERTIES_SIZE_EXCEEDED": 7,
             "OS_PAGECACHE_BUSY": 8,
             "UNKNOWN_ERROR": 9,
+        },
+    ),
+    Constants(
+        "FilterOp",
+        "steps of a compiled filter, which work on a stack; TEXT behind IN and SEARCH is part of them. LEAVE goes on "
+        "at step *value* and lets the top value stand; SEARCH has 0 anywhere, 1 at the start, 2 at the end",
+        {
+            "PROPERTY": 0,
+            "INTEGER": 1,
+            "LONG": 2,
+            "DOUBLE": 3,
+            "TEXT": 4,
+            "TRUTH": 5,
+            "NULL": 6,
+            "NEGATE": 7,
+            "CONDITION": 8,
+            "NOT": 9,
+            "EQUAL": 10,
+            "GREATER": 11,
+            "GREATER_OR_EQUAL": 12,
+            "LESS": 13,
+            "LESS_OR_EQUAL": 14,
+            "AND": 15,
+            "OR": 16,
+            "LEAVE_IF_FALSE": 17,
+            "LEAVE_IF_TRUE": 18,
+            "LEAVE_IF_NULL": 19,
+            "IN": 20,
+            "SEARCH": 21,
         },
     ),
     Constants(

@@ -145,6 +145,11 @@ def admin_class_path(version: str) -> str:
     return compiled(f"admin-{version}", class_path("tools", version), sources)
 
 
+def referee_class_path(version: str) -> str:
+    """The class path of interop.FilterReferee, which asks one release's filter module."""
+    return compiled(f"referee-{version}", class_path("server", version), sorted((PROJECT / "filter").rglob("*.java")))
+
+
 def shared_classes(name: str, options: Sequence[str], class_path: str, run: Sequence[str | Path]) -> str:
     """The JVM option for an archive of the classes that `java *options* *run*` loads, made by running it once.
 

@@ -33,6 +33,8 @@ cdef enum:
     CONNECTION_SLOT_BITS = 24
     CONNECTION_GENERATION_BITS = 32
     CONNECTION_LIFE_BITS = 8
+    FILTER_NAMES_MAX = 64
+    FILTER_DEPTH_MAX = 160
     RECORD_HEAD_SIZE = 48
     RECORD_HEAD_TOTAL_SIZE_AT = 0
     RECORD_HEAD_MAGIC_AT = 4
@@ -165,6 +167,28 @@ cdef enum:
     PUT_STATUS_PROPERTIES_SIZE_EXCEEDED = 7
     PUT_STATUS_OS_PAGECACHE_BUSY = 8
     PUT_STATUS_UNKNOWN_ERROR = 9
+    FILTER_OP_PROPERTY = 0
+    FILTER_OP_INTEGER = 1
+    FILTER_OP_LONG = 2
+    FILTER_OP_DOUBLE = 3
+    FILTER_OP_TEXT = 4
+    FILTER_OP_TRUTH = 5
+    FILTER_OP_NULL = 6
+    FILTER_OP_NEGATE = 7
+    FILTER_OP_CONDITION = 8
+    FILTER_OP_NOT = 9
+    FILTER_OP_EQUAL = 10
+    FILTER_OP_GREATER = 11
+    FILTER_OP_GREATER_OR_EQUAL = 12
+    FILTER_OP_LESS = 13
+    FILTER_OP_LESS_OR_EQUAL = 14
+    FILTER_OP_AND = 15
+    FILTER_OP_OR = 16
+    FILTER_OP_LEAVE_IF_FALSE = 17
+    FILTER_OP_LEAVE_IF_TRUE = 18
+    FILTER_OP_LEAVE_IF_NULL = 19
+    FILTER_OP_IN = 20
+    FILTER_OP_SEARCH = 21
     RING_KIND_PULL_REQUEST = 1
     RING_KIND_PULL_REPLY = 2
     RING_KIND_ARRIVAL = 3
@@ -374,6 +398,18 @@ cdef extern from "shared_layout.h" nogil:
         int32_t tag_count
         int32_t refused
         int32_t suspend_max_ms
+    ctypedef struct FilterHead:
+        int32_t step_count
+        int32_t name_count
+        int32_t depth
+        int32_t text_size
+    ctypedef struct FilterStep:
+        int32_t op
+        int32_t size
+        int64_t value
+    ctypedef struct FilterName:
+        int32_t at
+        int32_t size
     ctypedef struct OffsetMoved:
         int64_t requested
         int64_t corrected

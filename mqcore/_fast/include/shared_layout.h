@@ -279,6 +279,30 @@ static_assert(sizeof(Binding) == 48, "Binding");
 static_assert(offsetof(Binding, suspend_max_ms) == 44, "Binding.suspend_max_ms");
 
 typedef struct {
+    int32_t step_count;
+    int32_t name_count;
+    int32_t depth;
+    int32_t text_size;
+} FilterHead;
+static_assert(sizeof(FilterHead) == 16, "FilterHead");
+static_assert(offsetof(FilterHead, text_size) == 12, "FilterHead.text_size");
+
+typedef struct {
+    int32_t op;
+    int32_t size;
+    int64_t value;
+} FilterStep;
+static_assert(sizeof(FilterStep) == 16, "FilterStep");
+static_assert(offsetof(FilterStep, value) == 8, "FilterStep.value");
+
+typedef struct {
+    int32_t at;
+    int32_t size;
+} FilterName;
+static_assert(sizeof(FilterName) == 8, "FilterName");
+static_assert(offsetof(FilterName, size) == 4, "FilterName.size");
+
+typedef struct {
     int64_t requested;
     int64_t corrected;
     int32_t queue_id;

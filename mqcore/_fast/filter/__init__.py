@@ -1,0 +1,1 @@
+"""Filters over message properties, evaluated where the records lie."""

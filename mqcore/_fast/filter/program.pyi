@@ -1,0 +1,7 @@
+from typing import Literal
+
+from typing_extensions import Buffer
+
+class Program:
+    def __init__(self, data: Buffer) -> None: ...
+    def run(self, properties: bytes) -> bool | None | Literal["error"]: ...

@@ -1,0 +1,1 @@
+"""SQL92 over message properties, as RocketMQ has it: grammar, meaning, compiled form, bloom filter."""
