@@ -12,7 +12,7 @@ import itertools
 import os
 import signal
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import psutil
@@ -20,14 +20,18 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from mqcore import cause_log, clock
+from tests.rigs import SHORT_DELAYS, ApacheServer, RunningBroker, maven, start_broker_under_test
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
 FAST = ROOT / "mqcore" / "_fast"
 PURE = os.environ.get("MQ_PURE") == "1"
 ENDING_S = 30.0
-# Their tools and brokers are fixtures of the session.
+# Their tools are fixtures of the session.
 LONG_LIVED = "interop"
+
+long_lived: list[Callable[[], Iterable[int]]] = []
+"""Each gives pids and descriptors of what lives as long as the run, whichever module it was started for."""
 
 _tests = itertools.count(1)
 
@@ -101,8 +105,9 @@ def listening_sockets() -> dict[int, str]:
 
 
 def leftovers(processes_before: dict[int, str], sockets_before: dict[int, str]) -> list[str]:
-    processes = [text for pid, text in child_processes().items() if pid not in processes_before]
-    return processes + [text for fd, text in listening_sockets().items() if fd not in sockets_before]
+    kept = {number for numbers in long_lived for number in numbers()}
+    processes = [text for pid, text in child_processes().items() if pid not in {*processes_before, *kept}]
+    return processes + [text for fd, text in listening_sockets().items() if fd not in {*sockets_before, *kept}]
 
 
 def leaves_nothing_behind(where: str) -> Iterator[None]:
@@ -131,3 +136,34 @@ def module_leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[Non
         yield
     else:
         yield from leaves_nothing_behind(request.path.name)
+
+
+@contextlib.contextmanager
+def kept(broker: RunningBroker) -> Iterator[None]:
+    """While this lasts no module leaves the processes of *broker* behind. They may change: some tests restart it."""
+    long_lived.append(broker.pids)
+    yield
+    long_lived.remove(broker.pids)
+
+
+@pytest.fixture(scope="session")
+def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """The broker under test, started once for all modules of this process that can share it.
+
+    Tests make topics of their own (``make_topic``) and groups, named after them, and leave settings, permissions and
+    other people's messages alone. Delays are short: SHORT_DELAYS.
+    """
+    with start_broker_under_test(tmp_path_factory.mktemp("shared") / "store", SHORT_DELAYS) as broker, kept(broker):
+        yield broker
+
+
+@pytest.fixture(scope="session")
+def shared_apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheServer]:
+    """Apache's name server and broker, release 4.9.8, for all modules of this process that can share it; as above."""
+    if missing := maven.missing_tools():
+        pytest.skip(missing)
+    with (
+        ApacheServer("4.9.8", tmp_path_factory.mktemp("shared_apache") / "store", SHORT_DELAYS) as apache,
+        kept(apache),
+    ):
+        yield apache

@@ -3,36 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from mqcore import aio
-from tests.rigs import RunningBroker, start_broker_under_test, wire
-from tests.waiting import wait_until
+from tests.rigs import SHORT_DELAYS as SHORT_DELAYS
+from tests.rigs import RunningBroker, start_broker_under_test
+from tests.rigs import make_topic as make_topic
 
 POLL_S = 0.01
 PULL_MAX = 32
 DEADLINE_S = 60.0
 
 
-SHORT_DELAYS = {"messageDelayLevel": " ".join(["1s"] * 18)}
-"""A broker's setting by which everything that waits for another delivery waits for a second."""
-
-
 def running_broker(directory: Path, properties: Mapping[str, str] | None = None) -> Iterator[RunningBroker]:
     """The body of a fixture: the broker under test, for as long as the fixture lives."""
     with start_broker_under_test(directory / "store", properties) as broker:
         yield broker
-
-
-def make_topic(broker: RunningBroker, test_name: str, queues: int = 4) -> str:
-    """Create a topic named after a test, and wait until the name server knows it."""
-    name = re.sub(r"[^A-Za-z0-9_]", "_", test_name)[:100]
-    wire.create_topic(broker.broker_address, name, queues=queues)
-    wait_until(lambda: wire.has_route(broker.name_server, name), describe=f"route to {name}")
-    return name
 
 
 async def eventually(condition: Callable[[], object], describe: str, deadline_s: float = DEADLINE_S) -> None:

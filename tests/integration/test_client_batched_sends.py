@@ -19,10 +19,9 @@ from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError
 from mqcore.protocol.batch import decode_batch
 from mqcore.protocol.message import MessageQueue
-from tests.integration.client_helpers import make_topic, running_broker
+from tests.integration.client_helpers import make_topic
 from tests.integration.scripted_brokers import HANG_UP, SILENCE, ScriptedBrokers
-from tests.rigs import ApacheServer, RunningBroker
-from tests.rigs.maven import missing_tools
+from tests.rigs import RunningBroker
 from tests.waiting import wait_until
 
 DEADLINE_S = 60.0
@@ -30,21 +29,15 @@ LONG_S = 60.0
 """To linger for so long: whoever gives messages one after the other may have to wait for a processor in between."""
 
 KINDS = [
-    "mqcore",
-    pytest.param(
-        "4.9.8", marks=[pytest.mark.compat, pytest.mark.skipif(bool(missing_tools()), reason=missing_tools())]
-    ),
+    pytest.param("shared_broker", id="mqcore"),
+    pytest.param("shared_apache", id="4.9.8", marks=pytest.mark.compat),
 ]
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    directory = tmp_path_factory.mktemp("batching")
-    if request.param == "mqcore":
-        yield from running_broker(directory)
-        return
-    with ApacheServer(request.param, directory / "store") as apache:
-        yield apache
+def broker(request: pytest.FixtureRequest) -> RunningBroker:
+    shared: RunningBroker = request.getfixturevalue(request.param)
+    return shared
 
 
 @pytest.fixture

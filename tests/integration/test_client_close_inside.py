@@ -6,14 +6,13 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Iterator
 from typing import Literal
 
 import pytest
 
 from mqcore import aio, compat
 from mqcore.client import Client, Message, ReceivedMessage
-from tests.integration.client_helpers import eventually, make_topic, running_broker
+from tests.integration.client_helpers import eventually, make_topic
 from tests.rigs import RunningBroker
 from tests.waiting import wait_until
 
@@ -25,11 +24,6 @@ CONCURRENCY = 2
 FAST_S = 20.0  # far less than CLOSE_TIMEOUT_S: nobody has waited for himself
 
 What = Literal["consumer", "client"]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("close_inside"))
 
 
 @pytest.fixture

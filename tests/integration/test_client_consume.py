@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter, defaultdict
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -17,23 +17,16 @@ from mqcore.codes import RequestCode
 from mqcore.errors import BrokerError, ClientError
 from mqcore.protocol.bodies import ConsumerRunningInfo
 from tests.integration.client_helpers import (
-    SHORT_DELAYS,
     committed,
     eventually,
     make_topic,
     read_queue,
-    running_broker,
     send_numbers,
 )
 from tests.rigs import RunningBroker
 
 FIRST_DELAY = 1
 """The delay level of one second."""
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("consume"), SHORT_DELAYS)
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -17,17 +17,12 @@ from mqcore.client.consumer import GOODBYE_S
 from mqcore.client.process_queue import ProcessQueue
 from mqcore.client.trace import ConsumeCode
 from mqcore.errors import ClientError, ConfigError, MQError
-from tests.integration.client_helpers import committed, eventually, make_topic, running_broker, send_numbers
+from tests.integration.client_helpers import committed, eventually, make_topic, send_numbers
 from tests.rigs import RunningBroker, start_broker_under_test
 from tests.waiting import wait_until
 
 SECOND = 1
 """The delay level of one second."""
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("consume"))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import pickle
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 import pytest
 
@@ -14,16 +14,11 @@ from mqcore import aio, compat
 from mqcore.client import Client, Done, Message, ReceivedMessage, Rollback
 from mqcore.compat import ConsumeOrderlyContext, ConsumeOrderlyStatus, MessageExt
 from mqcore.protocol.bodies import CMResult
-from tests.integration.client_helpers import committed, eventually, make_topic, running_broker
+from tests.integration.client_helpers import committed, eventually, make_topic
 from tests.rigs import RunningBroker
 from tests.waiting import wait_until
 
 KEPT = Done(commit=False)
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("manual_commit"))
 
 
 @pytest.fixture

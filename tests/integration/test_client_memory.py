@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
 
 import psutil
 import pytest
 
 from mqcore.client import Client, Message
-from tests.integration.client_helpers import make_topic, running_broker
+from tests.integration.client_helpers import make_topic
 from tests.rigs import RunningBroker
 
 GROWTH_MAX = 24 * 1024 * 1024
@@ -18,11 +17,6 @@ GROWTH_MAX = 24 * 1024 * 1024
 ROUND = 20_000
 SYNC_SHARE = 100
 """Messages of a round that are waited for one by one."""
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("memory"))
 
 
 def resident_size() -> int:

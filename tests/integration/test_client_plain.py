@@ -14,16 +14,11 @@ import pytest
 
 from mqcore.client import Client, Consumer, Message, ReceivedMessage, Retry
 from mqcore.client.errors import ClientClosedError, ClientError, ClientStateError
-from tests.integration.client_helpers import make_topic, running_broker
+from tests.integration.client_helpers import make_topic
 from tests.rigs import RunningBroker
 from tests.waiting import wait_until
 
 DEADLINE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("plain"))
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 
 from mqcore.client import Client, ConsumeContext, ConsumerHook, Done, Message, ReceivedMessage, Reject, Retry, Rollback
 from mqcore.client.options import ConsumerOptions
-from tests.integration.client_helpers import SHORT_DELAYS, make_topic
-from tests.rigs import MqcoreBroker
+from tests.integration.client_helpers import make_topic
+from tests.rigs import RunningBroker
 from tests.waiting import wait_until
 
 DEADLINE_S = 60.0
@@ -20,20 +20,14 @@ QUEUES = 3
 COUNT = 300
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
-    with MqcoreBroker(tmp_path_factory.mktemp("plain_handlers") / "store", SHORT_DELAYS) as broker:
-        yield broker
-
-
 @pytest.fixture
-def mq(broker: MqcoreBroker) -> Iterator[Client]:
+def mq(broker: RunningBroker) -> Iterator[Client]:
     with Client(broker.name_server, close_timeout_s=DEADLINE_S) as client:
         yield client
 
 
 @pytest.fixture
-def topic(broker: MqcoreBroker, mq: Client, request: pytest.FixtureRequest) -> str:
+def topic(broker: RunningBroker, mq: Client, request: pytest.FixtureRequest) -> str:
     name = make_topic(broker, request.node.name, queues=QUEUES)
     with mq.producer("P") as producer:
         for number in range(COUNT):
@@ -332,7 +326,7 @@ def test_in_order_a_consumer_that_is_closed_hands_on_just_behind_what_it_has_don
 
 
 def test_in_order_slow_handlers_give_way_after_each_message(
-    broker: MqcoreBroker, mq: Client, topic: str, group: str, caplog: pytest.LogCaptureFixture
+    broker: RunningBroker, mq: Client, topic: str, group: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A member that joins gets its queues although the first is in the middle of much work.
 

@@ -25,11 +25,6 @@ from tests.waiting import wait_until
 POLL_S = 30.0
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("pull_consumer"))
-
-
 @pytest.fixture
 async def mq(broker: RunningBroker) -> AsyncIterator[aio.Client]:
     async with aio.Client(broker.name_server) as client:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -20,13 +20,8 @@ from mqcore.protocol.bodies import (
     ResetOffsetBody,
 )
 from mqcore.protocol.command import RemotingCommand
-from tests.integration.client_helpers import committed, eventually, make_topic, running_broker, send_numbers
+from tests.integration.client_helpers import committed, eventually, make_topic, send_numbers
 from tests.rigs import RunningBroker
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("control"))
 
 
 @pytest.fixture

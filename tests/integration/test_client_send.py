@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 
 import pytest
 
@@ -13,13 +13,8 @@ from mqcore import aio
 from mqcore.client.errors import ClientClosedError, InvalidMessageError, NoRouteError
 from mqcore.codes import SysFlag
 from mqcore.errors import ClientError, RemotingConnectError
-from tests.integration.client_helpers import make_topic, read_queue, running_broker
+from tests.integration.client_helpers import make_topic, read_queue
 from tests.rigs import RunningBroker
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("send"))
 
 
 @pytest.fixture

@@ -17,10 +17,9 @@ from mqcore.client.hooks import ProducerHook, SendContext
 from mqcore.codes import ResponseCode
 from mqcore.errors import BrokerError, RemotingSendError, RemotingTimeoutError
 from mqcore.protocol.message import MessageQueue
-from tests.integration.client_helpers import make_topic, running_broker
+from tests.integration.client_helpers import make_topic
 from tests.integration.scripted_brokers import HANG_UP, SILENCE, ScriptedBrokers
-from tests.rigs import ApacheServer, RunningBroker
-from tests.rigs.maven import missing_tools
+from tests.rigs import RunningBroker
 from tests.waiting import wait_until
 
 DEADLINE_S = 60.0
@@ -28,21 +27,15 @@ SILENCE_S = 1.0
 """Longer than it takes a message to get to a broker in another thread, whatever else runs."""
 
 KINDS = [
-    "mqcore",
-    pytest.param(
-        "4.9.8", marks=[pytest.mark.compat, pytest.mark.skipif(bool(missing_tools()), reason=missing_tools())]
-    ),
+    pytest.param("shared_broker", id="mqcore"),
+    pytest.param("shared_apache", id="4.9.8", marks=pytest.mark.compat),
 ]
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    directory = tmp_path_factory.mktemp("short_way")
-    if request.param == "mqcore":
-        yield from running_broker(directory)
-        return
-    with ApacheServer(request.param, directory / "store") as apache:
-        yield apache
+def broker(request: pytest.FixtureRequest) -> RunningBroker:
+    shared: RunningBroker = request.getfixturevalue(request.param)
+    return shared
 
 
 @pytest.fixture

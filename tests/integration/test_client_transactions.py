@@ -24,7 +24,7 @@ from mqcore.protocol.headers import encode_request
 from mqcore.protocol.message import MessageExt, decode_properties
 from mqcore.protocol.message_decoder import encode_message
 from mqcore.protocol.message_id import HostAddress
-from tests.integration.client_helpers import eventually, make_topic, running_broker
+from tests.integration.client_helpers import eventually, make_topic
 from tests.integration.told_brokers import ToldBroker, ToldCluster, told_cluster
 from tests.rigs import RunningBroker
 from tests.waiting import wait_until
@@ -331,16 +331,11 @@ async def test_the_plain_client_runs_the_local_transaction_in_the_thread_that_se
 # mqcore's broker, which keeps no transactions yet.
 
 
-@pytest.fixture(scope="module")
-def mqcore_broker(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    yield from running_broker(tmp_path_factory.mktemp("transactions"))
-
-
-async def test_a_broker_without_transactions_says_so(mqcore_broker: RunningBroker) -> None:
-    if mqcore_broker.apache_version:
+async def test_a_broker_without_transactions_says_so(shared_broker: RunningBroker) -> None:
+    if shared_broker.apache_version:
         pytest.skip("Apache's broker has transactions")
-    topic = make_topic(mqcore_broker, "NoTransactions")
-    async with aio.Client(mqcore_broker.name_server) as mq, mq.transaction_producer("P", never) as producer:
+    topic = make_topic(shared_broker, "NoTransactions")
+    async with aio.Client(shared_broker.name_server) as mq, mq.transaction_producer("P", never) as producer:
         with pytest.raises(NotSupportedError, match="transaction messages are not supported by this broker"):
             await producer.send_in_transaction(aio.Message(topic, b"x"), lambda half, receipt: COMMIT)
 

@@ -12,17 +12,12 @@ from mqcore import compat
 from mqcore.client import Client, Message
 from mqcore.errors import ClientError
 from mqcore.protocol.names import dlq_topic, retry_topic
-from tests.integration.client_helpers import make_topic, running_broker
+from tests.integration.client_helpers import make_topic
 from tests.rigs import RunningBroker, wire
 from tests.waiting import wait_until
 
 QUEUES = 4
 DEADLINE_S = 60.0
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("pull_schedule"))
 
 
 @pytest.fixture

@@ -10,7 +10,6 @@ import pytest
 
 from tests.rigs import (
     AliOns,
-    ApacheServer,
     Corpus,
     GoClient,
     JavaDriver,
@@ -18,15 +17,14 @@ from tests.rigs import (
     RunningBroker,
     StartBroker,
     gather,
+    make_topic,
     maven,
     start_broker_under_test,
-    wire,
 )
 from tests.rigs import ali_ons as ali_ons_rig
 from tests.rigs import go_client as go_client_rig
 from tests.rigs.patience import patient_clients
 from tests.rigs.under_test import broker_is_apache
-from tests.waiting import wait_until
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -85,28 +83,16 @@ def go_client(tmp_path_factory: pytest.TempPathFactory) -> GoClient:
     return GoClient(tmp_path_factory.mktemp("go"))
 
 
-@pytest.fixture(scope="module")
-def apache_4_9_8(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheServer]:
-    """The referee: Apache's own name server and broker."""
-    _need(maven.missing_tools())
-    with ApacheServer("4.9.8", tmp_path_factory.mktemp("apache") / "store") as server:
-        yield server
-
-
-@pytest.fixture(scope="module")
-def mq_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
-    """The broker under test, shared by a module: tests use topics and groups of their own."""
-    with start_broker_under_test(tmp_path_factory.mktemp("mq") / "store") as broker:
-        yield broker
+@pytest.fixture(scope="session")
+def mq_broker(shared_broker: RunningBroker) -> RunningBroker:
+    """The broker under test. A module that is about the state of all of it has a fixture of its own in its place."""
+    return shared_broker
 
 
 @pytest.fixture
 def topic(mq_broker: RunningBroker, request: pytest.FixtureRequest) -> str:
     """A new topic named after the test, with the QUEUES of its module."""
-    name = "".join(c if c.isalnum() else "_" for c in request.node.name)
-    wire.create_topic(mq_broker.broker_address, name, queues=request.module.QUEUES)
-    wait_until(lambda: wire.has_route(mq_broker.name_server, name), describe=f"route to {name}")
-    return name
+    return make_topic(mq_broker, request.node.name, request.module.QUEUES)
 
 
 @pytest.fixture

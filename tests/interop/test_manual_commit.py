@@ -10,7 +10,7 @@ import pytest
 from mqcore import compat
 from mqcore.client import Client, Message
 from mqcore.compat import ConsumeOrderlyContext, ConsumeOrderlyStatus, MessageExt
-from tests.rigs import JavaConsumer, JavaDriver, ReceivedMessage, RunningBroker, wire
+from tests.rigs import JavaConsumer, JavaDriver, ReceivedMessage, RunningBroker, make_topic
 from tests.rigs.reports import read_received
 from tests.waiting import wait_until
 
@@ -38,9 +38,7 @@ class Seen(NamedTuple):
 def test_a_script_of_answers_has_the_same_course_in_both_languages(
     mq_broker: RunningBroker, java_4_9_8: JavaDriver, name: str
 ) -> None:
-    topic = "ByHand_" + name.replace(" ", "_")
-    wire.create_topic(mq_broker.broker_address, topic, queues=1)
-    wait_until(lambda: wire.has_route(mq_broker.name_server, topic), describe=f"route to {topic}")
+    topic = make_topic(mq_broker, f"ByHand_{name}", queues=1)
     with Client(mq_broker.name_server) as mq:
         with mq.producer("P") as producer:
             for number in range(MESSAGES):

@@ -24,6 +24,7 @@ from tests.rigs import (
     RunningBroker,
     SentMessage,
     normalised,
+    start_broker_under_test,
     wire,
 )
 from tests.rigs.deliveries import sent_by_key
@@ -83,6 +84,20 @@ NEED_351 = (
 LAST = ("queryMsgByOffset", "updateBrokerConfig")
 
 
+@pytest.fixture(scope="module")
+def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheServer]:
+    """The referee: Apache's own name server and broker."""
+    with ApacheServer("4.9.8", tmp_path_factory.mktemp("apache") / "store") as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def ours(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningBroker]:
+    """The broker under test, with nothing on it but the workload."""
+    with start_broker_under_test(tmp_path_factory.mktemp("mq") / "store") as broker:
+        yield broker
+
+
 @dataclass
 class Scene:
     """A broker with the workload on it, and what mqadmin printed, by its release and the name of the command."""
@@ -140,8 +155,8 @@ def settle(scene: Scene) -> None:
 
 @pytest.fixture(scope="module")
 def scenes(
-    mq_broker: RunningBroker,
-    apache_4_9_8: ApacheServer,
+    ours: RunningBroker,
+    apache: ApacheServer,
     java_4_9_8: JavaDriver,
     mqadmin_4_9_8: Mqadmin,
     mqadmin_5_3_3: Mqadmin,
@@ -150,7 +165,7 @@ def scenes(
     """Our broker and Apache's after the same workload and the same commands."""
     # Side by side: each step waits for a JVM, and some commands of release 5 sleep for seconds.
     with ExitStack() as running, ThreadPoolExecutor() as both:
-        pair = list(both.map(lambda broker: set_up(broker, java_4_9_8, corpus), (mq_broker, apache_4_9_8)))
+        pair = list(both.map(lambda broker: set_up(broker, java_4_9_8, corpus), (ours, apache)))
         for scene in pair:
             running.enter_context(scene.consumer)
         list(both.map(settle, pair))

@@ -12,7 +12,7 @@ from .ports import free_broker_ports, free_port
 from .process import Child, ChildError
 from .reports import QueueName, ReceivedMessage, SentMessage
 from .talkers import Produced
-from .under_test import RunningBroker, StartBroker, start_broker_under_test
+from .under_test import SHORT_DELAYS, RunningBroker, StartBroker, make_topic, start_broker_under_test
 
 __all__ = [
     "AliOns",
@@ -33,12 +33,14 @@ __all__ = [
     "QueueName",
     "ReceivedMessage",
     "RunningBroker",
+    "SHORT_DELAYS",
     "SentMessage",
     "StartBroker",
     "allocated",
     "free_broker_ports",
     "free_port",
     "gather",
+    "make_topic",
     "normalised",
     "start_broker_under_test",
 ]

@@ -244,6 +244,9 @@ class ApacheServer:
     def apache_version(self) -> str:
         return self.version
 
+    def pids(self) -> list[int]:
+        return [self.namesrv.child.pid, self.broker.pid]
+
     def cpu_time_s(self) -> float:
         """User and system time of the broker so far, seconds; the name server does not count."""
         return self.broker.cpu_time_s()

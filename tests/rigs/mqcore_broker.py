@@ -79,6 +79,9 @@ class MqcoreBroker:
         """The broker process; the workers are its children."""
         return self.child.pid
 
+    def pids(self) -> list[int]:
+        return [self.pid]
+
     def workers(self) -> list[psutil.Process]:
         """The live descendants of the broker process."""
         found: list[psutil.Process] = psutil.Process(self.pid).children(recursive=True)

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.conftest import ENDING_S, child_processes, leftovers, listening_sockets
+from tests.conftest import child_processes, listening_sockets, long_lived
 from tests.rigs.patience import patient_clients
-from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,24 +37,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="module", autouse=True)
 def clients_are_patient() -> Iterator[None]:
     yield from patient_clients()
-
-
-# What the session started, which lives as long as the run: pids and descriptors.
-long_lived: set[int] = set()
-
-
-@pytest.fixture(scope="module", autouse=True)
-def module_leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[None]:
-    """As elsewhere, but for Spark's own processes and sockets."""
-    before = child_processes(), listening_sockets()
-
-    def left() -> list[str]:
-        known = [dict.fromkeys({*found, *long_lived}, "") for found in before]
-        return leftovers(known[0], known[1])
-
-    yield
-    if left():
-        wait_until(lambda: not left(), ENDING_S, f"nothing left behind by {request.path.name}: {left()}")
 
 
 @pytest.fixture(scope="session")
@@ -105,11 +86,12 @@ def spark(spark_environment: dict[str, str], spark_settings: dict[str, str]) -> 
         builder = builder.config(name, value)
     started_before = {*child_processes(), *listening_sockets()}
     session = builder.getOrCreate()
-    long_lived.update({*child_processes(), *listening_sockets()} - started_before)
+    started = {*child_processes(), *listening_sockets()} - started_before
+    long_lived.append(lambda: started)
     session.sparkContext.setLogLevel("ERROR")
     yield session
-    children = psutil.Process().children(recursive=True)
     gateway = session.sparkContext._gateway
+    children = psutil.Process(gateway.proc.pid).children(recursive=True) if gateway is not None else []
     session.stop()
     if gateway is not None:
         gateway.shutdown()
