@@ -14,11 +14,19 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
-from mqcore.codes import ResponseCode, SerializeType
+from mqcore.codes import RequestCode, ResponseCode, SerializeType
 from mqcore.errors import ProtocolError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import MessageExt
-from tests.fault.talker import Talker, batch_request, pull_request, pulled, send_request
+from tests.fault.talker import (
+    Talker,
+    answer_request,
+    asker_heart_beat,
+    batch_request,
+    pull_request,
+    pulled,
+    send_request,
+)
 
 PAUSE_S = 0.01
 BURST_PAUSE_MAX_S = 0.05
@@ -212,12 +220,16 @@ class Producer(threading.Thread):
             while not self._halt.is_set():
                 try:
                     with Talker(self._address, REPLY_TIMEOUT_S) as talker:
+                        self._greet(talker)
                         while not self._halt.wait(self._random.uniform(0, BURST_PAUSE_MAX_S)):
                             self._burst(talker)
                 except OSError:
                     self._halt.wait(PAUSE_S)
         except BaseException as error:
             self.failure = error
+
+    def _greet(self, talker: Talker) -> None:
+        """Do what has to be done first on a new connection."""
 
     def _burst(self, talker: Talker) -> None:
         requests = [self._next_request() for _ in range(self._random.randint(1, self._burst_max))]
@@ -227,7 +239,7 @@ class Producer(threading.Thread):
             talker.send([command for command, _ in requests])
             waiting = {command.opaque: bodies for command, bodies in requests}
             while waiting:
-                self._take(talker.receive(), waiting)
+                self._hear(talker, waiting)
         except OSError:
             self._history.note_unanswered(len(waiting) or len(requests))
             raise
@@ -247,6 +259,10 @@ class Producer(threading.Thread):
         command = send_request(self._history.topic, queue_id, body, keys=key_of(body), serialize_type=serialize_type)
         return command, bodies
 
+    def _hear(self, talker: Talker, waiting: dict[int, list[bytes]]) -> None:
+        """Read one frame."""
+        self._take(talker.receive(), waiting)
+
     def _take(self, response: RemotingCommand, waiting: dict[int, list[bytes]]) -> None:
         bodies = waiting.pop(response.opaque, None)
         if bodies is None:
@@ -260,6 +276,32 @@ class Producer(threading.Thread):
         queue_id, first = int(response.ext_fields["queueId"]), int(response.ext_fields["queueOffset"])
         for number, body in enumerate(bodies):
             self._history.note_acked(queue_id, first + number, body)
+
+
+class Answerer(Producer):
+    """Sends answers of request-reply to itself: who asked is the same connection, which takes what is pushed."""
+
+    def _greet(self, talker: Talker) -> None:
+        talker.call(asker_heart_beat(self._asker))
+
+    @property
+    def _asker(self) -> str:
+        return f"asker-{self._number}"
+
+    def _next_request(self) -> tuple[RemotingCommand, list[bytes]]:
+        body = make_body(self._history.run, self._number, self._sequence, self._body_size_max)
+        self._sequence += 1
+        queue_id = self._random.randrange(self._history.queues)
+        return answer_request(self._history.topic, queue_id, body, self._asker), [body]
+
+    def _hear(self, talker: Talker, waiting: dict[int, list[bytes]]) -> None:
+        frame = talker.receive()
+        if frame.is_response:
+            self._take(frame, waiting)
+        elif frame.code == RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT:
+            if frame.body not in self._history.sent:
+                self._history.note_broken(f"pushed an answer that nobody gave: {frame.body[:60]!r}")
+            talker.socket.sendall(frame.reply().encode())
 
 
 class Follower(threading.Thread):
@@ -334,10 +376,14 @@ class Load:
         first: int = 0,
         burst_max: int = 32,
         body_size_max: int = 1024,
+        answerers: int = 0,
     ) -> None:
+        """*answerers* of the *producers* send answers of request-reply."""
         self.history = history
         self.threads: list[Producer | Follower] = [
-            Producer(history, address, first + number, burst_max=burst_max, body_size_max=body_size_max)
+            (Answerer if number < answerers else Producer)(
+                history, address, first + number, burst_max=burst_max, body_size_max=body_size_max
+            )
             for number in range(producers)
         ]
         self.follower = Follower(history, address)

@@ -205,9 +205,18 @@ def check_store(
 
 @contextlib.contextmanager
 def under_load(
-    history: History, broker: MqcoreBroker, *, first: int = 0, producers: int = 4, burst_max: int = 32
+    history: History,
+    broker: MqcoreBroker,
+    *,
+    first: int = 0,
+    producers: int = 4,
+    burst_max: int = 32,
+    answerers: int = 0,
 ) -> Iterator[Load]:
-    """Producers and a follower at work; *first* keeps their numbers apart from those of earlier loads."""
+    """Producers and a follower at work; *first* keeps their numbers apart from those of earlier loads.
+
+    *answerers* of the *producers* send answers of request-reply.
+    """
     with Load(
         history,
         broker.broker_address,
@@ -215,6 +224,7 @@ def under_load(
         first=first,
         burst_max=burst_max,
         body_size_max=BODY_SIZE_MAX,
+        answerers=answerers,
     ) as load:
         yield load
 

@@ -12,6 +12,7 @@ from typing import Self
 from mqcore.codes import RequestCode, ResponseCode, SerializeType
 from mqcore.protocol import headers
 from mqcore.protocol.batch import encode_batch
+from mqcore.protocol.bodies import HeartbeatData, ProducerData
 from mqcore.protocol.command import FrameSplitter, RemotingCommand
 from mqcore.protocol.message import Message, MessageExt
 from mqcore.protocol.message_decoder import decode_messages
@@ -135,6 +136,20 @@ def batch_request(
         serialize_type=serialize_type,
         is_batch=True,
     )
+
+
+def asker_heart_beat(client_id: str) -> RemotingCommand:
+    """What lets a connection be known as the producer *client_id*, to which answers are pushed."""
+    return RemotingCommand(RequestCode.HEART_BEAT, body=HeartbeatData(client_id, [ProducerData("askers")], []).encode())
+
+
+def answer_request(topic: str, queue_id: int, body: bytes, asker: str) -> RemotingCommand:
+    """The answer to a question of *asker*, to be kept in *topic*."""
+    correlation = {"CORRELATION_ID": "id", "REPLY_TO_CLIENT": asker, "MSG_TYPE": "reply"}
+    command = send_request(topic, queue_id, body, code=RequestCode.SEND_REPLY_MESSAGE_V2)
+    assert command.ext_fields is not None
+    command.ext_fields["i"] = encode_properties(properties_of("") | correlation)
+    return command
 
 
 def properties_of(keys: str) -> dict[str, str]:
