@@ -38,7 +38,6 @@ from tests.rigs import MqcoreBroker
 
 pytestmark = pytest.mark.fault
 
-FLUSH_MODES = [pytest.param(SYNC_FLUSH, id="sync"), pytest.param(ASYNC_FLUSH, id="async")]
 EVERYDAY_KILLS = 3
 SLOW_ROUNDS = 30
 SLOW_KILLS = 12
@@ -65,12 +64,11 @@ def kill_one_kind(broker: MqcoreBroker, history: History, kind: str, seed: int, 
 
 
 @pytest.mark.parametrize("kind", WORKER_KINDS)
-@pytest.mark.parametrize("properties", FLUSH_MODES)
 def test_nothing_acknowledged_is_lost_when_a_worker_is_killed(
-    tmp_path: Path, properties: dict[str, str], kind: str
+    tmp_path: Path, flush_mode: dict[str, str], kind: str
 ) -> None:
     seed = seeds(1)[0]
-    with start_broker(tmp_path, properties) as broker:
+    with start_broker(tmp_path, flush_mode) as broker:
         history = new_history(broker, "Killed", f"{kind}{seed}")
         kill_one_kind(broker, history, kind, seed, EVERYDAY_KILLS)
         broker.stop()
@@ -110,12 +108,11 @@ def restart_rounds(
 
 
 @pytest.mark.parametrize("kill", VICTIMS)
-@pytest.mark.parametrize("properties", FLUSH_MODES)
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
-    tmp_path: Path, properties: dict[str, str], kill: Callable[[MqcoreBroker], None]
+    tmp_path: Path, flush_mode: dict[str, str], kill: Callable[[MqcoreBroker], None]
 ) -> None:
     seed = seeds(1)[0]
-    with start_broker(tmp_path, properties) as broker:
+    with start_broker(tmp_path, flush_mode) as broker:
         history = new_history(broker, "Killed", f"all{seed}")
         restart_rounds(broker, history, kill, seed, EVERYDAY_KILLS)
         broker.stop()

@@ -10,9 +10,7 @@ import pytest
 from mqcore.store.log.places import LogPlaces
 from tests.fault.history import wait_for_acks
 from tests.fault.rig import (
-    ASYNC_FLUSH,
     DEADLINE_S,
-    SYNC_FLUSH,
     Witness,
     await_resumption,
     check_history,
@@ -27,20 +25,18 @@ from tests.fault.rig import (
 
 pytestmark = pytest.mark.fault
 
-FLUSH_MODES = [pytest.param(SYNC_FLUSH, id="sync"), pytest.param(ASYNC_FLUSH, id="async")]
 MAKERS = ("send", "flush")  # who makes commit log files
 ROUNDS = 2
 ACKS = 800
 """In each round: together they fill more files than there are directories, whatever sizes the bodies have."""
 
 
-@pytest.mark.parametrize("properties", FLUSH_MODES)
-def test_no_file_is_made_twice_and_nothing_acknowledged_is_lost(tmp_path: Path, properties: dict[str, str]) -> None:
+def test_no_file_is_made_twice_and_nothing_acknowledged_is_lost(tmp_path: Path, flush_mode: dict[str, str]) -> None:
     seed = seeds(1)[0]
     rng = seeded(seed)
     places = LogPlaces.of(tmp_path / name for name in "abc")
     log = {"storePathCommitLog": ",".join(map(str, places.directories))}
-    with start_broker(tmp_path, {**properties, **log}) as broker:
+    with start_broker(tmp_path, {**flush_mode, **log}) as broker:
         history = new_history(broker, "Spread", f"spread{seed}")
         for number in range(ROUNDS):
             with under_load(history, broker, first=10 * number):
