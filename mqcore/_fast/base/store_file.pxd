@@ -16,16 +16,13 @@ cdef extern from "store_file.h" nogil:
     int mq_make_directory(const char *path) noexcept
     int mq_sync_directory(const char *path) noexcept
     int mq_newest_file(const char *directory, int64_t *number) noexcept
-    int mq_map_file(const char *path, int64_t size, uint8_t **out) noexcept
     void mq_expect_single_pages(uint8_t *map, int64_t size) noexcept
-    void mq_unmap_file(uint8_t *map, int64_t size) noexcept
     int mq_reserve_file(const char *path, int64_t start, int64_t size) noexcept
     int mq_sync_file(const char *path) noexcept
     int mq_sync_map(uint8_t *map, int64_t size) noexcept
     int mq_make_file(const char *path, const char *directory, int64_t size, int64_t reserve, const uint8_t *head,
                      size_t head_size, bint durable) noexcept
     int mq_read_bytes(const char *path, int64_t position, uint8_t *out, size_t size) noexcept
-    int mq_open_to_read(const char *path, int64_t size, int *out) noexcept
     int64_t mq_index_file_name() noexcept
 
 

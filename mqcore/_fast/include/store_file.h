@@ -53,33 +53,10 @@ static int mq_newest_file(const char *directory, int64_t *number) {
     return 0;
 }
 
-/* Map the whole file for reading and writing. EUCLEAN: it has another length. */
-static int mq_map_file(const char *path, int64_t size, uint8_t **out) {
-    struct stat status;
-    int failed = 0;
-    int fd = open(path, O_RDWR | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) return errno;
-    if (fstat(fd, &status) < 0) {
-        failed = errno;
-    } else if (!S_ISREG(status.st_mode) || status.st_size != size) {
-        failed = EUCLEAN;
-    } else {
-        void *map = mmap(NULL, (size_t)size, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        if (map == MAP_FAILED) failed = errno;
-        else *out = map;
-    }
-    close(fd);
-    return failed;
-}
-
 /* Where one page is missing, bring in that page alone. Else the first unit of a queue brings in all that the device
    reads ahead, 8 MiB here: 1.7 ms and a file's length of memory for each queue. */
 static void mq_expect_single_pages(uint8_t *map, int64_t size) {
     madvise(map, (size_t)size, MADV_RANDOM);
-}
-
-static void mq_unmap_file(uint8_t *map, int64_t size) {
-    munmap(map, (size_t)size);
 }
 
 static int mq_reserve_blocks(int fd, int64_t from, int64_t size) {
@@ -148,17 +125,6 @@ static int mq_read_bytes(const char *path, int64_t position, uint8_t *out, size_
     ssize_t got = pread(fd, out, size, position);
     int failed = got < 0 ? errno : got != (ssize_t)size ? EUCLEAN : 0;
     close(fd);
-    return failed;
-}
-
-/* Open the file at *path* to be read in pieces, a page at a time at first; it must have *size* bytes (EUCLEAN). */
-static int mq_open_to_read(const char *path, int64_t size, int *out) {
-    struct stat status;
-    int fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
-    if (fd < 0) return errno;
-    int failed = fstat(fd, &status) < 0 ? errno : !S_ISREG(status.st_mode) || status.st_size != size ? EUCLEAN : 0;
-    if (failed) close(fd);
-    else *out = fd;
     return failed;
 }
 

@@ -5,12 +5,13 @@ shortens a file: truncation is a change of a position. Deleted files stay valid 
 """
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.errno cimport EEXIST, EINVAL, EMFILE, ENOBUFS, errno
+from libc.errno cimport EINVAL, EMFILE, ENOBUFS, errno
 from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 from mqcore._fast.base.checks cimport check
+from mqcore._fast.base.fixed_file cimport mq_map_open, mq_unmap_file
 from mqcore._fast.log.places cimport make_placed, open_placed, places_close, places_open
 
 import os
@@ -21,17 +22,9 @@ cdef extern from "make_file.h" nogil:
     int MADV_POPULATE_WRITE
 
 cdef extern from "<sys/mman.h>" nogil:
-    void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
-    int munmap(void *address, size_t length)
     int madvise(void *address, size_t length, int advice)
     int mlock(const void *address, size_t length)
-    int PROT_READ, PROT_WRITE, MAP_SHARED, MADV_DONTNEED, MADV_WILLNEED
-    void *MAP_FAILED
-
-cdef extern from "<sys/stat.h>" nogil:
-    struct stat_type "stat":
-        int64_t st_size
-    int fstat(int fd, stat_type *out)
+    int MADV_DONTNEED, MADV_WILLNEED
 
 cdef extern from "<fcntl.h>" nogil:
     int open(const char *path, int flags, ...)
@@ -64,7 +57,7 @@ cdef void unmap_file(FileSet *files, MappedFile *file) noexcept nogil:
     while link[0] != file:
         link = &link[0].next
     link[0] = file.next
-    munmap(file.base, files.file_size)
+    mq_unmap_file(file.base, files.file_size)
     file.base = NULL
     file.start = -1
 
@@ -130,25 +123,17 @@ cdef void files_release(FileSet *files, int64_t offset) noexcept nogil:
     files.released = offset
 
 
-cdef void *map_file(FileSet *files, int64_t start) noexcept nogil:
+cdef uint8_t *map_file(FileSet *files, int64_t start) noexcept nogil:
     cdef int flags = (O_RDWR if files.writable else O_RDONLY) | O_CLOEXEC | O_NOFOLLOW
-    cdef int protection = PROT_READ | PROT_WRITE if files.writable else PROT_READ
-    cdef stat_type info
-    cdef void *base = MAP_FAILED
+    cdef uint8_t *base = NULL
     cdef int fd = open_placed(&files.places, start, files.file_size, flags)
     if fd == -EMFILE and give_spare(files):
         fd = open_placed(&files.places, start, files.file_size, flags)
     if fd < 0:
         files.error = -fd
         keep_spare(files)
-        return base
-    # A file that is shorter than its mapping is a SIGBUS waiting to happen.
-    if fstat(fd, &info) != 0 or info.st_size != files.file_size:
-        files.error = EEXIST
-    else:
-        base = mmap(NULL, files.file_size, protection, MAP_SHARED, fd, 0)
-        if base == MAP_FAILED:
-            files.error = errno
+        return NULL
+    files.error = mq_map_open(fd, files.file_size, files.writable, &base)
     close(fd)
     keep_spare(files)
     return base
@@ -174,16 +159,16 @@ cdef MappedFile *free_mapping(FileSet *files) noexcept nogil:
 cdef MappedFile *map_another(FileSet *files, int64_t number) noexcept nogil:
     cdef MappedFile *file
     cdef MappedFile **bucket
-    cdef void *base = map_file(files, number * files.file_size)
-    if base == MAP_FAILED:
+    cdef uint8_t *base = map_file(files, number * files.file_size)
+    if base == NULL:
         return NULL
     file = free_mapping(files)
     if file == NULL:
-        munmap(base, files.file_size)
+        mq_unmap_file(base, files.file_size)
         return NULL
     bucket = bucket_of(files, number)
     file.start = number * files.file_size
-    file.base = <uint8_t *>base
+    file.base = base
     file.next = bucket[0]
     bucket[0] = file
     return file

@@ -10,8 +10,9 @@ from mqcore._fast.base.layout cimport (INDEX_ENTRY_SIZE, INDEX_HEADER_BEGIN_PHYS
                                        INDEX_HEADER_BEGIN_TIMESTAMP_AT, INDEX_HEADER_END_PHYSICAL_OFFSET_AT,
                                        INDEX_HEADER_END_TIMESTAMP_AT, INDEX_HEADER_INDEX_COUNT_AT, INDEX_HEADER_SIZE,
                                        INDEX_SLOT_SIZE)
-from mqcore._fast.base.store_file cimport (EUCLEAN, PATH_SIZE_MAX, mq_index_file_name, mq_make_file, mq_map_file,
-                                           mq_newest_file, mq_reserve_file, mq_sync_map, mq_unmap_file)
+from mqcore._fast.base.fixed_file cimport mq_map_file, mq_unmap_file
+from mqcore._fast.base.store_file cimport (EUCLEAN, PATH_SIZE_MAX, mq_index_file_name, mq_make_file, mq_newest_file,
+                                           mq_reserve_file, mq_sync_map)
 from mqcore._fast.queues.index_file cimport INDEX_FULL, index_file_size, index_put
 
 
@@ -44,7 +45,7 @@ cdef bint index_open(IndexWriter *index, FileFailure *failure) noexcept nogil:
         return fail(failure, failed, index.path)
     if not failed:
         file_path(path, index, index.name)
-        failed = mq_map_file(path, index_file_size(&index.geometry), &index.map)
+        failed = mq_map_file(path, index_file_size(&index.geometry), True, &index.map)
         if failed and failed != EUCLEAN:        # one of another geometry is left alone, and a new one begun
             return fail(failure, failed, path)
     index.reserved = 0                          # made by whom we do not know: reserve it anew
@@ -88,7 +89,7 @@ cdef bint make_file(IndexWriter *index, FileFailure *failure) noexcept nogil:
     file_path(path, index, name)
     failed = mq_make_file(path, index.path, size, slots_end(index), head, INDEX_HEADER_SIZE, True)
     if not failed:
-        failed = mq_map_file(path, size, &map)
+        failed = mq_map_file(path, size, True, &map)
     if failed:
         return fail(failure, failed, path)
     if index.map != NULL:

@@ -4,9 +4,9 @@ from libc.errno cimport EEXIST, ENOENT
 from libc.stdint cimport int64_t
 from libc.stdio cimport snprintf
 
+from mqcore._fast.base.fixed_file cimport mq_map_file, mq_unmap_file
 from mqcore._fast.base.store_file cimport (PATH_SIZE_MAX, mq_expect_single_pages, mq_make_directory, mq_make_file,
-                                           mq_map_file, mq_newest_file, mq_reserve_file, mq_sync_directory,
-                                           mq_sync_file, mq_unmap_file)
+                                           mq_newest_file, mq_reserve_file, mq_sync_directory, mq_sync_file)
 
 
 cdef enum:
@@ -58,7 +58,7 @@ cdef bint map_file(NewestFile *file, const QueuePlace *place, FileFailure *failu
     cdef char path[PATH_SIZE_MAX]
     cdef int failed
     file_path(path, place, file.file_start)
-    failed = mq_map_file(path, place.file_size, &file.map)
+    failed = mq_map_file(path, place.file_size, True, &file.map)
     if failed:
         return fail(failure, failed, path)
     mq_expect_single_pages(file.map, place.file_size)

@@ -1,35 +1,21 @@
 """Reads consume queues through one read-only mapping per queue."""
 
-from libc.errno cimport ENAMETOOLONG, ENOENT, ENOMEM, errno
+from libc.errno cimport ENAMETOOLONG, ENOENT, ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
+from mqcore._fast.base.fixed_file cimport mq_map_file, mq_unmap_file
 from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, QueueRow, TopicRow
-from mqcore._fast.base.store_file cimport EUCLEAN
+from mqcore._fast.base.store_file cimport mq_expect_single_pages
 from mqcore._fast.queues.ext cimport ExtUnit, ext_offset, read_ext_unit
 from mqcore._fast.segment.boards cimport Shared
 from mqcore._fast.segment.bounds cimport queue_files_of
 
 cdef extern from "<sys/mman.h>" nogil:
-    void *mmap(void *address, size_t length, int protection, int flags, int fd, int64_t offset)
-    int munmap(void *address, size_t length)
     int madvise(void *address, size_t length, int advice)
-    int PROT_READ, MAP_SHARED, MADV_RANDOM, MADV_WILLNEED
-    void *MAP_FAILED
-
-cdef extern from "<sys/stat.h>" nogil:
-    struct stat_type "stat":
-        int64_t st_size
-    int fstat(int fd, stat_type *out)
-
-cdef extern from "<fcntl.h>" nogil:
-    int open(const char *path, int flags, ...)
-    int O_RDONLY, O_CLOEXEC, O_NOFOLLOW
-
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
+    int MADV_WILLNEED
 
 cdef enum:
     READER_PATH_SIZE = 4096
@@ -53,7 +39,7 @@ cdef void queues_open(QueueReader *reader, const Shared *shared, const char *roo
 
 cdef void unmap_ext(QueueReader *reader, QueueFile *file) noexcept nogil:
     if file.ext_base != NULL:
-        munmap(file.ext_base, reader.ext_file_size)
+        mq_unmap_file(file.ext_base, reader.ext_file_size)
         reader.mapped_count -= 1
     file.ext_base = NULL
     file.ext_start = -1
@@ -61,7 +47,7 @@ cdef void unmap_ext(QueueReader *reader, QueueFile *file) noexcept nogil:
 
 cdef void unmap_queue(QueueReader *reader, QueueFile *file) noexcept nogil:
     if file.base != NULL:
-        munmap(file.base, reader.file_size)
+        mq_unmap_file(file.base, reader.file_size)
         reader.mapped_count -= 1
     file.base = NULL
     file.start = -1
@@ -105,25 +91,13 @@ cdef uint8_t *map_file(QueueReader *reader, int32_t queue_row, const char *root,
     cdef const QueueRow *queue = &reader.shared.queues[queue_row]
     cdef const TopicRow *topic = &reader.shared.topics[queue.topic_row]
     cdef char path[READER_PATH_SIZE]
-    cdef stat_type info
-    cdef void *base
-    cdef int fd
+    cdef uint8_t *base = NULL
     if snprintf(path, READER_PATH_SIZE, "%s/%.*s/%d/%020lld", root, topic.name_size, <const char *>topic.name,
                 queue.queue_id, <long long>start) >= READER_PATH_SIZE:
         reader.error = ENAMETOOLONG
         return NULL
-    fd = open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
-    if fd < 0:
-        reader.error = errno
-        return NULL
-    if fstat(fd, &info) != 0 or info.st_size != size:
-        reader.error = EUCLEAN
-        close(fd)
-        return NULL
-    base = mmap(NULL, size, PROT_READ, MAP_SHARED, fd, 0)
-    reader.error = errno if base == MAP_FAILED else 0
-    close(fd)
-    return NULL if base == MAP_FAILED else <uint8_t *>base
+    reader.error = mq_map_file(path, size, False, &base)
+    return base
 
 
 # See that there is room for one more mapping. What *queue_row* has stays: somebody may have a pointer into it.
@@ -152,7 +126,7 @@ cdef bint map_queue(QueueReader *reader, int32_t queue_row, int64_t start) noexc
         return False
     unmap_queue(reader, &reader.files[queue_row])
     # Page by page: most queues of a store with very many of them have one. Of more, advise() asks ahead.
-    madvise(base, reader.file_size, MADV_RANDOM)
+    mq_expect_single_pages(base, reader.file_size)
     reader.files[queue_row].base = base
     reader.files[queue_row].start = start
     reader.files[queue_row].advised_from = 0

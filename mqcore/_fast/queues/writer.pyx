@@ -8,7 +8,8 @@ from libc.string cimport memcmp, memcpy, memset
 
 from mqcore._fast.base.hashing cimport hash_bytes
 from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, PRE_FILL_SIZE, TOPIC_SIZE_MAX
-from mqcore._fast.base.store_file cimport PATH_SIZE_MAX, close, mq_open_to_read, mq_read_bytes, pread
+from mqcore._fast.base.fixed_file cimport mq_open_to_read
+from mqcore._fast.base.store_file cimport PATH_SIZE_MAX, close, mq_read_bytes, pread
 from mqcore._fast.queues.ext_writer cimport ext_append
 from mqcore._fast.queues.newest_file cimport (QueuePlace, fail, file_path, find_file, is_unsynced, make_file, map_file,
                                               reserve_file, resume_file, sync_files, unmap_file, was_synced)
