@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any, Final, TypeVar
 
+from mqcore.address import parse_name_servers
 from mqcore.errors import ConfigError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
-from mqcore.remoting.address import parse_address
 from mqcore.spark.conditions import narrowed
 from mqcore.spark.options import Use, read_options
 from mqcore.store.message_columns import Selection
@@ -24,7 +24,6 @@ TAG_SEPARATOR: Final = "||"
 
 S = TypeVar("S")
 
-NAME_SERVER_PORT: Final = 9876
 SOURCE_BATCH_BYTES: Final = 4 << 20
 SINK_BATCH_BYTES: Final = 1 << 20
 SINK_GROUP: Final = "SPARK_SINK"
@@ -182,21 +181,14 @@ def _calling(values: Mapping[str, Any]) -> Calling:
 
 
 def name_servers(text: str) -> tuple[str, ...]:
-    """Split ``host:port;host:port`` (commas too); a missing port is 9876. Raises ConfigError."""
-    addresses = []
-    for part in text.replace(",", ";").split(";"):
-        address = part.strip()
-        if not address:
-            continue
-        has_port = ":" in address.rpartition("]")[2]
-        try:
-            parse_address(address if has_port else f"{address}:{NAME_SERVER_PORT}")
-        except ConfigError as error:
-            raise ConfigError(f"option nameServer: {error}") from error
-        addresses.append(address if has_port else f"{address}:{NAME_SERVER_PORT}")
-    if not addresses:
+    """Return what ``parse_name_servers`` finds in *text*. Raises ConfigError when that is nothing, or no address."""
+    try:
+        found = parse_name_servers(text)
+    except ValueError as error:
+        raise ConfigError(f"option nameServer: got {text!r}, wanted {error}") from error
+    if not found:
         raise ConfigError(f"option nameServer: got {text!r}, wanted host:port or host:port;host:port")
-    return tuple(dict.fromkeys(addresses))
+    return found
 
 
 def _typed(kind: type[S], values: Mapping[str, Any]) -> S:

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import bisect
 from dataclasses import dataclass
-from typing import Final
 
+from mqcore.delay_levels import DELAY_LEVELS_S
 from mqcore.errors import ConfigError
-
-LEVELS_S: Final = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-"""The wait of each delay level, the first being level 1: the table of a broker that was not told another one."""
 
 
 def level_of(delay_s: float) -> int:
     """Return the first delay level that waits at least *delay_s*, or the last one."""
-    return min(bisect.bisect_left(LEVELS_S, delay_s) + 1, len(LEVELS_S))
+    return min(bisect.bisect_left(DELAY_LEVELS_S, delay_s) + 1, len(DELAY_LEVELS_S))
 
 
 @dataclass(frozen=True, slots=True)
@@ -22,7 +19,7 @@ class Backoff:
     """Deliver a message at most *max_attempts* times; wait *first_s* after the first failure, *factor* times as long
     after each further one, at most *longest_s*. What failed for the last time is a dead letter.
 
-    A concurrent consumer's message waits at the broker, which knows the waits in LEVELS_S only: each is rounded up. An
+    A concurrent consumer's message waits at the broker, which knows its levels' waits only: each is rounded up. An
     orderly queue waits here, exactly, at most 30 s.
     """
 

@@ -12,7 +12,6 @@ import logging
 from collections.abc import Sequence
 
 from mqcore.cause_log import CauseLog
-from mqcore.client.backoff import LEVELS_S
 from mqcore.client.consume_retry import send_to_retry_topic
 from mqcore.client.consume_workers import TaskGroup, Workers
 from mqcore.client.consuming import Abandoned, BatchHandler, Outcome, batch_size_of, run_handler
@@ -21,6 +20,7 @@ from mqcore.client.messages import DEAD_LETTER, ReceivedMessage, Settler
 from mqcore.client.pulling import MIB
 from mqcore.client.queue_locks import QueueLocks
 from mqcore.client.streams import Handoff, no_handler
+from mqcore.delay_levels import DELAY_LEVELS_S
 from mqcore.errors import MQError
 
 logger = logging.getLogger(__name__)
@@ -187,7 +187,7 @@ class OrderlyService:
         if outcome.pause_s is not None:
             pause_s = max(SUSPEND_MIN_S, outcome.pause_s)
         elif outcome.delay_level > 0:
-            pause_s = LEVELS_S[min(outcome.delay_level, len(LEVELS_S)) - 1]
+            pause_s = DELAY_LEVELS_S[min(outcome.delay_level, len(DELAY_LEVELS_S)) - 1]
         elif settings.retry is not None:
             pause_s = settings.retry.delay_s(max(1, message.reconsume_times))
         return min(pause_s, SUSPEND_MAX_S)

@@ -15,18 +15,13 @@ from mqcore import clock
 from mqcore.client.errors import ClientError, ClientStateError
 from mqcore.client.validators import check_properties
 from mqcore.codes import ResponseCode
+from mqcore.delay_levels import DELAY_LEVELS_S
 from mqcore.protocol import properties as names
 from mqcore.protocol.codec import RecordFields
 from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
     from mqcore.client.process_queue import ProcessQueue
-
-DELAY_LEVEL_MAX = 18
-DELAYS_S = (1, 5, 10, 30, *range(60, 601, 60), 1200, 1800, 3600, 7200)
-"""What the levels from 1 on wait, seconds, unless a broker's messageDelayLevel says otherwise."""
-
-assert len(DELAYS_S) == DELAY_LEVEL_MAX
 
 DEAD_LETTER = -1
 """The delay level that means: to the dead letter queue."""
@@ -128,10 +123,10 @@ def delay_level_of(delay: timedelta | float) -> int:
     if seconds == 0:
         return 0
     try:
-        return DELAYS_S.index(seconds) + 1
+        return DELAY_LEVELS_S.index(seconds) + 1
     except ValueError:
         raise ClientError(
-            f"no delay level waits {seconds:g} s; the levels wait {', '.join(map(str, DELAYS_S))} s"
+            f"no delay level waits {seconds:g} s; the levels wait {', '.join(map(str, DELAY_LEVELS_S))} s"
         ) from None
 
 

@@ -5,33 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from mqcore.address import parse_name_servers
 from mqcore.client.errors import NoNameServerError
 from mqcore.errors import ConfigError, RemotingConnectError, RemotingError, RemotingSendError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.remoting.client import RemotingClient
 
-DEFAULT_PORT = 9876
-
 
 def parse_addresses(text: str) -> tuple[str, ...]:
-    """Split ``host:port;host:port`` (commas too); a missing port is 9876, an ``http://`` prefix and a path are dropped.
-
-    Raises ConfigError when nothing is left or a port is not a number.
-    """
-    addresses = []
-    for part in text.replace(",", ";").split(";"):
-        address = part.strip().removeprefix("http://").removeprefix("https://").split("/")[0]
-        if not address:
-            continue
-        host, colon, port = address.rpartition(":")
-        if not colon or address.endswith("]"):
-            host, port = address, str(DEFAULT_PORT)
-        if not host or not port.isdigit() or not 0 < int(port) < 65536:
-            raise ConfigError(f"name server address: got {part.strip()!r}, wanted host:port")
-        addresses.append(f"{host}:{port}")
-    if not addresses:
+    """Return what ``parse_name_servers`` finds in *text*. Raises ConfigError when that is nothing, or no address."""
+    try:
+        found = parse_name_servers(text)
+    except ValueError as error:
+        raise ConfigError(f"name server address: got {text!r}, wanted {error}") from error
+    if not found:
         raise ConfigError(f"name server address: got {text!r}, wanted host:port or host:port;host:port")
-    return tuple(dict.fromkeys(addresses))
+    return found
 
 
 class NameServers:

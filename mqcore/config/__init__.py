@@ -58,13 +58,13 @@ the same place in ``groups.py``; the import fails if the two disagree. Then run 
 writes ``docs/settings.md``.
 """
 
+from mqcore.address import Address
 from mqcore.config.groups import BrokerSettings, MqcoreSettings, NamesrvSettings, ServerSettings, StoreSettings
 from mqcore.config.index import SETTINGS, find, preferred_spelling, rows_of
 from mqcore.config.loading import load
 from mqcore.config.properties import decode_properties, edit_properties, format_properties, parse_properties
 from mqcore.config.settings import Settings
 from mqcore.config.table import BrokerRole, FlushDiskType, Group, Kind, Program, Setting, Unit, Value
-from mqcore.config.texts import Address
 
 __all__ = [
     "SETTINGS",

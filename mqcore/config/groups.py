@@ -12,7 +12,8 @@ from typing import Any
 
 from mqcore.config.index import SETTINGS
 from mqcore.config.table import BrokerRole, FlushDiskType, Group, Setting
-from mqcore.config.texts import parse_affinity, parse_delay_levels, parse_directories, parse_hours
+from mqcore.config.texts import parse_affinity, parse_directories, parse_hours
+from mqcore.delay_levels import parse_delay_levels
 
 
 @dataclass(frozen=True, slots=True)

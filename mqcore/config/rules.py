@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from mqcore.address import parse_addresses
 from mqcore.config.index import find
-from mqcore.config.store_rows import CQ_UNIT_SIZE
 from mqcore.config.table import BrokerRole, Program, Value
 from mqcore.config.texts import (
-    parse_addresses,
     parse_affinity,
-    parse_delay_levels,
     parse_directories,
     parse_directory,
     parse_host,
@@ -19,7 +17,9 @@ from mqcore.config.texts import (
     parse_name,
     parse_topic,
 )
+from mqcore.delay_levels import parse_delay_levels
 from mqcore.errors import ConfigError
+from mqcore.layout import CONSUME_QUEUE_UNIT, LOG_PLACES_MAX
 
 HEADER_ALLOWANCE = (
     128 * 1024
@@ -27,7 +27,6 @@ HEADER_ALLOWANCE = (
 
 PATHS = ("storePathRootDir", "kvConfigPath", "configStorePath")
 PATH_LISTS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
-COMMIT_LOG_DIRECTORIES_MAX = 32
 
 TEXT_FORMS: dict[str, Callable[[str], object]] = {
     "bindAddress": parse_host,  # first, since addresses that were not given follow it
@@ -106,8 +105,8 @@ def settle_path_lists(values: dict[str, Value], where: Mapping[str, str]) -> Non
         raise _refuse("storePathRootDir", values, where, f"one directory, without {splitter!r}")
     if not set(found[PATH_LISTS[0]]) - set(found[PATH_LISTS[1]]):
         raise _refuse(PATH_LISTS[0], values, where, f"a directory that is not in {PATH_LISTS[1]}")
-    if len({*found[PATH_LISTS[0]], *found[PATH_LISTS[1]]}) > COMMIT_LOG_DIRECTORIES_MAX:
-        raise _refuse(PATH_LISTS[0], values, where, f"at most {COMMIT_LOG_DIRECTORIES_MAX} directories, all told")
+    if len({*found[PATH_LISTS[0]], *found[PATH_LISTS[1]]}) > LOG_PLACES_MAX:
+        raise _refuse(PATH_LISTS[0], values, where, f"at most {LOG_PLACES_MAX} directories, all told")
     values.update({name: splitter.join(directories) for name, directories in found.items()})
 
 
@@ -139,11 +138,12 @@ def round_queue_file(values: dict[str, Value], where: Mapping[str, str]) -> list
     """Consume queue files hold whole units. RocketMQ rounds up in silence."""
     name = "mappedFileSizeConsumeQueue"
     size = int(values[name])
-    rounded = -(-size // CQ_UNIT_SIZE) * CQ_UNIT_SIZE
+    unit_size = CONSUME_QUEUE_UNIT.size
+    rounded = -(-size // unit_size) * unit_size
     if rounded == size:
         return []
     values[name] = rounded
-    return [f"{name}: {size} becomes {rounded}, a multiple of {CQ_UNIT_SIZE} ({where.get(name, 'default')})"]
+    return [f"{name}: {size} becomes {rounded}, a multiple of {unit_size} ({where.get(name, 'default')})"]
 
 
 def advise_on_frames(values: Mapping[str, Value]) -> list[str]:

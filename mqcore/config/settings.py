@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from mqcore.address import Address, host_and_port, parse_addresses
 from mqcore.config.groups import (
     GROUPS,
     USED_ROWS,
@@ -20,7 +21,6 @@ from mqcore.config.index import find, nearest_spelling, preferred_spelling, rows
 from mqcore.config.properties import format_properties
 from mqcore.config.rules import advise, settle
 from mqcore.config.table import Context, Mark, Program, Setting, Value, format_value
-from mqcore.config.texts import Address, host_and_port, parse_addresses
 from mqcore.errors import ConfigError
 
 

@@ -26,12 +26,13 @@ from mqcore.config.table import (
     text,
     unused,
 )
+from mqcore.delay_levels import DELAY_LEVELS
+from mqcore.layout import CONSUME_QUEUE_FILE_UNITS, CONSUME_QUEUE_UNIT
 
-CQ_UNIT_SIZE = 20  # bytes of a consume queue unit; sizes of consume queue files are multiples of it
+CQ_UNIT_SIZE = CONSUME_QUEUE_UNIT.size  # sizes of consume queue files are multiples of it
 CQ_EXT_UNIT_SIZE = 20  # bytes of a consume queue ext unit without a bitmap
 EXT_FILE_END_BLANK = 4  # bytes that stay free behind the last one of a file
 EXT_FILE_SIZE = 48 * 2**20
-DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 
 FILES = (
     text("storePathRootDir", store_root, "root of the store", SHOWN),
@@ -60,7 +61,7 @@ FILES = (
     ),
     number(
         "mappedFileSizeConsumeQueue mapedFileSizeConsumeQueue",
-        300_000 * CQ_UNIT_SIZE,
+        CONSUME_QUEUE_FILE_UNITS * CQ_UNIT_SIZE,
         "size of a consume queue file, rounded up to a multiple of 20; must match the files on disk",
         unit=Unit.BYTES,
         minimum=CQ_UNIT_SIZE,

@@ -1,4 +1,4 @@
-"""Settings whose text has a form of its own: addresses, delay levels, hours, processors.
+"""Settings whose text has a form of its own: hours, processors, names, directories.
 
 Each parser raises ValueError with what it wanted; ``rules`` turns that into a ConfigError naming the key.
 """
@@ -6,55 +6,12 @@ Each parser raises ValueError with what it wanted; ``rules`` turns that into a C
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
 
-DELAY_UNITS_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+from mqcore.address import HOST_FORM
+
 WORKER_KINDS = ("broker", "send", "pull", "reput", "flush", "ha", "schedule")
 TOPIC_FORM = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 NAME_FORM = re.compile(r"[^\s/\\\x00-\x1f\x7f]{1,127}")
-HOST_FORM = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%a-z0-9]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class Address:
-    """A host name or address, and a port. *host* carries no brackets; ``str()`` puts them around IPv6."""
-
-    host: str
-    port: int
-
-    def __str__(self) -> str:
-        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
-
-
-def parse_address(text: str) -> Address:
-    """The address in "host:port" or "[IPv6]:port"."""
-    host, colon, port = text.strip().rpartition(":")
-    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) <= 65_535:
-        raise ValueError("host:port with a port from 1 to 65535")
-    if host.startswith("[") and host.endswith("]"):
-        host = host[1:-1]
-    elif ":" in host:
-        raise ValueError("brackets around an IPv6 address, as in [::1]:9876")
-    if not HOST_FORM.fullmatch(host):
-        raise ValueError("host:port with a host name or address")
-    return Address(host, int(port))
-
-
-def parse_addresses(text: str) -> tuple[Address, ...]:
-    """The addresses in "host:port;host:port"; empty text has none, and a trailing ; does not count."""
-    text = text.strip().rstrip(";")
-    return tuple(parse_address(part) for part in text.split(";")) if text else ()
-
-
-def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """The delay of each level in milliseconds; entry 0 is level 1. Parts are separated by single spaces."""
-    levels = []
-    for part in text.split(" "):
-        match = re.fullmatch(r"([0-9]{1,9})([smhd])", part)
-        if match is None:
-            raise ValueError("delays such as 1s 5m 2h 1d, separated by single spaces")
-        levels.append(int(match[1]) * DELAY_UNITS_MS[match[2]])
-    return tuple(levels)
 
 
 def parse_hours(text: str) -> frozenset[int]:
@@ -115,8 +72,3 @@ def parse_directories(text: str, splitter: str) -> tuple[str, ...]:
     if not splitter or "/" in splitter or "\0" in text:
         raise ValueError("directories with what separates them, which is not empty and has no slash")
     return tuple(dict.fromkeys(filter(None, (part.strip() for part in text.split(splitter)))))
-
-
-def host_and_port(host: str, port: int) -> str:
-    """ "host:port" with brackets around an IPv6 host that has none yet."""
-    return str(Address(host.removeprefix("[").removesuffix("]"), port))

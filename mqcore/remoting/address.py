@@ -1,12 +1,9 @@
-"""Addresses as the protocol writes them: ``host:port``, and lists of them."""
+"""Addresses as peers write them: ``host:port``, with or without brackets around IPv6, and a port that may be 0."""
 
 from __future__ import annotations
 
-from typing import Final
-
+from mqcore.address import PORT_MAX
 from mqcore.errors import ConfigError
-
-PORT_MAX: Final = 65535
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -15,16 +12,3 @@ def parse_address(address: str) -> tuple[str, int]:
     if not colon or not host or not (port.isascii() and port.isdecimal()) or int(port) > PORT_MAX:
         raise ConfigError(f"bad address: got {address!r}, wanted host:port")
     return host.removeprefix("[").removesuffix("]"), int(port)
-
-
-def format_address(host: str, port: int) -> str:
-    """Return ``host:port``, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-
-
-def parse_address_list(text: str) -> list[str]:
-    """Split a ``;``-separated list of addresses, as name servers are given; blanks and empty entries are dropped."""
-    addresses = [entry.strip() for entry in text.split(";") if entry.strip()]
-    for address in addresses:
-        parse_address(address)
-    return addresses

@@ -17,6 +17,7 @@ import termios
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
+from mqcore.address import host_and_port
 from mqcore.cause_log import CauseLog
 from mqcore.codes import RemotingFlag, ResponseCode
 from mqcore.errors import (
@@ -28,7 +29,6 @@ from mqcore.errors import (
 )
 from mqcore.protocol.command import FRAME_SIZE_MAX, FrameBuffer, FrameSplitter, RemotingCommand, next_opaque
 from mqcore.protocol.fastjson import Buffer
-from mqcore.remoting.address import format_address
 
 logger = logging.getLogger(__name__)
 log = CauseLog(logger)
@@ -402,4 +402,4 @@ def _unread_size(connection: socket.socket) -> int:
 
 def _address_of(transport: asyncio.Transport, name: str) -> str:
     pair = transport.get_extra_info(name)
-    return format_address(pair[0], pair[1]) if pair else ""
+    return host_and_port(pair[0], pair[1]) if pair else ""

@@ -6,9 +6,9 @@ import asyncio
 import logging
 from typing import Final
 
+from mqcore.address import host_and_port
 from mqcore.cause_log import CauseLog
 from mqcore.protocol.command import FRAME_SIZE_MAX
-from mqcore.remoting.address import format_address
 from mqcore.remoting.connection import (
     IDLE_TIMEOUT_S,
     WRITE_BUFFER_SIZE_MAX,
@@ -109,7 +109,7 @@ class RemotingServer:
     def address(self) -> str:
         """``host:port`` that is listened on; known after start()."""
         assert self._bound is not None
-        return format_address(*self._bound)
+        return host_and_port(*self._bound)
 
     def _accept(self) -> Connection:
         return Connection(

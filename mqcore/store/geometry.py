@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from mqcore.delay_levels import DELAY_LEVELS_MS
 from mqcore.errors import ConfigError
 from mqcore.layout import (
     CONSUME_QUEUE_EXT_UNIT,
@@ -20,20 +21,6 @@ from mqcore.store.queues.index_file import IndexGeometry
 if TYPE_CHECKING:
     from mqcore.config.groups import StoreSettings
 
-DELAY_LEVELS = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-UNITS_MS = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
-
-
-def parse_delay_levels(text: str) -> tuple[int, ...]:
-    """Return the durations of messageDelayLevel in ms; level n is at index n - 1. Raises ConfigError."""
-    levels = []
-    for part in text.split(" "):
-        number, unit = part[:-1], part[-1:]
-        if unit not in UNITS_MS or not (number.isascii() and number.isdigit()):
-            raise ConfigError(f"messageDelayLevel: got {part!r}, wanted a number and one of s, m, h, d")
-        levels.append(int(number) * UNITS_MS[unit])
-    return tuple(levels)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreGeometry:
@@ -47,7 +34,7 @@ class StoreGeometry:
     consume_queue_file_size: int = CONSUME_QUEUE_FILE_UNITS * CONSUME_QUEUE_UNIT.size
     index: IndexGeometry = field(default_factory=IndexGeometry)
     index_enabled: bool = True
-    delay_levels_ms: tuple[int, ...] = parse_delay_levels(DELAY_LEVELS)
+    delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
     ext_enabled: bool = False
     ext_file_size: int = EXT_FILE_SIZE
     multi_dispatch_enabled: bool = False

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 
 import pytest
 
+from mqcore.address import host_and_port
 from mqcore.codes import ResponseCode, SerializeType
 from mqcore.errors import (
     ConfigError,
@@ -22,7 +23,7 @@ from mqcore.errors import (
 )
 from mqcore.protocol.command import FrameSplitter, RemotingCommand
 from mqcore.remoting import connection as connection_module
-from mqcore.remoting.address import format_address, parse_address, parse_address_list
+from mqcore.remoting.address import parse_address
 from mqcore.remoting.client import RemotingClient
 from mqcore.remoting.connection import Connection, Handler
 from mqcore.remoting.server import RemotingServer
@@ -404,7 +405,7 @@ async def test_a_server_that_does_not_accept_is_given_up(client: RemotingClient)
             filler.setblocking(False)
             filler.connect_ex(listener.getsockname())
         hasty = RemotingClient(connect_timeout_s=0.1)
-        address = format_address(*listener.getsockname())
+        address = host_and_port(*listener.getsockname())
         with pytest.raises(RemotingConnectError, match="no answer in 100 ms"):
             await hasty.invoke(address, RemotingCommand(ECHO), 5)
         with pytest.raises(RemotingConnectError, match="no answer in 50 ms"):
@@ -635,16 +636,10 @@ async def test_a_peer_that_comes_again_and_again_does_not_fill_the_log(
 )
 def test_addresses_are_read(text: str, address: tuple[str, int]) -> None:
     assert parse_address(text) == address
-    assert parse_address(format_address(*address)) == address
+    assert parse_address(host_and_port(*address)) == address
 
 
 @pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:-1", "host:65536", "host:١"])
 def test_bad_addresses_are_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="bad address"):
         parse_address(text)
-
-
-def test_address_lists_are_read() -> None:
-    assert parse_address_list(" a:1 ;; b:2;") == ["a:1", "b:2"]
-    with pytest.raises(ConfigError, match="bad address: got 'b'"):
-        parse_address_list("a:1;b")

@@ -13,9 +13,10 @@ from typing import Any
 
 import pytest
 
-from mqcore.client.backoff import LEVELS_S, Backoff
+from mqcore.client.backoff import Backoff
 from mqcore.client.messages import ReceivedMessage
 from mqcore.codes import RequestCode
+from mqcore.delay_levels import DELAY_LEVELS_S
 from mqcore.protocol.names import dlq_topic
 from tests.sim.schedules import in_world
 from tests.sim.world import Member, World
@@ -239,9 +240,9 @@ def test_a_message_that_always_fails_comes_17_times_at_the_levels_times_and_is_a
         ).joined()
         assert await producer.send("T")
         store = world.brokers[0].store
-        await world.until(lambda: store.messages(dlq_topic("g")), sum(LEVELS_S) + 60, "a dead letter", 60)
+        await world.until(lambda: store.messages(dlq_topic("g")), sum(DELAY_LEVELS_S) + 60, "a dead letter", 60)
         assert len(begins(world)) == 17
-        for waited_s, level_s in zip(gaps(begins(world)), LEVELS_S[2:], strict=True):
+        for waited_s, level_s in zip(gaps(begins(world)), DELAY_LEVELS_S[2:], strict=True):
             assert level_s <= waited_s < level_s + 0.3
         (dead,) = store.messages(dlq_topic("g"))
         assert (dead.body, dead.reconsume_times) == (b"p1-1", 17)
@@ -302,7 +303,7 @@ def test_an_orderly_message_beyond_its_tries_is_a_dead_letter_and_the_next_one_c
         assert len(world.history.deliveries["g"][b"p1-1"]) == 6
         store = world.brokers[0].store
         # It passes the delay level of its next try on the way, as RocketMQ's do.
-        limit_s = LEVELS_S[3 + 5 - 1] + 1
+        limit_s = DELAY_LEVELS_S[3 + 5 - 1] + 1
         await world.until(lambda: store.messages(dlq_topic("g")), limit_s, "a dead letter", 1)
         assert [one.body for one in store.messages(dlq_topic("g"))] == [b"p1-1"]
 
@@ -339,11 +340,11 @@ def test_every_delay_level_delivers_at_its_time(root: Path) -> None:
         await world.join(hold_timeout_s=600, pull_timeout_s=700).joined()
         await asyncio.sleep(world.random.uniform(7, 20))  # every level has found its queue empty, and waits to be told
         due: dict[bytes, float] = {}
-        for level, level_s in enumerate(LEVELS_S, start=1):
+        for level, level_s in enumerate(DELAY_LEVELS_S, start=1):
             body = await producer.send("T", delay_level=level)
             assert body is not None
             due[body] = world.now_s + level_s
-        await asyncio.sleep(LEVELS_S[-1] + 5)
+        await asyncio.sleep(DELAY_LEVELS_S[-1] + 5)
         for body, due_s in due.items():
             (delivery,) = world.history.deliveries["g"][body]
             assert -0.02 <= delivery.begin_s - due_s < 0.2, (body, delivery.begin_s, due_s)

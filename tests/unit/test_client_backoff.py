@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mqcore.client.backoff import LEVELS_S, Backoff, level_of
+from mqcore.client.backoff import Backoff, level_of
 from mqcore.client.settings import ConsumerSettings
+from mqcore.delay_levels import DELAY_LEVELS_S
 from mqcore.errors import ConfigError
 
 
@@ -17,7 +18,7 @@ def test_a_wait_becomes_the_first_level_that_is_long_enough(delay_s: float, leve
 def test_waits_grow_up_to_the_longest() -> None:
     backoff = Backoff(first_s=1, factor=3, longest_s=20)
     assert [backoff.delay_s(failures) for failures in range(1, 6)] == [1, 3, 9, 20, 20]
-    assert [LEVELS_S[backoff.delay_level(failures) - 1] for failures in range(1, 5)] == [1, 5, 10, 30]
+    assert [DELAY_LEVELS_S[backoff.delay_level(failures) - 1] for failures in range(1, 5)] == [1, 5, 10, 30]
     assert backoff.delay_s(10**6) == 20
 
 

@@ -1,0 +1,65 @@
+"""Addresses as settings and options have them: ``host:port``, and lists of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+PORT_MAX: Final = 65_535
+NAME_SERVER_PORT: Final = 9876
+HOST_FORM: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%a-z0-9]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Address:
+    """A host name or address, and a port. *host* carries no brackets; ``str()`` puts them around IPv6."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def host_and_port(host: str, port: int) -> str:
+    """ "host:port" with brackets around an IPv6 host that has none yet."""
+    return str(Address(host.removeprefix("[").removesuffix("]"), port))
+
+
+def parse_address(text: str) -> Address:
+    """Return the address in "host:port" or "[IPv6]:port". Raises ValueError with what was wanted."""
+    host, colon, port = text.strip().rpartition(":")
+    if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) <= PORT_MAX:
+        raise ValueError(f"host:port with a port from 1 to {PORT_MAX}")
+    if host.startswith("[") and host.endswith("]"):
+        host = host[1:-1]
+    elif ":" in host:
+        raise ValueError("brackets around an IPv6 address, as in [::1]:9876")
+    if not HOST_FORM.fullmatch(host):
+        raise ValueError("host:port with a host name or address")
+    return Address(host, int(port))
+
+
+def parse_addresses(text: str) -> tuple[Address, ...]:
+    """Return the addresses in "host:port;host:port"; empty text has none, and a trailing ; does not count.
+
+    As RocketMQ writes lists of name servers. Raises ValueError with what was wanted.
+    """
+    text = text.strip().rstrip(";")
+    return tuple(parse_address(part) for part in text.split(";")) if text else ()
+
+
+def parse_name_servers(text: str) -> tuple[str, ...]:
+    """Return the same as people write it: commas too, each address once, 9876 where a port is missing.
+
+    An "http://" and a path are dropped, which RocketMQ's clients put there for a use that we do not have. Raises
+    ValueError with what was wanted; that something must be there is for the caller to say.
+    """
+    found = []
+    for part in re.split("[;,]", text):
+        address = part.strip().removeprefix("http://").removeprefix("https://").split("/")[0]
+        if address:
+            has_port = ":" in address.rpartition("]")[2]
+            found.append(str(parse_address(address if has_port else f"{address}:{NAME_SERVER_PORT}")))
+    return tuple(dict.fromkeys(found))

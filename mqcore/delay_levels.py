@@ -1,0 +1,33 @@
+"""RocketMQ's delay levels: how long a message of each waits, unless a broker's messageDelayLevel says otherwise."""
+
+from __future__ import annotations
+
+import re
+from itertools import pairwise
+from typing import Final
+
+DELAY_LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+UNITS_MS: Final = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def parse_delay_levels(text: str) -> tuple[int, ...]:
+    """Return the delay of each level in milliseconds; entry 0 is level 1. Parts are separated by single spaces.
+
+    Raises ValueError with what was wanted.
+    """
+    levels = []
+    for part in text.split(" "):
+        match = re.fullmatch(r"([0-9]{1,9})([smhd])", part)
+        if match is None:
+            raise ValueError("delays such as 1s 5m 2h 1d, separated by single spaces")
+        levels.append(int(match[1]) * UNITS_MS[match[2]])
+    return tuple(levels)
+
+
+DELAY_LEVELS_MS: Final = parse_delay_levels(DELAY_LEVELS)
+DELAY_LEVELS_S: Final = tuple(delay_ms // 1000 for delay_ms in DELAY_LEVELS_MS)
+DELAY_LEVEL_MAX: Final = len(DELAY_LEVELS_MS)
+
+# Who looks for the level of a time goes by halves.
+assert all(shorter < longer for shorter, longer in pairwise(DELAY_LEVELS_MS))
+assert all(delay_ms % 1000 == 0 for delay_ms in DELAY_LEVELS_MS)
