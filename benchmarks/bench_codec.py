@@ -57,8 +57,8 @@ def bench_read_send_header(benchmark: Any, read: Callable[[bytes], Any], seriali
 def bench_decode_record(benchmark: Any, twin: Any) -> None:
     record = python_record.Record(
         queue_id=3, flag=0, queue_offset=42, physical_offset=4096, sys_flag=0, born_timestamp=1795245418616,
-        born_host=python_record.HostAddress(bytes([127, 0, 0, 1]), 41676), store_timestamp=1795245418620,
-        store_host=python_record.HostAddress(bytes([127, 0, 0, 1]), 10911), reconsume_times=0,
+        born_host=python_record.PackedHost(bytes([127, 0, 0, 1]), 41676), store_timestamp=1795245418620,
+        store_host=python_record.PackedHost(bytes([127, 0, 0, 1]), 10911), reconsume_times=0,
         prepared_transaction_offset=0, body=BODY, topic=b"Bench", properties=SEND_FIELDS["i"].encode(),
     )  # fmt: skip
     data = twin.encode(record)

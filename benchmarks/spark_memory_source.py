@@ -26,14 +26,14 @@ from mqcore.spark.arrow import arrow_schema, to_record_batch
 from mqcore.spark.schema import decoder_columns, schema_of
 from mqcore.store.codec import encode_record
 from mqcore.store.columns import ColumnDecoder
-from mqcore.store.log.record import HostAddress, Record
+from mqcore.store.log.record import PackedHost, Record
 from mqcore.store.message_columns import BATCH_BYTES_DEFAULT
 
 FORMAT: Final = "mqcore-memory"
 QUEUES: Final = 8
 TOPIC: Final = "Bench"
 BROKER_NAME: Final = "broker-a"
-HOST: Final = HostAddress(b"\x7f\x00\x00\x01", 10911)
+HOST: Final = PackedHost(b"\x7f\x00\x00\x01", 10911)
 PROPERTIES: Final = b"KEYS\x01order-0000000000\x02UNIQ_KEY\x017F00000100001B28DAB15D0BD7C80000\x02TAGS\x01TagA"
 FIRST_COUNT: Final = 256
 

@@ -38,16 +38,23 @@ def write_atomically(path: str | Path, data: Buffer, keep_backup: bool = True) -
     mode = stat.S_IMODE(target.stat().st_mode) if target.exists() else None
     _write_synced(temporary, data, mode)
     if keep_backup and mode is not None:
-        _write_synced(target.with_name(target.name + BACKUP_SUFFIX), target.read_bytes(), mode)
+        _write_synced(backup_of(target), target.read_bytes(), mode)
     temporary.replace(target)
     # The new name is not durable before its directory is.
     sync_directory(target.parent)
 
 
-def read_with_backup(path: str | Path) -> bytes:
-    """Return the content of *path*, or that of its backup if *path* is missing or empty; empty if there is neither."""
-    target = Path(path)
-    return _read(target) or _read(target.with_name(target.name + BACKUP_SUFFIX))
+def backup_of(path: Path) -> Path:
+    """Return where ``write_atomically`` keeps what *path* was before."""
+    return path.with_name(path.name + BACKUP_SUFFIX)
+
+
+def read_if_there(path: Path) -> bytes:
+    """Return the content of *path*; empty if there is no such file."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
 
 
 def sync_directory(directory: str | Path) -> None:
@@ -249,21 +256,6 @@ def delete_file(path: str | Path) -> None:
     sync_directory(target.parent)
 
 
-def delete_empty_directory(path: str | Path) -> bool:
-    """Remove the directory *path*, durably; False if something is in it."""
-    target = Path(path)
-    try:
-        target.rmdir()
-    except FileNotFoundError:
-        return True
-    except OSError as error:
-        if error.errno != errno.ENOTEMPTY:
-            raise
-        return False
-    sync_directory(target.parent)
-    return True
-
-
 def _reserve(descriptor: int, position: int, size: int) -> None:
     if size <= 0:
         return
@@ -281,10 +273,3 @@ def _write_synced(path: Path, data: Buffer, mode: int | None = None) -> None:
         stream.write(data)
         stream.flush()
         os.fsync(stream.fileno())
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""

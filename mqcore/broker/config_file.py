@@ -13,15 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqcore.errors import CorruptFileError, ProtocolError
-from mqcore.files import write_atomically
+from mqcore.files import backup_of, read_if_there, write_atomically
 from mqcore.protocol import fastjson
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 logger = logging.getLogger(__name__)
-
-BACKUP_SUFFIX = ".bak"
 
 
 class ConfigFile:
@@ -37,14 +35,14 @@ class ConfigFile:
 
         Raises CorruptFileError if it comes to the backup and that does not parse.
         """
-        text = _read(self.path)
+        text = read_if_there(self.path)
         if text:
             try:
                 return fastjson.loads(text)
             except ProtocolError as error:
                 logger.warning("configuration file is broken, trying its backup path=%s error=%s", self.path, error)
-        backup = self.path.with_name(self.path.name + BACKUP_SUFFIX)
-        text = _read(backup)
+        backup = backup_of(self.path)
+        text = read_if_there(backup)
         if not text:
             return None
         try:
@@ -82,10 +80,3 @@ class ConfigFile:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(self.path, data)
             self._written = digest
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""

@@ -18,7 +18,6 @@ logger = logging.getLogger(__name__)
 
 HEAD = layout.LINK_HEAD
 WRITE_BUFFER_MAX = 256 * 2**20
-READ_LIMIT = 64 * 2**20
 
 MessageHandler = Callable[["WorkerLink", int, int, bytes], None]
 """Called with (link, LinkKind, connection id, payload) for each message."""

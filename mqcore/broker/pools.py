@@ -32,10 +32,6 @@ POOLS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class PoolFacts:
-    """What waits in front of one kind of work, and at most how much may.
-
-    A capacity of 0 is unknown; RocketMQ's default is shown then.
-    """
+    """What waits in front of one kind of work."""
 
     queue_size: int = 0
-    capacity: int = 0

@@ -139,12 +139,11 @@ class RuntimeInfo:
         for pool, prefix in POOL_PREFIXES:
             facts = self._pools.facts(pool)
             table[f"{prefix}Size"] = str(facts.queue_size)
-            table[f"{prefix}Capacity"] = str(facts.capacity or POOLS[pool].capacity)
+            table[f"{prefix}Capacity"] = str(POOLS[pool].capacity)
             table[f"{prefix}HeadWaitTimeMills"] = NO_WAIT
         end_transaction = self._pools.facts("end_transaction")
         table["EndTransactionQueueSize"] = str(end_transaction.queue_size)
-        capacity = end_transaction.capacity or POOLS["end_transaction"].capacity
-        table["EndTransactionThreadPoolQueueCapacity"] = str(capacity)
+        table["EndTransactionThreadPoolQueueCapacity"] = str(POOLS["end_transaction"].capacity)
         return table
 
     def _rate(self, field: str, span_s: int) -> float | None:

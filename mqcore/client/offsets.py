@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from mqcore.cause_log import CauseLog
 from mqcore.errors import BrokerError, MQError, StoreError
-from mqcore.files import BACKUP_SUFFIX, make_directory, write_atomically
+from mqcore.files import backup_of, make_directory, write_atomically
 from mqcore.protocol import fastjson
 from mqcore.protocol.message import MessageQueue
 
@@ -162,7 +162,7 @@ class FileOffsets(MemoryOffsets):
     def _read(self) -> dict[MessageQueue, int]:
         """Read the file, or its backup; StoreError when there is something and neither can be read."""
         failure: Exception | None = None
-        for path in (self._path, self._path.with_name(self._path.name + BACKUP_SUFFIX)):
+        for path in (self._path, backup_of(self._path)):
             try:
                 table = fastjson.loads(path.read_bytes())["offsetTable"]
                 return {MessageQueue.from_json(key): int(offset) for key, offset in table.items()}

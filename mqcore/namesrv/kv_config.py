@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from mqcore.errors import CorruptFileError, ProtocolError
-from mqcore.files import write_atomically
+from mqcore.files import backup_of, write_atomically
 from mqcore.protocol.json_body import JsonBody
 
 logger = logging.getLogger(__name__)
@@ -21,7 +21,6 @@ logger = logging.getLogger(__name__)
 ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
 """The namespace that says how many queues of ordered topics each broker has: topic -> ``broker:queues;...``."""
 
-BACKUP_SUFFIX: Final = ".bak"
 
 Table = dict[str, dict[str, str]]
 
@@ -47,7 +46,7 @@ class KVConfig:
         Raises CorruptFileError if there is something and none of it can be read.
         """
         broken: list[str] = []
-        for path in (self._path, self._path.with_name(self._path.name + BACKUP_SUFFIX)):
+        for path in (self._path, backup_of(self._path)):
             data = path.read_bytes() if path.exists() else b""
             if not data.strip():
                 continue

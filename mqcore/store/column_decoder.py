@@ -15,7 +15,7 @@ from mqcore.layout import BLANK_RECORD, BODY_CRC_MASK, MESSAGE_MAGIC_V2, RECORD_
 from mqcore.protocol.compression import decompress as decompress_body
 from mqcore.store.crc32 import checksum
 from mqcore.store.log import record as records
-from mqcore.store.log.record import DecodeStatus, HostAddress, Record
+from mqcore.store.log.record import DecodeStatus, PackedHost, Record
 from mqcore.store.message_columns import (
     BATCH_BYTES_DEFAULT,
     BATCH_ROWS_DEFAULT,
@@ -288,7 +288,7 @@ def row_of(record: Record, topic: bytes, pairs: dict[bytes, bytes], body: bytes)
     }
 
 
-def host_id(host: HostAddress, physical_offset: int) -> bytes:
+def host_id(host: PackedHost, physical_offset: int) -> bytes:
     """Return the offset message id, in upper-case hexadecimal."""
     return (host.encode() + physical_offset.to_bytes(8, "big", signed=True)).hex().upper().encode()
 

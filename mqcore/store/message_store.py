@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
 from mqcore.store.codec import decode_record
-from mqcore.store.disk import disk_used_ratio
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.log.commit_log import CommitLog
 from mqcore.store.log.record import Record
@@ -133,20 +132,6 @@ class MessageStoreReader:
         decoded = decode_record(record, physical_offset, check_crc=False)
         born, _ = self._watermarks.queue_births(topic, decoded.queue_id)
         return decoded.topic == topic.encode() and physical_offset < born
-
-    # Sizes
-
-    def commit_log_disk_ratio(self) -> float:
-        """Return how full the commit log's disk is, of several the emptiest, 0..1; -1.0 if one cannot be asked."""
-        return min(self.paths.log.used_ratios())
-
-    def consume_queue_disk_ratio(self) -> float:
-        """Return how full the consume queues' disk is, 0..1; -1.0 if it cannot be asked."""
-        return disk_used_ratio(self.paths.consume_queue)
-
-    def commit_log_size(self) -> int:
-        """Return the readable bytes of the commit log."""
-        return self.commit_log.max_offset - self.commit_log.min_offset
 
     def close(self) -> None:
         """Forget every mapping; each is undone with its last view."""

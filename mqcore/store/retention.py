@@ -12,7 +12,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from mqcore.errors import ConfigError
 from mqcore.store.disk import DiskVerdict
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.queues.consume_queue import ConsumeQueue
@@ -40,16 +39,6 @@ class FileAge:
 
     start: int
     modified_ms: int
-
-
-def parse_delete_when(text: str) -> frozenset[int]:
-    """Return the hours of deleteWhen, such as ``04`` or ``04;16``. Raises ConfigError."""
-    hours = set()
-    for part in text.split(";"):
-        if not (part.isascii() and part.isdigit() and int(part) < 24):
-            raise ConfigError(f"deleteWhen: got {part!r}, wanted hours 00..23 separated by ;")
-        hours.add(int(part))
-    return frozenset(hours)
 
 
 def files_to_delete(
@@ -140,9 +129,3 @@ def clean_index(index: IndexService, commit_log_min: int) -> int:
     if deleted:
         logger.info("index files deleted count=%d", deleted)
     return deleted
-
-
-def is_dead(queue: ConsumeQueue, commit_log_min: int) -> bool:
-    """Whether no record of *queue* is left, so that an admin's cleaning may remove it altogether."""
-    end = queue.last_record_end()
-    return 0 <= end < commit_log_min

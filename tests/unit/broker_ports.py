@@ -219,9 +219,6 @@ class MemoryStore:
         units = [unit for unit in self.queues.get((topic, queue_id), []) if unit.queue_offset >= first]
         return units[:count_max] if units and units[0].queue_offset == first else []
 
-    def roll_next_file(self, queue_offset: int) -> int:
-        return queue_offset - queue_offset % 300_000 + 300_000
-
     def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         return self.on_disk and self.has_queue(topic, queue_id)
 
@@ -336,14 +333,6 @@ class MemoryCounters:
     get_counts: list[GetCount] = field(default_factory=list)
     all: BrokerTotals = field(default_factory=BrokerTotals)
 
-    def topic_put(self, topic: str) -> tuple[int, int]:
-        count = self.put_counts.get(topic)
-        return (count.nums, count.bytes) if count is not None else (0, 0)
-
-    def group_get(self, topic: str, group: str) -> tuple[int, int]:
-        counts = [count for count in self.get_counts if (count.topic, count.group) == (topic, group)]
-        return sum(count.nums for count in counts), sum(count.bytes for count in counts)
-
     def puts(self) -> Iterable[PutCount]:
         return list(self.put_counts.values())
 
@@ -358,7 +347,7 @@ class MemoryPools:
     """The queues in front of the workers."""
 
     def facts(self, pool: str) -> PoolFacts:
-        return PoolFacts(3, 10_000) if pool == "send" else PoolFacts()
+        return PoolFacts(3) if pool == "send" else PoolFacts()
 
 
 class MemoryPulls:

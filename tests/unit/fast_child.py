@@ -28,9 +28,9 @@ from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.log.mapped_file import MappedFiles
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.segment.rings import PullRequestRing
-from mqcore.store.log.record import HostAddress, Record, encode
+from mqcore.store.log.record import PackedHost, Record, encode
 
-HOST = HostAddress(b"\x7f\x00\x00\x01", 10911)
+HOST = PackedHost(b"\x7f\x00\x00\x01", 10911)
 C_CODES = {"q": "=q", "i": "=i"}
 
 

@@ -24,7 +24,7 @@ from mqcore import layout
 from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.codes import TRANSACTION_MASK
-from mqcore.store.log.record import HostAddress, Record, decode
+from mqcore.store.log.record import PackedHost, Record, decode
 from mqcore.store.paths import file_name
 from tests.unit.store_builder import COUNTED, memory_directory
 
@@ -162,7 +162,7 @@ def mortals() -> Iterator[Mortals]:
 
 # The commit log ---------------------------------------------------------------------------------------------------
 
-HOST = HostAddress(b"\x7f\x00\x00\x01", 10911)
+HOST = PackedHost(b"\x7f\x00\x00\x01", 10911)
 TOPIC = b"orders"
 
 

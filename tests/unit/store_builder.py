@@ -11,14 +11,14 @@ from pathlib import Path
 from mqcore.codes import TRANSACTION_MASK, SysFlag
 from mqcore.layout import BLANK_MAGIC, BLANK_RECORD, FILE_END_MIN_BLANK_SIZE
 from mqcore.store.geometry import StoreGeometry
-from mqcore.store.log.record import HostAddress, Record, decode, encode, record_size
+from mqcore.store.log.record import PackedHost, Record, decode, encode, record_size
 from mqcore.store.paths import StorePaths, file_name
 from mqcore.store.queues.index_file import IndexGeometry
 
 GEOMETRY = StoreGeometry(
     commit_log_file_size=4096, consume_queue_file_size=20 * 10, index=IndexGeometry(slot_count=50, entry_count=40)
 )
-HOST = HostAddress(b"\x7f\x00\x00\x01", 10911)
+HOST = PackedHost(b"\x7f\x00\x00\x01", 10911)
 FIRST_TIMESTAMP = 1_700_000_000_000
 STEP_MS = 1000
 COUNTED = (0, int(SysFlag.TRANSACTION_COMMIT))

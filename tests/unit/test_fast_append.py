@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from mqcore import layout
 from mqcore.codes import SysFlag
 from mqcore.errors import StoreError
-from mqcore.store.log.record import HostAddress, join_properties
+from mqcore.store.log.record import PackedHost, join_properties
 from mqcore.store.paths import file_name
 from tests.waiting import wait_until
 
@@ -80,7 +80,7 @@ def test_a_record_says_what_was_appended(
         (record,) = log.check()
     host_bits = int(SysFlag.BORNHOST_V6) * (len(born[0]) == 16) | int(SysFlag.STOREHOST_V6) * (len(store[0]) == 16)
     assert record.sys_flag == sys_flag & ~int(SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6) | host_bits
-    assert (record.born_host, record.store_host) == (HostAddress(*born), HostAddress(*store))
+    assert (record.born_host, record.store_host) == (PackedHost(*born), PackedHost(*store))
     assert {name: getattr(record, name) for name in message} == message
     assert (record.physical_offset, record.queue_offset, record.store_timestamp) == (0, 0, done.timestamp)
     assert done == Appended(OK, [0], record.total_size, 0, record.store_timestamp, record.total_size)

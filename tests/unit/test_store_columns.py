@@ -22,7 +22,7 @@ from mqcore.layout import BLANK_MAGIC, BLANK_RECORD, MESSAGE_MAGIC_V2, RECORD_HE
 from mqcore.protocol.message_decoder import decode_messages
 from mqcore.store import column_codes
 from mqcore.store.column_decoder import ColumnDecoder as PlainDecoder
-from mqcore.store.log.record import HostAddress, Record, encode, record_size
+from mqcore.store.log.record import PackedHost, Record, encode, record_size
 from mqcore.store.message_columns import (
     COLUMNS,
     ColumnBuffers,
@@ -35,9 +35,9 @@ from mqcore.store.message_columns import (
 DECODERS = [pytest.param(PlainDecoder, id="python"), pytest.param(FastDecoder, id="cython")]
 decoders = pytest.mark.parametrize("make", DECODERS)
 ALL_NAMES = [column.name for column in COLUMNS]
-V4 = HostAddress(b"\x0a\x00\x01\xff", 10911)
-V6 = HostAddress(bytes(range(1, 17)), 65535)
-MAPPED_V6 = HostAddress(bytes(10) + b"\xff\xff\x01\x02\x03\x04", 1)
+V4 = PackedHost(b"\x0a\x00\x01\xff", 10911)
+V6 = PackedHost(bytes(range(1, 17)), 65535)
+MAPPED_V6 = PackedHost(bytes(10) + b"\xff\xff\x01\x02\x03\x04", 1)
 
 
 def properties_text(pairs: dict[str, str] | None = None, **named: str) -> bytes:
@@ -55,7 +55,7 @@ def make_record(number: int = 0, **changes: Any) -> Record:
             born_timestamp=1_700_000_000_000 + number,
             born_host=V4,
             store_timestamp=1_700_000_000_100 + number,
-            store_host=HostAddress(b"\x7f\x00\x00\x01", 10911),
+            store_host=PackedHost(b"\x7f\x00\x00\x01", 10911),
             reconsume_times=number % 5,
             prepared_transaction_offset=number * 7,
             body=b"body %d" % number,
@@ -133,7 +133,7 @@ VARIED = [
     make_record(8, sys_flag=int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_LZ4), body=lz4.frame.compress(b"lz4")),
     make_record(9, sys_flag=int(SysFlag.COMPRESSED | SysFlag.COMPRESSION_ZSTD), body=zstandard.compress(b"zstd")),
     make_record(10, born_host=MAPPED_V6, born_timestamp=-1, store_timestamp=(1 << 63) - 1),
-    make_record(11, born_timestamp=-(1 << 63), queue_offset=-5, queue_id=-1, born_host=HostAddress(bytes(4), -1)),
+    make_record(11, born_timestamp=-(1 << 63), queue_offset=-5, queue_id=-1, born_host=PackedHost(bytes(4), -1)),
 ]
 
 

@@ -287,7 +287,6 @@ def test_nothing_behind_the_readable_end_is_given(store):
     assert reader.message_store_time("TopicA", 0, 3) == -1
     torn = MessageStoreReader(store.paths, store.geometry, FixedWatermarks(0, end - 1))
     assert torn.look_message(records[5].physical_offset) is None
-    assert reader.commit_log_size() == end
 
 
 def test_bounds_and_times_of_queues(store):
@@ -317,7 +316,6 @@ def test_units_of_the_reader_are_those_of_its_queue(store):
 def test_an_empty_store_has_no_times(store):
     reader = open_reader(store)
     assert reader.earliest_store_timestamp() == -1
-    assert reader.commit_log_size() == 0
 
 
 def test_store_times_of_ipv6_records_are_found(store):

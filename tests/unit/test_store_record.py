@@ -13,7 +13,7 @@ from mqcore.codes import SysFlag
 from mqcore.errors import CorruptRecordError, MessageIllegalError
 from mqcore.layout import BLANK_RECORD, RECORD_HEAD
 from mqcore.store.log import record as plain
-from mqcore.store.log.record import BatchMember, DecodeStatus, HostAddress, Record, ScanOutcome
+from mqcore.store.log.record import BatchMember, DecodeStatus, PackedHost, Record, ScanOutcome
 
 TWINS = [pytest.param(plain, id="python"), pytest.param(fast, id="cython")]
 twins = pytest.mark.parametrize("twin", TWINS)
@@ -36,9 +36,9 @@ GOLDEN_RECORD = Record(
     physical_offset=0,
     sys_flag=0,
     born_timestamp=0x01A1FCF72706,
-    born_host=HostAddress(b"\x7f\x00\x00\x01", 41676),
+    born_host=PackedHost(b"\x7f\x00\x00\x01", 41676),
     store_timestamp=0x01A1FCF727DD,
-    store_host=HostAddress(b"\x7f\x00\x00\x01", 10911),
+    store_host=PackedHost(b"\x7f\x00\x00\x01", 10911),
     reconsume_times=0,
     prepared_transaction_offset=0,
     body=b"hello",
@@ -47,7 +47,7 @@ GOLDEN_RECORD = Record(
     body_crc=0x3610A686,
     total_size=212,
 )
-V6 = HostAddress(bytes(range(16)), 65535)
+V6 = PackedHost(bytes(range(16)), 65535)
 BODY_AT = 88
 
 
@@ -194,8 +194,8 @@ def test_a_short_record_that_claims_ipv6_hosts_is_refused_before_it_is_read(twin
         ({"topic": b""}, "topic has 0 bytes"),
         ({"topic": b"t" * 128}, "topic has 128 bytes"),
         ({"properties": b"p" * 32768}, "properties have 32768 bytes"),
-        ({"born_host": HostAddress(b"123", 1)}, "host address has 3 bytes"),
-        ({"store_host": HostAddress(b"", 1)}, "host address has 0 bytes"),
+        ({"born_host": PackedHost(b"123", 1)}, "host address has 3 bytes"),
+        ({"store_host": PackedHost(b"", 1)}, "host address has 0 bytes"),
     ],
 )
 def test_the_encoder_refuses_what_breaks_the_layout(twin, changes, message):
@@ -235,7 +235,7 @@ def test_joined_properties_are_counted_against_the_limit(twin):
 
 
 addresses = st.one_of(st.binary(min_size=4, max_size=4), st.binary(min_size=16, max_size=16))
-hosts = st.builds(HostAddress, addresses, st.integers(0, 65535))
+hosts = st.builds(PackedHost, addresses, st.integers(0, 65535))
 i32 = st.integers(-(1 << 31), (1 << 31) - 1)
 i64 = st.integers(-(1 << 63), (1 << 63) - 1)
 records = st.builds(

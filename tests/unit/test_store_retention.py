@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 from store_builder import GEOMETRY, StoreBuilder
 
-from mqcore.errors import ConfigError
 from mqcore.store import disk
 from mqcore.store.codec import Dispatcher
 from mqcore.store.disk import DiskVerdict, disk_used_ratio, judge_disk
@@ -24,8 +23,6 @@ from mqcore.store.retention import (
     delete_commit_log_files,
     file_ages,
     files_to_delete,
-    is_dead,
-    parse_delete_when,
 )
 
 HOUR = 3_600_000
@@ -88,17 +85,6 @@ def test_a_nearly_full_disk_takes_files_that_are_not_expired_unless_that_is_forb
 
 def test_ten_files_go_in_one_round():
     assert len(choose(ages(*[OLD] * 30))) == 10
-
-
-@pytest.mark.parametrize(("text", "hours"), [("04", {4}), ("4", {4}), ("00;12;23", {0, 12, 23})])
-def test_delete_when_is_a_list_of_hours(text, hours):
-    assert parse_delete_when(text) == hours
-
-
-@pytest.mark.parametrize("text", ["", "24", "x", "04;", "4,5", "-1"])
-def test_delete_when_that_is_none(text):
-    with pytest.raises(ConfigError, match="deleteWhen"):
-        parse_delete_when(text)
 
 
 @pytest.mark.parametrize(
@@ -172,4 +158,3 @@ def test_consume_queues_and_index_follow_the_commit_log(store):
     before = len(index.names())
     assert 0 < clean_index(index, new_min) < before
     assert index.header(index.names()[0]).end_physical_offset >= new_min
-    assert {queue.topic: is_dead(queue, new_min) for queue in queues} == {"Old": True, "TopicA": False}

@@ -284,7 +284,7 @@ cdef DecodeStatus next_batch_member(const uint8_t *buf, Py_ssize_t length, Batch
 
 
 cdef object to_host(const Host *host):
-    return twin.HostAddress(host.address[:host.address_size], host.port)
+    return twin.PackedHost(host.address[:host.address_size], host.port)
 
 
 cdef object to_record(const RecordView *view):

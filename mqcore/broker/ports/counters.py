@@ -11,14 +11,6 @@ from mqcore.broker.counts import BrokerTotals, GetCount, PutCount
 class Counters(Protocol):
     """Running values that the workers count; they only grow while the broker lives."""
 
-    def topic_put(self, topic: str) -> tuple[int, int]:
-        """Return (messages, bytes) that the send workers acknowledged for *topic* by themselves."""
-        ...
-
-    def group_get(self, topic: str, group: str) -> tuple[int, int]:
-        """Return (messages, bytes) handed to *group* from every queue of *topic*."""
-        ...
-
     def puts(self) -> Iterable[PutCount]:
         """Iterate over the topics with a count above 0."""
         ...

@@ -31,10 +31,6 @@ class StoreView(Protocol):
         """Return consecutive units from queue offset *first* on; empty if there is none there."""
         ...
 
-    def roll_next_file(self, queue_offset: int) -> int:
-        """Return the first queue offset of the consume queue file after the one that holds *queue_offset*."""
-        ...
-
     def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         """True if the message is further back than memory is thought to hold; a missing one is not."""
         ...

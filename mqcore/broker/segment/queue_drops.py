@@ -12,7 +12,6 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 
-from mqcore import layout
 from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
@@ -23,7 +22,6 @@ from mqcore.store.paths import StorePaths
 
 logger = logging.getLogger(__name__)
 
-TOPIC_WORD = layout.constants("TopicWord")
 CLEARED_DEADLINE_S = 3.0
 CHECK_S = 0.002
 LOCK_TIMEOUT_MS = 1000

@@ -108,10 +108,6 @@ class SharedCounters:
     def __init__(self, segment: SharedSegment) -> None:
         self._segment = segment
 
-    def topic_put(self, topic: str) -> tuple[int, int]:
-        counters: tuple[int, int] = self._segment.topic_counters(topic.encode())
-        return counters
-
     def puts(self) -> Iterator[PutCount]:
         for row in range(self._segment.topic_count()):
             name = self._segment.topic_name(row)
@@ -128,10 +124,6 @@ class SharedCounters:
                 yield GetCount(
                     topic.decode(), group.decode(), queue_id, nums, word(row, "get_bytes"), word(row, "pulls")
                 )
-
-    def group_get(self, topic: str, group: str) -> tuple[int, int]:
-        found = [get for get in self.gets() if get.topic == topic and get.group == group]
-        return sum(get.nums for get in found), sum(get.bytes for get in found)
 
     def totals(self) -> BrokerTotals:
         get = self._segment.get

@@ -109,10 +109,6 @@ class SharedStoreView:
             found.append(QueueUnit(first + index, *unit, ext))
         return found
 
-    def roll_next_file(self, queue_offset: int) -> int:
-        per_file = self.reader.geometry.consume_queue_file_size // layout.CONSUME_QUEUE_UNIT.size
-        return queue_offset + per_file - queue_offset % per_file
-
     def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         physical_offset = self.reader.physical_offset(topic, queue_id, queue_offset)
         return 0 <= physical_offset < self._watermarks.commit_log_max() - self._in_memory_bytes

@@ -58,7 +58,7 @@ class DecodeStatus(IntEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class HostAddress:
+class PackedHost:
     """Where a message was born or stored: 4 or 16 address bytes and a port."""
 
     address: bytes
@@ -82,9 +82,9 @@ class Record:
     physical_offset: int
     sys_flag: int
     born_timestamp: int
-    born_host: HostAddress
+    born_host: PackedHost
     store_timestamp: int
-    store_host: HostAddress
+    store_host: PackedHost
     reconsume_times: int
     prepared_transaction_offset: int
     body: bytes
@@ -187,9 +187,9 @@ class _Cursor:
     def unpack(self, layout: struct.Struct) -> tuple[int, ...]:
         return layout.unpack(self.take(layout.size))
 
-    def take_host(self, size: int) -> HostAddress:
+    def take_host(self, size: int) -> PackedHost:
         raw = self.take(size)
-        return HostAddress(raw[: -PORT.size], PORT.unpack(raw[-PORT.size :])[0])
+        return PackedHost(raw[: -PORT.size], PORT.unpack(raw[-PORT.size :])[0])
 
 
 class _BadSizeError(Exception):
