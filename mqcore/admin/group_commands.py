@@ -15,7 +15,7 @@ from mqcore.admin.options import (
     show_outcomes,
     yes_option,
 )
-from mqcore.admin.output import print_table, show, show_pairs, show_records
+from mqcore.admin.output import print_table, show, show_pairs, show_records, talk
 from mqcore.admin.running import Common, check_outcomes, run_admin
 from mqcore.client.admin import Admin
 from mqcore.client.admin.groups import is_system_group
@@ -176,12 +176,21 @@ def client_record(client: ClientConnection) -> dict[str, Any]:
 @output_option
 @click.pass_obj
 def group_subscription(common: Common, name: str, output: str) -> None:
-    """Show what the members of the group NAME subscribe to."""
+    """Show what the members of the group NAME subscribe to, and whether they contradict each other."""
     connection = run_admin(common, lambda admin: admin.group_connection(name))
-    records = [
-        {"topic": topic, "expression": data.sub_string, "type": data.expression_type or "TAG"}
+    records: list[dict[str, Any]] = [
+        {"topic": topic, "expression": data.sub_string, "type": data.expression_type or "TAG", "conflict": None}
         for topic, data in sorted(connection.subscription_table.items())
     ]
+    conflict = connection.subscription_conflict
+    if conflict is not None:
+        if conflict.topic not in connection.subscription_table:  # which is the last heart-beat's
+            records.append({"topic": conflict.topic, "expression": None, "type": None, "conflict": None})
+        next(record for record in records if record["topic"] == conflict.topic)["conflict"] = [
+            {"clientId": conflict.first_client, "wants": conflict.first},
+            {"clientId": conflict.second_client, "wants": conflict.second},
+        ]
+        talk(f"warning: {conflict}")
     show_records(records, output, {"topic": "TOPIC", "expression": "EXPRESSION", "type": "TYPE"})
 
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from mqcore.broker.ports import Channel, Clock
+from mqcore.broker.subscription_conflicts import SubscriptionConflicts
 from mqcore.codes import RemotingFlag, RequestCode
 from mqcore.protocol.bodies import ConsumeFromWhere, ConsumeType, MessageModel, SubscriptionData
 from mqcore.protocol.command import RemotingCommand
@@ -86,9 +87,16 @@ class ConsumerGroupInfo:
 class ConsumerManager:
     """The consumer table."""
 
-    def __init__(self, clock: Clock, bump: Callable[[str], None], may_notify: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        bump: Callable[[str], None],
+        may_notify: Callable[[], bool],
+        conflicts: SubscriptionConflicts,
+    ) -> None:
         """*bump*: a group's pull checks may have another answer. *may_notify*: the broker's own switch for notices."""
         self.groups: dict[str, ConsumerGroupInfo] = {}
+        self.conflicts = conflicts
         self._clock = clock
         self._bump = bump
         self._may_notify = may_notify
@@ -114,6 +122,8 @@ class ConsumerManager:
         entry.consume_type, entry.message_model = consume_type, message_model
         entry.consume_from_where = consume_from_where
         is_new_member = entry.update_channel(info)
+        subscriptions = list(subscriptions)
+        self.conflicts.heard(group, info.channel.channel_id, info.client_id, subscriptions)
         topics_changed, differs = entry.update_subscriptions(subscriptions)
         if differs or before != (message_model,):
             self._bump(group)
@@ -135,7 +145,10 @@ class ConsumerManager:
         return left
 
     def remove_silent(self, age_max_ms: int) -> None:
-        """Take out, and close, connections silent for *age_max_ms*. The other members are not told, as upstream."""
+        """Take out, and close, connections silent for *age_max_ms*. The other members are not told, as upstream.
+
+        What has been a difference between subscriptions for long becomes a conflict now, if no heart-beat made it one.
+        """
         now = self._clock()
         for entry in list(self.groups.values()):
             for info in list(entry.channels.values()):
@@ -145,11 +158,13 @@ class ConsumerManager:
                     )
                     self._remove_member(entry.group, info.channel.channel_id)
                     info.channel.close()
+        self.conflicts.scan()
 
     def _remove_member(self, group: str, channel_id: int) -> bool:
         entry = self.groups.get(group)
         if entry is None or entry.channels.pop(channel_id, None) is None:
             return False
+        self.conflicts.left(group, channel_id)
         if not entry.channels:
             del self.groups[group]
             self._bump(group)

@@ -66,6 +66,7 @@ from mqcore.broker.statistics import (
     BrokerStatsManager,
     next_midnight_ms,
 )
+from mqcore.broker.subscription_conflicts import SubscriptionConflicts
 from mqcore.broker.topics import TopicConfigManager
 from mqcore.codes import ResponseCode
 from mqcore.config import Settings
@@ -124,7 +125,10 @@ class BrokerCore:
         files = StorePaths.of(settings.store).config
         topics = TopicConfigManager(live, ConfigFile(files / "topics.json"), ports.board, clock)
         consumers = ConsumerManager(
-            clock, ports.board.bump_group, lambda: live.broker.notify_consumer_ids_changed_enable
+            clock,
+            ports.board.bump_group,
+            lambda: live.broker.notify_consumer_ids_changed_enable,
+            SubscriptionConflicts(clock, lambda: live.current.mqcore.subscription_conflict_ms),
         )
         producers = ProducerManager(clock)
         statistics = BrokerStatsManager(
@@ -161,7 +165,9 @@ class BrokerCore:
             housekeeping=ClientHousekeeping(consumers, producers),
             queue_locks=QueueLocks(clock),
             statistics=statistics,
-            runtime_info=RuntimeInfo(live, ports.counters, ports.store, ports.pools, schedule, clock),
+            runtime_info=RuntimeInfo(
+                live, ports.counters, ports.store, ports.pools, schedule, consumers.conflicts, clock
+            ),
             schedule=schedule,
             registration=Registration(live, topics, ports.caller, str(address), ha_address or settings.ha_address),
             sink=ports.sink,

@@ -21,6 +21,7 @@ from mqcore.broker.ports import (
 )
 from mqcore.broker.services.delay_levels import ScheduleMessageService
 from mqcore.broker.statistics import DayTotals
+from mqcore.broker.subscription_conflicts import SubscriptionConflicts
 from mqcore.codes import CURRENT_VERSION, version_name
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.fastjson import java_double
@@ -41,6 +42,9 @@ POOL_PREFIXES: Final = (
     ("pull", "pullThreadPoolQueue"),
     ("query", "queryThreadPoolQueue"),
 )
+CONFLICTS_SHOWN: Final = 20
+"""Groups in conflict that are named; all are counted."""
+
 # What waits in front of a worker lies in its connections, whose oldest has no time written on it.
 NO_WAIT: Final = "0"
 
@@ -60,6 +64,7 @@ class RuntimeInfo:
         store: StoreView,
         pools: PoolView,
         schedule: ScheduleMessageService,
+        conflicts: SubscriptionConflicts,
         clock: Clock,
     ) -> None:
         self.days = DayTotals()
@@ -68,6 +73,7 @@ class RuntimeInfo:
         self._store = store
         self._pools = pools
         self._schedule = schedule
+        self._conflicts = conflicts
         self._clock = clock
         self._samples: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
 
@@ -94,6 +100,16 @@ class RuntimeInfo:
             "startAcceptSendRequestTimeStamp": str(self._settings.broker.start_accept_send_request_time_stamp_ms),
             "brokerVersionDesc": version_name(CURRENT_VERSION),
             "brokerVersion": str(int(CURRENT_VERSION)),
+            **self._subscriptions(),
+        }
+
+    def _subscriptions(self) -> dict[str, str]:
+        """Return what RocketMQ has no keys for; nothing, and so its table, as long as no group was in conflict."""
+        if not self._conflicts.total:
+            return {}
+        return {
+            "subscriptionConflictTotal": str(self._conflicts.total),
+            "subscriptionConflictGroups": ",".join(self._conflicts.groups[:CONFLICTS_SHOWN]),
         }
 
     def _service(self, totals: BrokerTotals, facts: StoreFacts) -> dict[str, str]:

@@ -255,12 +255,12 @@ class BrokerApi:
 
     # Groups.
 
-    async def heartbeat(self, address: str, heartbeat: HeartbeatData) -> int:
-        """Tell a broker who is here; return its version."""
+    async def heartbeat(self, address: str, heartbeat: HeartbeatData) -> tuple[int, str | None]:
+        """Tell a broker who is here; return its version, and what it has to say: mqcore's names conflicts."""
         answer = await self.call(
             address, RequestCode.HEART_BEAT, body=heartbeat.encode(), timeout_s=self._call_timeout_s
         )
-        return answer.version
+        return answer.version, answer.remark
 
     async def unregister(
         self, address: str, producer_group: str | None = None, consumer_group: str | None = None

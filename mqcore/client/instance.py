@@ -77,6 +77,7 @@ class ClientInstance:
         self.client_id = client_id(settings)
         self.unique_ids = UniqueIdGenerator(self.client_id.partition("@")[0].strip("[]"))
         self.broker_versions: dict[str, int] = {}
+        self._broker_remarks: dict[str, str | None] = {}
         self.remoting = RemotingClient()
         if settings.access_key is not None and settings.secret_key is not None:
             self.remoting.request_hooks.append(
@@ -287,7 +288,10 @@ class ClientInstance:
 
     async def _heartbeat_one(self, address: str, heartbeat: HeartbeatData) -> None:
         try:
-            self.broker_versions[address] = await self.api.heartbeat(address, heartbeat)
+            self.broker_versions[address], remark = await self.api.heartbeat(address, heartbeat)
+            if remark is not None and remark != self._broker_remarks.get(address):
+                log.warning("a broker has something to say", address=address, remark=remark)
+            self._broker_remarks[address] = remark
         except MQError as error:
             log.warning("heartbeat failed", address=address, error=error)
 

@@ -148,6 +148,7 @@ class MqcoreSettings:
     worker_restart_backoff_ms: int
     worker_restart_backoff_max_ms: int
     pull_hold_max_ms: int
+    subscription_conflict_ms: int
     commit_log_hot_bytes: int
     connection_write_buffer_bytes: int
     frame_max_length: int

@@ -59,6 +59,14 @@ OWN = (
         minimum=1,
     ),
     number(
+        "subscriptionConflictMillis",
+        90_000,
+        "members of a group that subscribe differently for so long are reported; a change of a group member by member"
+        " should take less",
+        BY_BROKER | LONG,
+        unit=Unit.MS,
+    ),
+    number(
         "commitLogHotBytes",
         hot_bytes,
         "newest part of the commit log that stays in the page cache; what is older leaves it once it is on disk and"

@@ -41,6 +41,7 @@ from mqcore.protocol.heartbeat import (
     ProducerData,
     ProducerInfo,
     ProducerTableInfo,
+    SubscriptionConflict,
     SubscriptionData,
 )
 from mqcore.protocol.json_body import JsonBody
@@ -105,6 +106,7 @@ __all__ = [
     "RegisterBrokerBody",
     "ResetOffsetBody",
     "ResetOffsetBodyForC",
+    "SubscriptionConflict",
     "SubscriptionData",
     "SubscriptionGroupConfig",
     "SubscriptionGroupWrapper",

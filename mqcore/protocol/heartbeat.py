@@ -132,14 +132,34 @@ class ClientConnection(JsonBody):
 
 
 @dataclass(slots=True)
+class SubscriptionConflict(JsonBody):
+    """Two members of a group that want different things of a topic. No part of RocketMQ's protocol."""
+
+    group: str = ""
+    topic: str = ""
+    first_client: str = ""
+    first: str = ""
+    """Type and expression, or "nothing"."""
+    second_client: str = ""
+    second: str = ""
+
+    def __str__(self) -> str:
+        return (
+            f"the members of group [{self.group}] subscribe differently: of topic [{self.topic}] "
+            f"[{self.first_client}] wants [{self.first}] and [{self.second_client}] wants [{self.second}]"
+        )
+
+
+@dataclass(slots=True)
 class ConsumerConnection(JsonBody):
-    """Body of the answer to GET_CONSUMER_CONNECTION_LIST."""
+    """Body of the answer to GET_CONSUMER_CONNECTION_LIST; ``subscription_conflict`` is mqcore's own, seldom there."""
 
     connection_set: list[ClientConnection] = field(default_factory=list)
     subscription_table: dict[str, SubscriptionData] = field(default_factory=dict)
     consume_type: ConsumeType | None = None
     message_model: MessageModel | None = None
     consume_from_where: ConsumeFromWhere | None = None
+    subscription_conflict: SubscriptionConflict | None = None
 
 
 @dataclass(slots=True)

@@ -22,6 +22,7 @@ from mqcore.broker.producers import ProducerManager
 from mqcore.broker.queue_locks import QueueLocks
 from mqcore.broker.services.delay_levels import ScheduleMessageService
 from mqcore.broker.statistics import BrokerStatsManager
+from mqcore.broker.subscription_conflicts import SubscriptionConflicts
 from mqcore.client import process_queue
 from mqcore.client.consume_workers import Workers
 from mqcore.client.fault_strategy import FaultStrategy, not_available_duration_ms
@@ -225,7 +226,9 @@ def test_members_that_sort_differently_are_found(monkeypatch: pytest.MonkeyPatch
 
 def silence_schedule(chance: random.Random, hand: Hand) -> None:
     """Heart-beats come or do not: after each look who was silent for over 120 s is out, and nobody else."""
-    consumers = ConsumerManager(clock.now_ms, lambda *_: 0, lambda: True)
+    consumers = ConsumerManager(
+        clock.now_ms, lambda *_: 0, lambda: True, SubscriptionConflicts(clock.now_ms, lambda: 90_000)
+    )
     housekeeping = ClientHousekeeping(consumers, ProducerManager(clock.now_ms))
     channels = [MemoryChannel(port=port) for port in range(3)]
     heard_s: dict[int, float] = {}

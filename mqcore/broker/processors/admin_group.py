@@ -77,6 +77,7 @@ class AdminGroupProcessor:
             members.consume_type,
             members.message_model,
             members.consume_from_where,
+            self._broker.consumers.conflicts.of(group),
         )
         return request.reply(body=body.encode())
 

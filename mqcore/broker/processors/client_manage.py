@@ -25,7 +25,10 @@ class ClientManageProcessor:
         self._broker = broker
 
     async def heart_beat(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer code 34: neither ext fields nor body."""
+        """Answer code 34: neither ext fields nor body.
+
+        The remark, which RocketMQ's clients pass over, names conflicts that the sender's groups are in.
+        """
         heartbeat = HeartbeatData.decode(request.body)
         info = ClientChannelInfo(channel, heartbeat.client_id, request.language, request.version, self._broker.clock())
         for consumer in heartbeat.consumer_data_set:
@@ -33,7 +36,8 @@ class ClientManageProcessor:
         if channel.is_open:  # it may have closed while a topic was being written; nobody would take it out again
             for producer in heartbeat.producer_data_set:
                 self._broker.producers.register(producer.group_name, info)
-        return request.reply()
+        found = [self._broker.consumers.conflicts.of(consumer.group_name) for consumer in heartbeat.consumer_data_set]
+        return request.reply(remark="\n".join(str(conflict) for conflict in found if conflict is not None) or None)
 
     async def _consumer(self, consumer: ConsumerData, info: ClientChannelInfo) -> None:
         broker, group = self._broker, consumer.group_name

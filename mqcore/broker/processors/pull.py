@@ -120,10 +120,16 @@ class PullProcessor:
             )
         subscription = members.subscriptions.get(header.topic)
         if subscription is None:
-            raise _Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's subscription not exist{HELP}")
+            raise self._subscription_refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "not exist", header.group, HELP)
         if subscription.sub_version < header.sub_version:
-            raise _Refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "the consumer's subscription not latest")
+            raise self._subscription_refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "not latest", header.group)
         return subscription
+
+    def _subscription_refused(self, code: ResponseCode, what: str, group: str, help_text: str = "") -> _Refused:
+        """Return the refusal that members get who take each other's topics away, which RocketMQ's clients log."""
+        conflict = self._broker.consumers.conflicts.of(group)
+        why = "" if conflict is None else f", {conflict}"
+        return _Refused(code, f"the consumer's subscription {what}{why}{help_text}")
 
     async def on_offset_moved(self, group: str, topic: str, queue_id: int, requested: int, new: int) -> None:
         """Leave a message about a consumer that was told to read elsewhere (reply PULL_OFFSET_MOVED)."""

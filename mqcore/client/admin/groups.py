@@ -137,6 +137,7 @@ class GroupCalls(AdminCalls):
         for connection in found[1:]:
             merged.subscription_table |= connection.subscription_table
             merged.connection_set += connection.connection_set
+            merged.subscription_conflict = merged.subscription_conflict or connection.subscription_conflict
         clients = {client.client_id: client for client in merged.connection_set}
         merged.connection_set = [clients[name] for name in sorted(clients)]
         return merged
