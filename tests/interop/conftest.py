@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -25,6 +26,8 @@ from tests.rigs import ali_ons as ali_ons_rig
 from tests.rigs import go_client as go_client_rig
 from tests.rigs.patience import patient_clients
 from tests.rigs.under_test import broker_is_apache
+
+RELEASES = ("4.9.8", "5.3.3")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -57,6 +60,14 @@ def java_4_9_8(tmp_path_factory: pytest.TempPathFactory) -> JavaDriver:
 def java_5_3_3(tmp_path_factory: pytest.TempPathFactory) -> JavaDriver:
     _need(maven.missing_tools())
     return JavaDriver("5.3.3", tmp_path_factory.mktemp("java-5.3.3"))
+
+
+@pytest.fixture(params=["either", *(pytest.param(release, marks=pytest.mark.slow) for release in RELEASES)])
+def java(request: pytest.FixtureRequest, chance: random.Random) -> JavaDriver:
+    """The Java client: in long runs each release in turn, otherwise the one that chance takes."""
+    release = chance.choice(RELEASES) if request.param == "either" else request.param
+    driver: JavaDriver = request.getfixturevalue(f"java_{release.replace('.', '_')}")
+    return driver
 
 
 @pytest.fixture(scope="session")

@@ -15,13 +15,6 @@ pytestmark = pytest.mark.compat
 COUNT = 1_500
 
 
-@pytest.fixture(params=["4.9.8", "5.3.3"])
-def java(request: pytest.FixtureRequest) -> JavaDriver:
-    """The client of each release in turn."""
-    driver: JavaDriver = request.getfixturevalue(f"java_{request.param.replace('.', '_')}")
-    return driver
-
-
 def test_every_strategy_gives_each_member_the_queues_that_java_gives_it(
     java: JavaDriver, tmp_path: Path, chance: random.Random
 ) -> None:

@@ -92,7 +92,7 @@ def test_it_shares_a_group_with_a_java_consumer(
         sent = sent_by_key(java_4_9_8.produce(server, topic, corpus.path, count=COUNT, tags=",".join(TAGS)))
         wait_until(lambda: other.count() + java.count() >= COUNT, ARRIVAL_DEADLINE_S, "all messages came")
         # Who stays takes over the queues of who leaves, before the last commit of that one may have come.
-        await_committed(mq_broker.broker_address, group, topic, QUEUES)
+        await_committed(mq_broker.broker_address, group, topic, QUEUES, [java])
         of_java, of_go = java.stop(), other.stop()
     check_each_exactly_once(sent, [*of_java, *of_go])
     check_intact(corpus.lines(), sent, [*of_java, *of_go])

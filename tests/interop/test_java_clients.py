@@ -36,13 +36,6 @@ QUEUES = 8
 ARRIVAL_DEADLINE_S = 120.0
 
 
-@pytest.fixture(params=["4.9.8", "5.3.3"])
-def java(request: pytest.FixtureRequest) -> JavaDriver:
-    """The client of each release in turn."""
-    driver: JavaDriver = request.getfixturevalue(f"java_{request.param.replace('.', '_')}")
-    return driver
-
-
 @pytest.fixture
 def as_4_9(mq_broker: RunningBroker) -> None:
     """Skips a test about something that Apache changed in 5.x when its 5.x broker is the one tested."""
@@ -92,7 +85,7 @@ def share_a_corpus(
         sent = sent_by_key(produced)
         assert produced.messages == corpus.count
         await_deliveries(running, corpus.count, deadline_s)
-        await_committed(broker.broker_address, f"G_{topic}", topic, QUEUES)
+        await_committed(broker.broker_address, f"G_{topic}", topic, QUEUES, running)
         received = [consumer.stop() for consumer in running]
     finally:
         for consumer in running:
@@ -141,7 +134,7 @@ def test_orderly_consumers_get_each_shard_in_the_order_of_its_producer(
         )
         sent = sent_by_key(produced)
         await_deliveries(consumers, count)
-        await_committed(mq_broker.broker_address, f"G_{topic}", topic, QUEUES)
+        await_committed(mq_broker.broker_address, f"G_{topic}", topic, QUEUES, consumers)
         received = [consumer.stop() for consumer in consumers]
     everything = [message for part in received for message in part]
     check_each_exactly_once(sent, everything)

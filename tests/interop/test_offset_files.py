@@ -17,13 +17,6 @@ pytestmark = pytest.mark.compat
 QUEUES = 4
 
 
-@pytest.fixture(params=["4.9.8", "5.3.3"])
-def java(request: pytest.FixtureRequest) -> JavaDriver:
-    """The client of each release in turn."""
-    driver: JavaDriver = request.getfixturevalue(f"java_{request.param.replace('.', '_')}")
-    return driver
-
-
 class Both:
     """A member that is now a Java and now a Python process, with the files of one."""
 

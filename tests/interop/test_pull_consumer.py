@@ -36,13 +36,6 @@ TAGS = ("TagA", "TagB", "TagC")
 DEADLINE_S = 120.0
 
 
-@pytest.fixture(params=["4.9.8", "5.3.3"])
-def java(request: pytest.FixtureRequest) -> JavaDriver:
-    """The client of each release in turn."""
-    driver: JavaDriver = request.getfixturevalue(f"java_{request.param.replace('.', '_')}")
-    return driver
-
-
 @pytest.fixture(scope="module")
 def text(tmp_path_factory: pytest.TempPathFactory) -> Corpus:
     return gather(tmp_path_factory.mktemp("text") / "lines.txt", LINES)

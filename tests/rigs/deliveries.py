@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
+from typing import Protocol
 
 from tests.waiting import wait_until
 
@@ -40,8 +41,14 @@ def sent_by_key(produced: Produced) -> dict[str, SentMessage]:
     return by_key
 
 
-def await_committed(broker: str, group: str, topic: str, queues: int) -> None:
-    """Wait until *group* has committed all that is in *topic*.
+class Committer(Protocol):
+    """A member of a group that commits when it is told to."""
+
+    def commit(self) -> object: ...
+
+
+def await_committed(broker: str, group: str, topic: str, queues: int, members: Sequence[Committer] = ()) -> None:
+    """Wait until *group* has committed all that is in *topic*; *members* are told to, others do so by themselves.
 
     A member that leaves hands its queues over where it has committed. Before this an heir may be given messages again,
     as RocketMQ allows; afterwards nothing may come twice.
@@ -51,9 +58,12 @@ def await_committed(broker: str, group: str, topic: str, queues: int) -> None:
         end = wire.max_offset(broker, topic, queue_id)
         return (wire.consumer_offset(broker, group, topic, queue_id) or 0) == end
 
-    wait_until(
-        lambda: all(map(is_committed, range(queues))), COMMIT_DEADLINE_S, f"{group} has committed all of {topic}"
-    )
+    def look() -> bool:
+        for member in members:
+            member.commit()
+        return all(map(is_committed, range(queues)))
+
+    wait_until(look, COMMIT_DEADLINE_S, f"{group} has committed all of {topic}")
 
 
 def check_each_exactly_once(wanted: Iterable[str], received: Iterable[ReceivedMessage]) -> None:

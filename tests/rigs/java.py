@@ -204,6 +204,10 @@ class JavaConsumer(Talker):
         """Deliveries so far, repeated ones included."""
         return int(self.ask("count")["deliveries"])
 
+    def commit(self) -> None:
+        """Send the offsets to the broker now; a lite consumer cannot."""
+        self.ask("commit")
+
     def stop(self) -> list[ReceivedMessage]:
         """Shut the consumer down in order (it commits its offsets) and give its deliveries in their order."""
         self.child.end_input()

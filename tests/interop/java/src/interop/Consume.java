@@ -31,9 +31,11 @@ import org.apache.rocketmq.common.message.MessageExt;
 import org.apache.rocketmq.common.message.MessageQueue;
 
 /**
- * A push consumer that reports each delivery and obeys lines on standard input: {@code queues}, {@code count}, {@code stop}; end of input stops too.
+ * A push consumer that reports each delivery and obeys lines on standard input: {@code queues}, {@code count}, {@code commit}, {@code stop}; end of input
+ * stops too.
  *
- * <p>The answer to {@code queues} also says how many queues of the group's retry topic it has.
+ * <p>The answer to {@code queues} also says how many queues of the group's retry topic it has. On {@code commit} it sends its offsets to the broker,
+ * which it does by itself every five seconds, but not in its first ten.
  *
  * <p>It leaves when the listener has returned and its offsets have moved: without that a client may leave behind the back of its own listener.
  *
@@ -172,6 +174,9 @@ final class Consume {
                 Event.named("queues").with("queues", queues()).with("retryQueues", retryQueues()).print();
             } else if (line.equals("count")) {
                 Event.named("count").with("deliveries", deliveries.get()).print();
+            } else if (line.equals("commit")) {
+                consumer.getDefaultMQPushConsumerImpl().persistConsumerOffset();
+                Event.named("commit").print();
             } else {
                 Event.named("failed").with("reason", "unknown order " + line).print();
             }
