@@ -8,6 +8,8 @@ from typing import Final
 
 PORT_MAX: Final = 65_535
 NAME_SERVER_PORT: Final = 9876
+FAST_PORT_DISTANCE: Final = 2
+"""How far below the listen port the fast (VIP) one lies; clients compute it."""
 HOST_FORM: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%a-z0-9]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
 
 

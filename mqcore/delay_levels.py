@@ -27,6 +27,8 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 DELAY_LEVELS_MS: Final = parse_delay_levels(DELAY_LEVELS)
 DELAY_LEVELS_S: Final = tuple(delay_ms // 1000 for delay_ms in DELAY_LEVELS_MS)
 DELAY_LEVEL_MAX: Final = len(DELAY_LEVELS_MS)
+FIRST_RETRY_LEVEL: Final = 3
+"""What a message that was sent back waits before its first retry; one level more for each further one."""
 
 # Who looks for the level of a time goes by halves.
 assert all(shorter < longer for shorter, longer in pairwise(DELAY_LEVELS_MS))

@@ -9,6 +9,7 @@ On disk and on the wire integers are big-endian and signed, as in Java. In share
 
 from __future__ import annotations
 
+import re
 import struct
 import sys
 from collections.abc import Iterator
@@ -98,6 +99,8 @@ FILE_END_MIN_BLANK_SIZE = 8
 RECORD_SIZE_MIN = 91
 # Its length is one byte, which Java reads with its sign.
 TOPIC_SIZE_MAX = 127
+TOPIC_FORM = re.compile(rf"[%|a-zA-Z0-9_-]{{1,{TOPIC_SIZE_MAX}}}")
+"""What may become the name of a topic, and so of a directory."""
 # The length of a properties text is an int16.
 PROPERTIES_SIZE_MAX = 32767
 BODY_CRC_MASK = 0x7FFFFFFF

@@ -8,6 +8,7 @@ from mqcore._fast.pull.loop import PullLoop
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.machine import memory_bytes
+from mqcore.store.geometry import MAPPED_QUEUES_MAX
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
@@ -25,8 +26,6 @@ def live_options(settings: Settings) -> dict[str, Any]:
     }
 
 
-MAPPED_QUEUES_MAX = 16_384
-"""Files of consume queues that are mapped at once; a process may have 65,530 mappings where nobody raised the limit."""
 BINDING_BUDGET_BYTES = 256 * 2**20
 """Memory for what was found in order; a million bindings of usual names."""
 

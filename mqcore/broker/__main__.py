@@ -17,9 +17,10 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
     # Until the event loop takes it: an interrupt in the middle of an extension's import would crash the interpreter.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from mqcore.broker.options import EXIT_BAD_SETTINGS, parse_arguments
+from mqcore.broker.options import parse_arguments
 from mqcore.broker.server import BrokerServer
 from mqcore.config import Settings
+from mqcore.config.command_line import EXIT_BAD_SETTINGS
 from mqcore.errors import ConfigError, MQError
 from mqcore.remoting.descriptors import allow_many_connections
 from mqcore.version import __version__

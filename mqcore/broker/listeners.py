@@ -7,11 +7,11 @@ from __future__ import annotations
 
 import socket
 
+from mqcore.address import FAST_PORT_DISTANCE
 from mqcore.config import Settings
 from mqcore.errors import ConfigError
 
 FREE_PORT_TRIES = 50
-FAST_PORT_DISTANCE = 2
 
 
 def open_listeners(settings: Settings) -> tuple[list[tuple[socket.socket, bool]], int]:

@@ -13,9 +13,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mqcore.config import Program, Settings, load
+from mqcore.config.command_line import EXIT_BAD_SETTINGS, add_settings, put_last
 from mqcore.errors import ConfigError
-
-EXIT_BAD_SETTINGS = 253
 
 
 def parse_arguments(
@@ -44,46 +43,18 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m mqcore.broker", description="A broker that speaks RocketMQ's protocol.", allow_abbrev=False
     )
-    parser.add_argument(
-        "-c",
-        "--configFile",
-        dest="files",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="properties file; may be repeated; remote updates are written to the last one",
-    )
+    add_settings(parser)
     parser.add_argument("-n", "--namesrvAddr", metavar="ADDR", help="name servers, as in 10.0.0.1:9876;10.0.0.2:9876")
-    parser.add_argument("-p", "--printConfigItem", dest="print_all", action="store_true", help="print all settings")
     parser.add_argument(
         "-m", "--printImportantConfig", dest="print_important", action="store_true", help="print the important settings"
     )
     parser.add_argument("--store", metavar="DIR", help="root of the store, the same as --set storePathRootDir=DIR")
-    parser.add_argument(
-        "--set",
-        dest="assignments",
-        metavar="KEY=VALUE",
-        type=_assignment,
-        action="append",
-        default=[],
-        help="one setting; may be repeated; wins over everything else",
-    )
     return parser
 
 
-def _assignment(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted KEY=VALUE")
-    return key.strip(), value
-
-
 def _overrides(arguments: argparse.Namespace) -> dict[str, str]:
-    """Property name to text; a repeated key keeps its last place, so that the last spelling of a setting wins."""
-    given = [("storePathRootDir", arguments.store), ("namesrvAddr", arguments.namesrvAddr), *arguments.assignments]
+    """Property name to text."""
     overrides: dict[str, str] = {}
-    for key, value in given:
-        if value is not None:
-            overrides.pop(key, None)
-            overrides[key] = value
+    given = (("storePathRootDir", arguments.store), ("namesrvAddr", arguments.namesrvAddr))
+    put_last(overrides, [*given, *arguments.assignments])
     return overrides

@@ -29,6 +29,8 @@ from mqcore.protocol.names import (
 
 logger = logging.getLogger(__name__)
 
+DLQ_QUEUE_COUNT: Final = 1
+"""Queues of the topic for the dead letters of a group."""
 READ_WRITE: Final = PermName.READ | PermName.WRITE
 
 

@@ -8,6 +8,7 @@ from mqcore.cause_log import CauseLog
 from mqcore.client.membership import Membership
 from mqcore.client.messages import DEAD_LETTER, ReceivedMessage
 from mqcore.client.producer_core import Outgoing
+from mqcore.delay_levels import FIRST_RETRY_LEVEL
 from mqcore.errors import MQError
 from mqcore.protocol import properties as names
 from mqcore.protocol.names import retry_topic
@@ -15,8 +16,6 @@ from mqcore.protocol.names import retry_topic
 log = CauseLog(logging.getLogger(__name__))
 
 SEND_BACK_TIMEOUT_S = 5.0
-FIRST_RETRY_LEVEL = 3
-"""A message that failed n times waits at delay level 3 + n."""
 
 
 async def send_back(membership: Membership, message: ReceivedMessage, delay_level: int) -> bool:

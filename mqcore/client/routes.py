@@ -20,10 +20,9 @@ from mqcore.codes import PermName, ResponseCode
 from mqcore.errors import BrokerError
 from mqcore.protocol.bodies import QueueData, TopicRouteData
 from mqcore.protocol.message import MessageQueue
+from mqcore.protocol.route import MASTER_ID
 
 logger = logging.getLogger(__name__)
-
-MASTER_ID = 0
 
 AskRoute = Callable[[str], Awaitable[TopicRouteData]]
 """Asks a name server for the route of a topic; BrokerError TOPIC_NOT_EXIST when it has none."""

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mqcore.address import Address, host_and_port, parse_addresses
+from mqcore.address import FAST_PORT_DISTANCE, Address, host_and_port, parse_addresses
 from mqcore.config.groups import (
     GROUPS,
     USED_ROWS,
@@ -51,7 +51,7 @@ class Settings:
     @property
     def fast_listen_port(self) -> int:
         """The VIP port, two below the listen port; 0 (any free port) when that is 0."""
-        return max(self.server.listen_port - 2, 0)
+        return max(self.server.listen_port - FAST_PORT_DISTANCE, 0)
 
     @property
     def ha_listen_port(self) -> int:

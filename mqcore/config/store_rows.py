@@ -27,12 +27,11 @@ from mqcore.config.table import (
     unused,
 )
 from mqcore.delay_levels import DELAY_LEVELS
-from mqcore.layout import CONSUME_QUEUE_FILE_UNITS, CONSUME_QUEUE_UNIT
+from mqcore.layout import CONSUME_QUEUE_FILE_UNITS, CONSUME_QUEUE_UNIT, EXT_FILE_SIZE
 
 CQ_UNIT_SIZE = CONSUME_QUEUE_UNIT.size  # sizes of consume queue files are multiples of it
 CQ_EXT_UNIT_SIZE = 20  # bytes of a consume queue ext unit without a bitmap
 EXT_FILE_END_BLANK = 4  # bytes that stay free behind the last one of a file
-EXT_FILE_SIZE = 48 * 2**20
 
 FILES = (
     text("storePathRootDir", store_root, "root of the store", SHOWN),

@@ -8,9 +8,9 @@ from __future__ import annotations
 import re
 
 from mqcore.address import HOST_FORM
+from mqcore.layout import TOPIC_FORM, TOPIC_SIZE_MAX, constants
 
-WORKER_KINDS = ("broker", "send", "pull", "reput", "flush", "ha", "schedule")
-TOPIC_FORM = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
+WORKER_KINDS = tuple(kind.lower() for kind in constants("WorkerKind"))
 NAME_FORM = re.compile(r"[^\s/\\\x00-\x1f\x7f]{1,127}")
 
 
@@ -57,7 +57,7 @@ def parse_name(text: str) -> str:
 
 def parse_topic(text: str) -> str:
     if not TOPIC_FORM.fullmatch(text):
-        raise ValueError("a topic name: 1 to 127 of % | a-z A-Z 0-9 _ -")
+        raise ValueError(f"a topic name: 1 to {TOPIC_SIZE_MAX} of % | a-z A-Z 0-9 _ -")
     return text
 
 

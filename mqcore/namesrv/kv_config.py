@@ -10,16 +10,12 @@ import logging
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from mqcore.errors import CorruptFileError, ProtocolError
 from mqcore.files import backup_of, write_atomically
 from mqcore.protocol.json_body import JsonBody
 
 logger = logging.getLogger(__name__)
-
-ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
-"""The namespace that says how many queues of ordered topics each broker has: topic -> ``broker:queues;...``."""
 
 
 Table = dict[str, dict[str, str]]

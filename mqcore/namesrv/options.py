@@ -10,12 +10,10 @@ import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final
 
 from mqcore.config import Program, Settings, load
+from mqcore.config.command_line import EXIT_BAD_SETTINGS, add_settings, put_last
 from mqcore.errors import ConfigError
-
-EXIT_BAD_SETTINGS: Final = 253
 
 
 def parse_arguments(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> Settings:
@@ -43,39 +41,14 @@ def _parser() -> argparse.ArgumentParser:
         description="A name server that speaks RocketMQ's protocol.",
         allow_abbrev=False,
     )
-    parser.add_argument(
-        "-c",
-        "--configFile",
-        dest="files",
-        metavar="FILE",
-        action="append",
-        default=[],
-        help="properties file; may be repeated; remote updates are written to the last one",
-    )
-    parser.add_argument("-p", "--printConfigItem", dest="print_all", action="store_true", help="print all settings")
+    add_settings(parser)
     parser.add_argument("--port", metavar="PORT", help="port to listen on, the same as --set listenPort=PORT")
     parser.add_argument("--dir", metavar="DIR", help="directory of kvConfig.json and namesrv.properties")
-    parser.add_argument(
-        "--set",
-        dest="assignments",
-        metavar="KEY=VALUE",
-        type=_assignment,
-        action="append",
-        default=[],
-        help="one setting; may be repeated; wins over everything else",
-    )
     return parser
 
 
-def _assignment(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip():
-        raise argparse.ArgumentTypeError(f"got {text!r}, wanted KEY=VALUE")
-    return key.strip(), value
-
-
 def _overrides(arguments: argparse.Namespace) -> dict[str, str]:
-    """Property name to text; a repeated key keeps its last place."""
+    """Property name to text."""
     overrides: dict[str, str] = {}
     if arguments.files:
         # As NamesrvStartup, whatever the file says of it: what is changed later must be read by the next start.
@@ -85,7 +58,5 @@ def _overrides(arguments: argparse.Namespace) -> dict[str, str]:
     if arguments.dir is not None:
         overrides["kvConfigPath"] = str(Path(arguments.dir) / "kvConfig.json")
         overrides["configStorePath"] = str(Path(arguments.dir) / "namesrv.properties")
-    for key, value in arguments.assignments:
-        overrides.pop(key, None)
-        overrides[key] = value
+    put_last(overrides, arguments.assignments)
     return overrides

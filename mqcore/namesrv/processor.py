@@ -13,11 +13,12 @@ from typing import Any, Final
 from mqcore.codes import MQVersion, ResponseCode, TopicSysFlag
 from mqcore.codes import RequestCode as Code
 from mqcore.config import decode_properties, parse_properties
-from mqcore.namesrv.kv_config import ORDER_TOPIC_CONFIG, KVConfig
+from mqcore.namesrv.kv_config import KVConfig
 from mqcore.namesrv.live_settings import LiveSettings
 from mqcore.namesrv.route_table import BrokerIdentity, RouteTable
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import decode_request, encode_response
+from mqcore.protocol.names import ORDER_TOPIC_CONFIG
 from mqcore.protocol.route import TopicList
 from mqcore.protocol.topic_config import (
     DataVersion,

@@ -11,6 +11,8 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
+from mqcore.layout import TOPIC_SIZE_MAX
+
 AUTO_CREATE_TOPIC_KEY_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"
@@ -31,7 +33,10 @@ CID_RMQ_SYS_PREFIX: Final = "CID_RMQ_SYS_"
 
 NAMESPACE_SEPARATOR: Final = "%"
 
-TOPIC_LENGTH_MAX: Final = 127
+ORDER_TOPIC_CONFIG: Final = "ORDER_TOPIC_CONFIG"
+"""The name server's namespace of topics whose order is kept over all brokers."""
+
+TOPIC_LENGTH_MAX: Final = TOPIC_SIZE_MAX
 GROUP_LENGTH_MAX: Final = 255
 
 TOOLS_CONSUMER_GROUP: Final = "TOOLS_CONSUMER"

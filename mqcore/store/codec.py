@@ -5,10 +5,9 @@ Everything in Python that reads or writes bytes of the store takes its functions
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-PURE = os.environ.get("MQ_PURE") == "1"
+from mqcore.protocol.codec import PURE
 
 if TYPE_CHECKING or PURE:
     from mqcore.store.crc32 import checksum as crc32

@@ -21,6 +21,9 @@ from mqcore.store.queues.index_file import IndexGeometry
 if TYPE_CHECKING:
     from mqcore.config.groups import StoreSettings
 
+MAPPED_QUEUES_MAX = 16_384
+"""Files of consume queues that a process maps at once; it may have 65,530 mappings where nobody raised the limit."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreGeometry:

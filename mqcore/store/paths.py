@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqcore.errors import StoreError
 from mqcore.files import make_directory
+from mqcore.layout import TOPIC_FORM
 from mqcore.store.log.places import LogPlaces, file_name
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["INDEX_NAME_DIGITS", "QUEUE_ID_MAX", "StorePaths", "file_name", "is_topic"]
 
 INDEX_NAME_DIGITS = 17
-TOPIC_PATTERN = re.compile(r"[%|a-zA-Z0-9_-]{1,127}")
 QUEUE_ID_MAX = 0x7FFFFFFF
 
 
@@ -97,4 +96,4 @@ class StorePaths:
 
 def is_topic(topic: str) -> bool:
     """Whether *topic* may become the name of a directory."""
-    return TOPIC_PATTERN.fullmatch(topic) is not None
+    return TOPIC_FORM.fullmatch(topic) is not None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-QUEUE_ID_MAX = 0x7FFFFFFF
+from mqcore.store.paths import QUEUE_ID_MAX
 
 
 def is_queue_id(name: str) -> bool:

@@ -10,10 +10,11 @@ import random
 import socket
 from typing import NamedTuple
 
+from mqcore.address import FAST_PORT_DISTANCE
+
 LOWEST_PORT = 12_000
 HIGHEST_PORT = 32_000
 TRIES_MAX = 1_000
-FAST_PORT_DISTANCE = 2
 
 
 class Ports(NamedTuple):

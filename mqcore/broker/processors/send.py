@@ -10,7 +10,7 @@ from typing import Any, Final
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.ports import Channel, InnerMessage, PutResult, PutStatus
 from mqcore.broker.processors.send_checks import Refused, SendChecks, answer_fields, chosen_queue
-from mqcore.broker.topics import READ_WRITE
+from mqcore.broker.topics import DLQ_QUEUE_COUNT, READ_WRITE
 from mqcore.codes import MQVersion, ResponseCode, SysFlag
 from mqcore.protocol import headers
 from mqcore.protocol.bodies import TopicConfig, TopicFilterType
@@ -30,8 +30,6 @@ from mqcore.protocol.properties import (
     decode_properties,
     encode_properties,
 )
-
-DLQ_QUEUE_COUNT: Final = 1
 
 STATUS_CODES: Final = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,

@@ -7,14 +7,15 @@ from __future__ import annotations
 
 import logging
 import random
-from typing import Any, Final
+from typing import Any
 
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.ports import Channel, InnerMessage, PutStatus
 from mqcore.broker.remarks import sending_forbidden
 from mqcore.broker.statistics import StatsName
-from mqcore.broker.topics import READ_WRITE
+from mqcore.broker.topics import DLQ_QUEUE_COUNT, READ_WRITE
 from mqcore.codes import MQVersion, PermName, ResponseCode, TopicSysFlag
+from mqcore.delay_levels import FIRST_RETRY_LEVEL
 from mqcore.protocol import headers
 from mqcore.protocol.bodies import SubscriptionGroupConfig
 from mqcore.protocol.command import RemotingCommand
@@ -30,11 +31,6 @@ from mqcore.protocol.properties import (
 )
 
 logger = logging.getLogger(__name__)
-
-FIRST_RETRY_LEVEL: Final = 3
-"""The delay level of the first retry when the broker chooses; each further one is a level higher."""
-
-DLQ_QUEUE_COUNT: Final = 1
 
 
 class SendBackProcessor:

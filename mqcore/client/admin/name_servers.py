@@ -12,9 +12,6 @@ from mqcore.errors import BrokerError
 from mqcore.protocol.bodies import KVTable
 from mqcore.protocol.headers import decode_response
 
-ORDER_TOPIC_CONFIG = "ORDER_TOPIC_CONFIG"
-"""The namespace of topics whose order matters: topic -> ``broker-a:4;broker-b:4``."""
-
 
 class NameServerCalls(AdminCalls):
     """What can be asked and changed of name servers. Changes go to all of them."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from mqcore.client.admin.base import Outcomes, answers_of, outcomes_of
-from mqcore.client.admin.name_servers import ORDER_TOPIC_CONFIG, NameServerCalls
+from mqcore.client.admin.name_servers import NameServerCalls
 from mqcore.client.errors import NotFoundError
 from mqcore.client.validators import check_new_topic, check_topic
 from mqcore.codes import PermName, RequestCode
@@ -21,7 +21,7 @@ from mqcore.protocol.bodies import (
     TopicStatsTable,
 )
 from mqcore.protocol.message import MessageQueue
-from mqcore.protocol.names import AUTO_CREATE_TOPIC_KEY_TOPIC
+from mqcore.protocol.names import AUTO_CREATE_TOPIC_KEY_TOPIC, ORDER_TOPIC_CONFIG
 
 READ_WRITE = PermName.READ | PermName.WRITE
 

@@ -27,6 +27,7 @@ from mqcore.layout import (
     RECORD_STORE_TIME,
     TOPIC_SIZE_MAX,
 )
+from mqcore.protocol import properties as properties_text
 from mqcore.store.crc32 import checksum
 
 if TYPE_CHECKING:
@@ -34,8 +35,8 @@ if TYPE_CHECKING:
 
 SECTOR_SIZE = 512
 RECORD_SIZE_MAX = 0x7FFFFFFF
-NAME_VALUE_SEPARATOR = b"\x01"
-PROPERTY_SEPARATOR = b"\x02"
+NAME_VALUE_SEPARATOR = properties_text.NAME_VALUE_SEPARATOR.encode()
+PROPERTY_SEPARATOR = properties_text.PROPERTY_SEPARATOR.encode()
 
 HOST_BITS = int(SysFlag.BORNHOST_V6 | SysFlag.STOREHOST_V6)
 PORT = struct.Struct(">i")

@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from mqcore.codes import TRANSACTION_MASK, SysFlag
 from mqcore.errors import CorruptRecordError, StoreError
 from mqcore.files import make_directory
+from mqcore.protocol import names
+from mqcore.store.geometry import MAPPED_QUEUES_MAX
 from mqcore.store.log.record import DecodeStatus, Record, peek_status, property_value, string_hash
 from mqcore.store.log.record import decode as decode_record
 from mqcore.store.paths import StorePaths, is_topic
@@ -28,13 +30,12 @@ if TYPE_CHECKING:
 
     from mqcore.store.geometry import StoreGeometry
 
-SCHEDULE_TOPIC = b"SCHEDULE_TOPIC_XXXX"
+SCHEDULE_TOPIC = names.SCHEDULE_TOPIC.encode()
 MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"
 MULTI_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
-LMQ_PREFIX = b"%LMQ%"
+LMQ_PREFIX = names.LMQ_PREFIX.encode()
 OFFSET_DIGITS_MAX = 18
 QUEUE_OFFSET_MAX = (1 << 62) // UNIT_SIZE
-MAPPED_QUEUES_MAX = 16384
 LEVEL_MAX = 0x7FFFFFFF
 
 

@@ -1,0 +1,48 @@
+"""What the command lines of the broker and the name server have in common."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from typing import Final
+
+EXIT_BAD_SETTINGS: Final = 253
+"""RocketMQ's -3: settings that cannot stand."""
+
+
+def add_settings(parser: argparse.ArgumentParser) -> None:
+    """Let *parser* take -c, -p and --set: ``files``, ``print_all`` and ``assignments``, pairs of key and value."""
+    parser.add_argument(
+        "-c",
+        "--configFile",
+        dest="files",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="properties file; may be repeated; remote updates are written to the last one",
+    )
+    parser.add_argument("-p", "--printConfigItem", dest="print_all", action="store_true", help="print all settings")
+    parser.add_argument(
+        "--set",
+        dest="assignments",
+        metavar="KEY=VALUE",
+        type=_assignment,
+        action="append",
+        default=[],
+        help="one setting; may be repeated; wins over everything else",
+    )
+
+
+def put_last(overrides: dict[str, str], given: Iterable[tuple[str, str | None]]) -> None:
+    """Put what is given; a repeated key keeps its last place, so that the last spelling of a setting wins."""
+    for key, value in given:
+        if value is not None:
+            overrides.pop(key, None)
+            overrides[key] = value
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not equals or not key.strip():
+        raise argparse.ArgumentTypeError(f"got {text!r}, wanted KEY=VALUE")
+    return key.strip(), value
