@@ -626,11 +626,11 @@ RESOLVE = Layout(
 )
 BINDING = Layout(
     "binding",
-    size=48,
+    size=72,
     place="shared",
     source="mqcore",
     doc="Broker process to pull worker: every check is passed, until its epoch changes. Behind it: i32 tag codes, "
-    "sorted.",
+    "sorted; i32 bits of the group in filter bitmaps; the compiled filter.",
     fields=(
         Field("resolve_id", "q", "from the question"),
         Field("epoch", "q", "that of topic and group before the checks were made, see epoch_row; -1 = good for once"),
@@ -641,6 +641,11 @@ BINDING = Layout(
         Field("tag_count", "i", "tag codes that follow"),
         Field("refused", "i", "1 = the client has been answered; nothing else of this is set"),
         Field("suspend_max_ms", "i", "how long a pull may be held at most, if the client decides it"),
+        Field("bitmap_from", "q", "bitmaps of messages from this physical offset on have the group's bits; -1 = none"),
+        Field("filter_size", "i", "bytes of the compiled filter; 0 = tags decide alone"),
+        Field("bitmap_bits", "i", "how many bits such a bitmap has"),
+        Field("bit_count", "i", "bits of the group that follow"),
+        Field("spare", "i", "0"),
     ),
 )
 FILTER_HEAD = Layout(

@@ -97,6 +97,8 @@ class ConsumerManager:
         """*bump*: a group's pull checks may have another answer. *may_notify*: the broker's own switch for notices."""
         self.groups: dict[str, ConsumerGroupInfo] = {}
         self.conflicts = conflicts
+        self.on_left: Callable[[str], None] = lambda group: None
+        """Called with a group that has no members left."""
         self._clock = clock
         self._bump = bump
         self._may_notify = may_notify
@@ -169,6 +171,7 @@ class ConsumerManager:
             del self.groups[group]
             self._bump(group)
             logger.info("consumer group has no members left group=%s", group)
+            self.on_left(group)
         return True
 
     def notify(self, group: str) -> None:

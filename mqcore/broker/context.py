@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mqcore.broker.client_housekeeping import ClientHousekeeping
+from mqcore.broker.consumer_filters import ConsumerFilters
 from mqcore.broker.consumers import ConsumerManager
 from mqcore.broker.groups import SubscriptionGroupManager
 from mqcore.broker.live_settings import LiveSettings
@@ -35,6 +36,7 @@ class BrokerContext:
     groups: SubscriptionGroupManager
     offsets: ConsumerOffsetManager
     consumers: ConsumerManager
+    filters: ConsumerFilters
     producers: ProducerManager
     housekeeping: ClientHousekeeping
     queue_locks: QueueLocks

@@ -17,6 +17,7 @@ from typing import Final
 from mqcore import clock
 from mqcore.broker.client_housekeeping import SCAN_INTERVAL_S, ClientHousekeeping
 from mqcore.broker.config_file import ConfigFile
+from mqcore.broker.consumer_filters import ConsumerFilters
 from mqcore.broker.consumers import ConsumerManager
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.groups import SubscriptionGroupManager
@@ -80,6 +81,7 @@ logger = logging.getLogger(__name__)
 Handler = Callable[[Channel, RemotingCommand], Awaitable[RemotingCommand | None]]
 
 FIRST_PERSIST_S: Final = 10.0
+FILTER_PERSIST_S: Final = 10.0
 BEHIND_LOG_INTERVAL_S: Final = 60.0
 BUSY_CHECK_INTERVAL_S: Final = 0.01
 """How long the answer to "is the store busy" is believed; RocketMQ's fast failure looks as often."""
@@ -130,6 +132,8 @@ class BrokerCore:
             lambda: live.broker.notify_consumer_ids_changed_enable,
             SubscriptionConflicts(clock, lambda: live.current.mqcore.subscription_conflict_ms),
         )
+        filters = ConsumerFilters(live, ConfigFile(files / "consumerFilter.json"), ports.board.bump_group, clock)
+        consumers.on_left = filters.group_left
         producers = ProducerManager(clock)
         statistics = BrokerStatsManager(
             settings.broker.broker_cluster_name,
@@ -161,6 +165,7 @@ class BrokerCore:
                 ConfigFile(files / "lmqConsumerOffset.json") if settings.store.enable_lmq else None,
             ),
             consumers=consumers,
+            filters=filters,
             producers=producers,
             housekeeping=ClientHousekeeping(consumers, producers),
             queue_locks=QueueLocks(clock),
@@ -217,6 +222,7 @@ class BrokerCore:
         """
         self.broker.groups.load()
         self.broker.offsets.load()
+        self.broker.filters.load()
         self.broker.schedule.load()
         self.broker.topics.load()
         self._is_loaded = True
@@ -245,6 +251,7 @@ class BrokerCore:
             "persist consumer offsets",
             first_s=FIRST_PERSIST_S,
         )
+        every(FILTER_PERSIST_S, broker.filters.persist, "persist consumer filters", first_s=FIRST_PERSIST_S)
         every(settings.store.flush_delay_offset_interval_ms / 1000, broker.schedule.persist, "persist delay offsets")
         every(BEHIND_LOG_INTERVAL_S, self._log_behind, "log dispatch", first_s=FIRST_PERSIST_S)
         self._periodic.run(self._roll_days(), "roll day totals")
@@ -283,6 +290,7 @@ class BrokerCore:
         await self.broker.topics.close()
         await self.broker.groups.close()
         await _written(self.broker.offsets.persist(), "consumer offsets")
+        await _written(self.broker.filters.persist(), "consumer filters")
 
     async def _roll_days(self) -> None:
         while True:

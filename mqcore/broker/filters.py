@@ -1,4 +1,4 @@
-"""What a subscription asks of the queue-level filter. SQL92 expressions are recognised, and refused for now.
+"""What a subscription asks of the queue-level filter.
 
 Source: RocketMQ store/DefaultMessageFilter.java, broker/filter/ExpressionMessageFilter.java.
 """

@@ -36,6 +36,10 @@ class PullBinding:
     and when not; both are 0 unless slaveReadEnable is on. A pull with the SUBSCRIPTION flag gets a binding for its own
     expression only: ``expression`` is that text. One without is to be asked about again when its subscription version
     is above ``sub_version``.
+
+    ``program`` is the filter that looks into the records that the queue lets through; empty for none. Of messages from
+    the physical offset ``bitmap_from`` on (-1 = of none) the ext units' bitmaps of ``bitmap_bits`` bits tell, too: one
+    without all of ``bits`` is not wanted.
     """
 
     group: str
@@ -49,3 +53,7 @@ class PullBinding:
     slow_broker_id: int
     sub_version: int
     expression: str | None = None
+    program: bytes = b""
+    bits: tuple[int, ...] = ()
+    bitmap_bits: int = 0
+    bitmap_from: int = -1

@@ -375,11 +375,12 @@ def encode_binding(resolve_id: int, epoch: int, binding: PullBinding) -> bytes:
     suspend_limit = -1 if binding.suspend_limit_ms is None else binding.suspend_limit_ms
     head = layout.BINDING.struct.pack(
         resolve_id, epoch, suspend_limit, binding.broker_id, binding.slow_broker_id, int(binding.match_all),
-        len(binding.tag_codes), 0, binding.suspend_max_ms,
+        len(binding.tag_codes), 0, binding.suspend_max_ms, binding.bitmap_from, len(binding.program),
+        binding.bitmap_bits, len(binding.bits), 0,
     )  # fmt: skip
-    return head + b"".join(TAG_CODE.pack(code) for code in sorted(binding.tag_codes))
+    return head + b"".join(map(TAG_CODE.pack, (*sorted(binding.tag_codes), *binding.bits))) + binding.program
 
 
 def encode_refusal(resolve_id: int) -> bytes:
     """The answer to RESOLVE when the client has been answered."""
-    return layout.BINDING.struct.pack(resolve_id, 0, 0, 0, 0, 0, 0, 1, 0)
+    return layout.BINDING.struct.pack(resolve_id, 0, 0, 0, 0, 0, 0, 1, 0, -1, 0, 0, 0, 0)

@@ -88,6 +88,42 @@ SERVICE = (
     ),
 )
 
+FILTERS = (
+    flag(
+        "enablePropertyFilter",
+        True,
+        "let consumers filter by SQL92 expressions; off by default in RocketMQ, whose evaluation is dear",
+        BY_BROKER,
+    ),
+    flag(
+        "filterSupportRetry",
+        False,
+        "a group that subscribes to its retry topic by SQL92 gets each message by its filter for the topic it is from",
+        BY_BROKER,
+    ),
+    flag(
+        "enableCalcFilterBitMap",
+        True,
+        "write into consume queue ext units which groups want the message (with enableConsumeQueueExt; off by default "
+        "in RocketMQ)",
+    ),
+    number("expectConsumerNumUseFilter", 32, "groups of a topic that the bitmaps are made for", minimum=1),
+    number(
+        "maxErrorRateOfBloomFilter",
+        20,
+        "percent of messages that a bitmap lets through by chance with so many groups",
+        minimum=1,
+        maximum=99,
+    ),
+    number(
+        "filterDataCleanTimeSpan",
+        24 * 3_600_000,
+        "forget the filter of a group that has been gone for so long",
+        BY_BROKER | LONG,
+        unit=Unit.MS,
+    ),
+)
+
 REGISTRATION = (
     number("registerBrokerTimeoutMills", 6_000, "wait for all name servers", BY_BROKER, unit=Unit.MS, minimum=1),
     number(
@@ -103,7 +139,6 @@ REGISTRATION = (
     flag("compressedRegister", False, "compress the body of a registration", BY_BROKER),
 )
 
-SQL = "SQL filters are not built"
 CHECKS = "transaction checks are not built"
 POOL = "mqcore has one process per kind of work and no thread pools"
 QUEUE = "mqcore bounds its rings and buffers itself"
@@ -155,12 +190,6 @@ UNUSED = (
     unused("waitTimeMillsInPullQueue", 5_000, AGE, LONG),
     unused("waitTimeMillsInHeartbeatQueue", 31_000, AGE, LONG),
     unused("waitTimeMillsInTransactionQueue", 3_000, AGE, LONG),
-    unused("enableCalcFilterBitMap", False, SQL),
-    unused("expectConsumerNumUseFilter", 32, SQL),
-    unused("maxErrorRateOfBloomFilter", 20, SQL),
-    unused("filterDataCleanTimeSpan", 24 * 3_600_000, SQL),
-    unused("filterSupportRetry", False, SQL),
-    unused("enablePropertyFilter", False, SQL),
     unused("transactionTimeOut", 6_000, CHECKS, SHOWN),
     unused("transactionCheckMax", 15, CHECKS, SHOWN),
     unused("transactionCheckInterval", 60_000, CHECKS, SHOWN),
@@ -179,4 +208,6 @@ def _cores() -> int:
     return os.cpu_count() or 1
 
 
-ROWS = in_group(Group.BROKER, (*IDENTITY, *TOPICS_AND_GROUPS, *SERVICE, *REGISTRATION, *UNUSED), Program.BROKER)
+ROWS = in_group(
+    Group.BROKER, (*IDENTITY, *TOPICS_AND_GROUPS, *SERVICE, *FILTERS, *REGISTRATION, *UNUSED), Program.BROKER
+)

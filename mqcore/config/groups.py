@@ -46,6 +46,12 @@ class BrokerSettings:
     slave_read_enable: bool
     enable_detail_stat: bool
     start_accept_send_request_time_stamp_ms: int
+    enable_property_filter: bool
+    filter_support_retry: bool
+    enable_calc_filter_bit_map: bool
+    expect_consumer_num_use_filter: int
+    max_error_rate_of_bloom_filter: int
+    filter_data_clean_time_span_ms: int
     register_broker_timeout_ms: int
     register_name_server_period_ms: int
     force_register: bool

@@ -178,7 +178,11 @@ DELIVERY = "delayed messages are delivered in order"
 
 UNUSED = (
     unused("storePathDLedgerCommitLog", "", DLEDGER, SHOWN),
-    unused("bitMapLengthConsumeQueueExt", 64, "filter bitmaps are read over; without SQL consumers none is written"),
+    unused(
+        "bitMapLengthConsumeQueueExt",
+        64,
+        "follows from expectConsumerNumUseFilter and maxErrorRateOfBloomFilter, in RocketMQ too",
+    ),
     unused("commitIntervalCommitLog", 200, POOL, SHOWN),
     unused("commitCommitLogLeastPages", 4, POOL),
     unused("commitCommitLogThoroughInterval", 200, POOL),

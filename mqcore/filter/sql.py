@@ -28,6 +28,11 @@ class CompiledFilter:
 _kept: OrderedDict[str, CompiledFilter | FilterSyntaxError] = OrderedDict()
 
 
+def prepare() -> None:
+    """Take in what the first expression needs, which holds up a loop for 0.1 s; may be called in a thread."""
+    from mqcore.filter import grammar  # noqa: F401
+
+
 def compile_sql(expression: str) -> CompiledFilter:
     """Compile *expression*. Raises FilterSyntaxError, with the text that RocketMQ answers with."""
     found = _kept.get(expression)

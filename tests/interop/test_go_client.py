@@ -6,7 +6,7 @@ import pytest
 
 from mqcore.client import Client
 from mqcore.codes import LanguageCode
-from tests.rigs import Corpus, GoClient, JavaDriver, RunningBroker
+from tests.rigs import Corpus, GoClient, JavaDriver, RunningBroker, StartBroker, wire
 from tests.rigs.deliveries import (
     await_committed,
     check_each_exactly_once,
@@ -98,6 +98,21 @@ def test_it_shares_a_group_with_a_java_consumer(
     check_intact(corpus.lines(), sent, [*of_java, *of_go])
     assert {message.queue_id for message in of_go} == go_queues
     assert {message.queue_id for message in of_java} == java_queues
+
+
+def test_it_receives_what_its_sql_expression_asks_for(
+    start_broker: StartBroker, corpus: Corpus, go_client: GoClient
+) -> None:
+    broker, topic = start_broker({"enablePropertyFilter": "true"}), "Filtered"
+    server = broker.name_server
+    wire.create_topic(broker.broker_address, topic, queues=QUEUES)
+    wait_until(lambda: wire.has_route(server, topic), describe=f"route to {topic}")
+    sent = sent_by_key(go_client.produce(server, topic, corpus.path, count=300, tags=",".join(TAGS)))
+    wanted = {key: message for key, message in sent.items() if TAGS[int(key[1:]) % 2] == "TagB" and key != "G1"}
+    with go_client.consumer(server, topic, f"G_{topic}", sql="TAGS = 'TagB' AND KEYS <> 'G1'") as consumer:
+        wait_until(lambda: consumer.count() >= len(wanted), ARRIVAL_DEADLINE_S, "all messages came")
+        received = consumer.stop()
+    check_each_exactly_once(wanted, received)
 
 
 def test_it_receives_the_tags_it_asks_for(

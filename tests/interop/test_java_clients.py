@@ -358,7 +358,6 @@ def test_only_committed_transactions_are_delivered(start_broker: StartBroker, co
     check_each_exactly_once([f"L{line}" for line in range(0, 40, 2)], received)
 
 
-@pytest.mark.beyond_mqcore
 @pytest.mark.usefixtures("as_4_9")
 def test_an_sql_expression_filters_messages(start_broker: StartBroker, corpus: Corpus, java: JavaDriver) -> None:
     broker = start_broker({"enablePropertyFilter": "true"})

@@ -176,7 +176,6 @@ def test_python_reads_a_group_of_push_consumers_without_joining(
     assert sorted(seen) == sorted(f"L{line}" for line in range(300))
 
 
-@pytest.mark.beyond_mqcore
 def test_an_sql_expression_chooses_by_properties(start_broker: StartBroker) -> None:
     broker = start_broker({"enablePropertyFilter": "true"})
     wire.create_topic(broker.broker_address, "Priced", queues=2)

@@ -21,6 +21,7 @@ import pytest
 
 from mqcore._fast.filter.program import Program
 from mqcore.errors import FilterSyntaxError
+from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.expressions import Expression
 from mqcore.filter.sql import compile_sql
 from mqcore.filter.values import EvaluationError
@@ -104,6 +105,14 @@ def disagreements(referee: FilterReferee, chance: random.Random, count: int, eac
 
 def test_expressions_mean_what_they_mean_to_apaches_filter(referee: FilterReferee, chance: random.Random) -> None:
     assert list(disagreements(referee, chance, 4_000, 20))[:20] == []
+
+
+def test_the_bits_of_a_bitmap_are_apaches(referee: FilterReferee, chance: random.Random) -> None:
+    for _ in range(300):
+        rate, count = chance.randrange(1, 100), chance.choice((1, 2, 32, 33, 1_000, chance.randrange(1, 100_000)))
+        key = "".join(chance.choices("abc%#_日ä𝄞-", k=chance.randrange(60)))
+        bloom = BloomFilter.sized(rate, count)
+        assert referee.bits(rate, count, key) == (bloom.bit_count, list(bloom.bits_of(key))), (rate, count, key)
 
 
 @pytest.mark.slow

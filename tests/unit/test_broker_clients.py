@@ -184,10 +184,26 @@ async def test_an_open_producer_connection_is_picked_in_turn(rig: BrokerRig) -> 
 
 
 @pytest.mark.parametrize(
+    ("kind", "expression", "code", "remark"),
+    [
+        ("TAG", "a", 0, None),
+        ("SQL92", "a = 1", 0, None),
+        ("SQL92", "a > TRUE", 23, "java.lang.RuntimeException: Value 'TRUE' cannot be compared."),
+        ("XPATH", "a", 23, "no filter of type XPATH"),
+    ],
+)
+async def test_check_client_config(rig: BrokerRig, kind: str, expression: str, code: int, remark: str | None) -> None:
+    body = CheckClientRequestBody("c", "g", subscription("orders", expression, kind=kind)).encode()
+    reply = await rig.ask(RequestCode.CHECK_CLIENT_CONFIG, None, body)
+    assert (reply.code, reply.remark, reply.ext_fields) == (code, remark, None)
+
+
+@pytest.mark.parametrize(
     ("kind", "code", "remark"),
     [("TAG", 0, None), ("SQL92", 1, "The broker does not support consumer to filter message by SQL92")],
 )
-async def test_check_client_config(rig: BrokerRig, kind: str, code: int, remark: str | None) -> None:
+async def test_check_client_config_without_filters(rig: BrokerRig, kind: str, code: int, remark: str | None) -> None:
+    await rig.broker.settings.update({"enablePropertyFilter": "false"})
     body = CheckClientRequestBody("c", "g", subscription("orders", "a", kind=kind)).encode()
     reply = await rig.ask(RequestCode.CHECK_CLIENT_CONFIG, None, body)
     assert (reply.code, reply.remark, reply.ext_fields) == (code, remark, None)

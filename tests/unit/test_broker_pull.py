@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Awaitable, Callable
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +13,12 @@ import pytest
 from broker_ports import BrokerRig, MemoryChannel, subscription
 
 from mqcore import layout
+from mqcore._fast.filter.program import Program
 from mqcore.broker.ports import PullBinding
 from mqcore.broker.processors.pull import pull_header
 from mqcore.broker.server import read_pull_request
 from mqcore.codes import RequestCode, SerializeType
+from mqcore.filter.sql import compile_sql
 from mqcore.protocol import fastjson
 from mqcore.protocol.bodies import MessageModel, SubscriptionData, SubscriptionGroupConfig
 from mqcore.protocol.command import RemotingCommand
@@ -142,12 +144,69 @@ async def test_an_expression_that_does_not_parse_is_refused(rig: BrokerRig) -> N
     assert await refusal(rig, sysFlag=6, subscription="||") == (23, "parse the consumer's subscription failed")
 
 
+SQL = {"subscription": "a > 1", "expressionType": "SQL92"}
+
+
 @pytest.mark.parametrize("flag", [2, 6])
-async def test_sql_is_refused(rig: BrokerRig, flag: int) -> None:
+async def test_sql_is_refused_where_it_is_switched_off(rig: BrokerRig, flag: int) -> None:
+    await rig.broker.settings.update({"enablePropertyFilter": "false"})
     await rig.heart_beat("g", [subscription("orders", "a > 1", kind="SQL92")])
     assert await refusal(rig, sysFlag=flag, subscription="a > 1", expressionType="SQL92") == (
         1, "The broker does not support consumer to filter message by SQL92",
     )  # fmt: skip
+
+
+async def test_a_filter_that_was_registered_goes_with_the_binding(rig: BrokerRig) -> None:
+    await rig.heart_beat("g", [subscription("orders", "a > 1", 5, kind="SQL92")])
+    found = await binding(rig, **SQL, subVersion=5)
+    assert (found.match_all, found.tag_codes, found.expression) == (True, (), None)
+    assert found.program == compile_sql("a > 1").program
+    assert (len(found.bits), found.bitmap_bits, found.bitmap_from) == (3, 112, -1)
+
+
+async def test_a_pull_may_bring_its_own_filter(rig: BrokerRig) -> None:
+    found = await binding(rig, **SQL, sysFlag=6)
+    assert (found.match_all, found.program, found.bits) == (True, compile_sql("a > 1").program, ())
+    assert found.expression == "a > 1"
+    # Apache's broker would let everything through.
+    assert await refusal(rig, **SQL | {"subscription": "a >"}, sysFlag=6) == (
+        23, "parse the consumer's subscription failed",
+    )  # fmt: skip
+
+
+async def test_a_filter_that_was_not_understood_is_not_there(rig: BrokerRig) -> None:
+    await rig.heart_beat("g", [subscription("orders", "a >", kind="SQL92")])
+    assert await refusal(rig, **SQL) == (
+        27, "The broker's consumer filter data is not exist!Your expression may be wrong!",
+    )  # fmt: skip
+
+
+async def test_a_filter_older_than_the_pull_is_not_used(rig: BrokerRig) -> None:
+    await rig.heart_beat("g", [subscription("orders", "a > 1", 5, kind="SQL92")])
+    # The subscription is newer by then, the filter is not: what it became is not understood.
+    filters = rig.broker.filters.by_topic["orders"]
+    filters["g"] = replace(filters["g"], client_version=4)
+    assert await refusal(rig, **SQL, subVersion=5) == (28, "the consumer's consumer filter data not latest")
+
+
+async def test_a_retry_topic_is_filtered_by_what_its_messages_are_from(tmp_path: Path) -> None:
+    rig = BrokerRig(tmp_path, filterSupportRetry="true")
+    await rig.create_topic("orders")
+    await rig.heart_beat("g", [
+        subscription("orders", "a > 1", kind="SQL92"), subscription("bills", "a < 1", kind="SQL92"),
+        subscription("%RETRY%g", "a = 1", kind="SQL92"),
+    ])  # fmt: skip
+    found = await binding(rig, topic="%RETRY%g", **SQL)
+    program = Program(found.program)
+    for text, wanted in (
+        (b"RETRY_TOPIC\x01orders\x02a\x012", True),
+        (b"RETRY_TOPIC\x01orders\x02a\x010", False),
+        (b"RETRY_TOPIC\x01bills\x02a\x010", True),
+        (b"RETRY_TOPIC\x01bills", None),
+        (b"RETRY_TOPIC\x01others\x02a\x012", True),
+        (b"a\x012", True),
+    ):
+        assert program.run(text) is wanted, text
 
 
 async def test_a_pull_over_the_fast_port_is_not_supported(rig: BrokerRig) -> None:

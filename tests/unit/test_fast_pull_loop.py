@@ -23,6 +23,7 @@ from mqcore._fast.pull.loop import PullLoop
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.segment.rings import PullRequestRing
 from mqcore.codes import PullSysFlag, ResponseCode
+from mqcore.filter.sql import compile_sql
 from mqcore.protocol.hashing import java_string_hash
 from mqcore.store.codec import Dispatcher
 from mqcore.store.geometry import StoreGeometry
@@ -163,15 +164,16 @@ class PullRig:
             data += self._link.recv(size - len(data))
         return data
 
-    def bind(self, resolve_id: int, tags: tuple[str, ...] = (), **changes: int) -> None:
+    def bind(self, resolve_id: int, tags: tuple[str, ...] = (), sql: str = "", **changes: int) -> None:
         """Answer a RESOLVE."""
+        program = compile_sql(sql).program if sql else b""
         codes = sorted(java_string_hash(tag) for tag in tags)
         values = dict.fromkeys(names(BINDING), 0) | {
             "resolve_id": resolve_id, "epoch": self.segment.pull_epoch(TOPIC, GROUP), "suspend_limit_ms": -1,
             "broker_id": 0, "slow_broker_id": 1, "match_all": int(not tags), "tag_count": len(codes),
-            "suspend_max_ms": DEADLINE_MS,
+            "suspend_max_ms": DEADLINE_MS, "bitmap_from": -1, "filter_size": len(program),
         } | changes  # fmt: skip
-        payload = BINDING.struct.pack(*values.values()) + struct.pack(f"={len(codes)}i", *codes)
+        payload = BINDING.struct.pack(*values.values()) + struct.pack(f"={len(codes)}i", *codes) + program
         self._link.sendall(HEAD.struct.pack(len(payload), LINK["BINDING"], 77) + payload)
 
     def pull(self, ticket: int, queue_offset: int = 0, *tags: str, **changes: int) -> dict[str, Any]:
@@ -783,3 +785,143 @@ def test_messages_whose_file_is_gone_are_handed_over_all_the_same(rig: PullRig) 
     rig.segment.set("readable_offset", FAR)
     assert rig.pull(1)["code"] == ResponseCode.SUCCESS
     assert rig.segment.worker_word(PULL_ROW, "bytes") == 0
+
+
+# Filters -----------------------------------------------------------------------------------------------------------
+
+
+def filtered(rig: PullRig, sql: str, ticket: int = 1, queue_offset: int = 0, **changes: int) -> dict[str, Any]:
+    """Pull by a filter that the broker process answers with."""
+    rig.ask(ticket, queue_offset, **changes)
+    rig.bind(rig.question()[0], sql=sql)
+    return rig.reply()
+
+
+def make_cold(rig: PullRig) -> None:
+    """Have the whole log looked at as one that may be on disk only."""
+    rig.segment.set("cold_end", FAR)
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_filter_chooses_by_the_properties_in_the_log(rig: PullRig, cold: bool) -> None:
+    if cold:
+        make_cold(rig)
+    reply = filtered(rig, "TAGS IN ('T1', 'T7') AND none IS NULL")
+    assert (reply["code"], reply["next_begin_offset"]) == (ResponseCode.SUCCESS, 15)
+    assert bodies(rig, reply) == expected(0, 0, "T1")
+    # Remembered with the binding.
+    rig.ask(2, 5)
+    assert bodies(rig, rig.reply()) == expected(0, 5, "T1")
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_a_pull_whose_filter_wants_nothing_goes_on_behind_what_was_looked_at(rig: PullRig, cold: bool) -> None:
+    if cold:
+        make_cold(rig)
+    reply = filtered(rig, "TAGS > 5", sys_flag=SUSPEND)
+    assert (reply["code"], reply["status"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, STATUS["NO_MATCHED_MESSAGE"])
+    assert (reply["message_count"], reply["next_begin_offset"]) == (0, 15)
+
+
+def test_a_binding_without_a_filter_takes_the_old_one_away(rig: PullRig) -> None:
+    assert bodies(rig, filtered(rig, "TAGS = 'T1'")) == expected(0, 0, "T1")
+    rig.segment.bump_group(GROUP)
+    rig.ask(2)
+    rig.bind(rig.question()[0])
+    assert bodies(rig, rig.reply()) == expected(0)
+
+
+def test_a_filter_that_is_damaged_is_not_used(rig: PullRig) -> None:
+    rig.ask(1)
+    rig.bind(rig.question()[0], sql="TAGS = 'T1'", filter_size=17)
+    assert rig.reply()["code"] == ResponseCode.SYSTEM_BUSY
+
+
+def append(rig: PullRig, tag: str) -> None:
+    """A message comes into queue 0, and the reput worker says so."""
+    rig.store.append(queue_id=0, body=tag.encode(), TAGS=tag)
+    rig.dispatch()
+    rig.arrive(0, rig.store.next_offsets["TopicA", 0], tag)
+
+
+def test_a_held_pull_stays_held_until_a_message_comes_that_its_filter_wants(rig: PullRig) -> None:
+    rig.ask(1, 15, sys_flag=SUSPEND)
+    rig.bind(rig.question()[0], sql="TAGS = 'wanted'")
+    wait_until(lambda: rig.waiters() == 1, describe="the pull is held")
+    for number in range(3):
+        append(rig, f"unwanted {number}")
+        # It is looked at and held again, behind the message.
+        turns = rig.segment.worker_word(PULL_ROW, "turns")
+        wait_until(
+            lambda turns=turns: rig.segment.worker_word(PULL_ROW, "turns") > turns and rig.waiters() == 1,
+            describe="held again",
+        )
+    assert rig._replies.pop() is None
+    append(rig, "wanted")
+    reply = rig.reply()
+    assert (reply["ticket"], reply["code"], reply["was_held"]) == (1, ResponseCode.SUCCESS, 1)
+    assert (reply["message_count"], reply["next_begin_offset"]) == (1, 19)
+    assert rig.waiters() == 0
+
+
+def test_a_pull_that_was_held_for_nothing_need_not_look_at_it_again(rig: PullRig) -> None:
+    rig.ask(1, 15, sys_flag=SUSPEND, suspend_timeout_ms=1_500)
+    rig.bind(rig.question()[0], sql="TAGS = 'wanted'")
+    wait_until(lambda: rig.waiters() == 1, describe="the pull is held")
+    append(rig, "unwanted")
+    reply = rig.reply()
+    assert (reply["code"], reply["next_begin_offset"]) == (ResponseCode.PULL_NOT_FOUND, 16)
+
+
+def test_a_filter_that_is_dear_is_run_over_some_messages_at_a_time(rig: PullRig) -> None:
+    # 5,000 texts are so many steps: of a scan that may take 200,000, some forty messages.
+    dear = f"TAGS IN ({', '.join(repr(str(number)) for number in range(3_500))}, 'T1')"
+    for _ in range(100):
+        rig.store.append(queue_id=0, body=b"x" * 10, TAGS="none")
+    rig.dispatch()
+    rig.segment.set_queue_word(rig.segment.queue_row(TOPIC, 0), "max_offset", 115)
+    at, answers = 15, 0
+    while at < 115:
+        reply = filtered(rig, dear, queue_offset=at) if answers == 0 else (rig.ask(answers + 1, at), rig.reply())[1]
+        assert reply["code"] in (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_NOT_FOUND)
+        assert reply["next_begin_offset"] > at
+        at, answers = reply["next_begin_offset"], answers + 1
+    assert answers > 1
+
+
+def test_a_filtered_pull_that_ends_before_its_turn_is_not_answered(rig: PullRig) -> None:
+    filtered(rig, "TAGS = 'T1'")
+    assert rig._requests is not None
+    # Both are in the ring before the loop looks.
+    rig.segment.set_worker_word(PULL_ROW, "sleeping", 0)
+    rig.ask(7)
+    rig.end(7)
+    rig.ask(8)
+    replies = [rig.reply()]
+    if replies[0]["ticket"] == 7:  # the loop was faster
+        replies.append(rig.reply())
+    assert replies[-1]["ticket"] == 8
+
+
+@pytest.mark.parametrize("cold", [False, True])
+def test_records_of_a_file_that_is_gone_are_passed_over(rig: PullRig, cold: bool) -> None:
+    if cold:
+        make_cold(rig)
+    later = [rig.store.append(queue_id=0, body=b"later %d" % number, TAGS="T1") for number in range(30)]
+    rig.dispatch()
+    rig.segment.set_queue_word(rig.segment.queue_row(TOPIC, 0), "max_offset", 45)
+    (rig.store.paths.commit_log / file_name(0)).unlink()
+    reply = filtered(rig, "TAGS = 'T1'")
+    kept = [record.body for record in later if record.physical_offset >= rig.store.geometry.commit_log_file_size]
+    assert 0 < len(kept) < 30
+    assert bodies(rig, reply) == kept
+
+
+def test_nobody_is_sent_past_records_that_cannot_be_read(rig: PullRig) -> None:
+    make_cold(rig)
+    file = rig.store.paths.commit_log / file_name(0)
+    file.unlink()
+    file.mkdir()
+    reply = filtered(rig, "TAGS = 'T1'", sys_flag=SUSPEND)
+    assert (reply["code"], reply["status"]) == (ResponseCode.SYSTEM_ERROR, STATUS["COMMIT_LOG_NOT_READABLE"])
+    assert reply["next_begin_offset"] == 0

@@ -398,6 +398,11 @@ cdef extern from "shared_layout.h" nogil:
         int32_t tag_count
         int32_t refused
         int32_t suspend_max_ms
+        int64_t bitmap_from
+        int32_t filter_size
+        int32_t bitmap_bits
+        int32_t bit_count
+        int32_t spare
     ctypedef struct FilterHead:
         int32_t step_count
         int32_t name_count

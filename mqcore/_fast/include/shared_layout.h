@@ -274,9 +274,14 @@ typedef struct {
     int32_t tag_count;
     int32_t refused;
     int32_t suspend_max_ms;
+    int64_t bitmap_from;
+    int32_t filter_size;
+    int32_t bitmap_bits;
+    int32_t bit_count;
+    int32_t spare;
 } Binding;
-static_assert(sizeof(Binding) == 48, "Binding");
-static_assert(offsetof(Binding, suspend_max_ms) == 44, "Binding.suspend_max_ms");
+static_assert(sizeof(Binding) == 72, "Binding");
+static_assert(offsetof(Binding, spare) == 68, "Binding.spare");
 
 typedef struct {
     int32_t step_count;

@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore._fast.base.layout cimport PullRequest
+from mqcore._fast.filter.program cimport FilterProgram
 from mqcore._fast.segment.boards cimport Shared, pull_epoch
 
 # What a binding is good for, followed by its strings: topic, group, subscription, expression type. Where one of them
@@ -32,6 +33,11 @@ cdef struct Binding:
     int32_t offset_row
     int32_t tag_count           # 0 = every message
     int32_t *tags
+    FilterProgram filter        # without memory: there is none
+    int64_t bitmap_from         # physical offset; bitmaps of older messages do not tell; -1 = none does
+    int32_t bitmap_bits
+    int32_t bit_count
+    int32_t *bits               # of the group in filter bitmaps
     BindingKey key
     uint8_t strings[1]
 
@@ -49,6 +55,10 @@ cdef void bindings_close(BindingTable *table) noexcept nogil
 cdef Binding *binding_of(BindingTable *table, const PullRequest *request, int64_t now_ms) noexcept nogil
 # Give it tags, which are copied. False when memory is short.
 cdef bint binding_set_tags(BindingTable *table, Binding *binding, const int32_t *tags, int32_t count) noexcept nogil
+# Give it the filter in program[0:size], and the group's bits, which are copied; size 0 for none. False when memory is
+# short or the filter is no sound one.
+cdef bint binding_set_filter(BindingTable *table, Binding *binding, const uint8_t *program, int32_t size,
+                             const int32_t *bits, int32_t bit_count) noexcept nogil
 # Forget, in the next part of the table, what is stale or has not been used for long.
 cdef void bindings_sweep(BindingTable *table, const Shared *shared, int64_t now_ms) noexcept nogil
 cdef inline bint binding_is_good(const Shared *shared, const Binding *binding) noexcept nogil:

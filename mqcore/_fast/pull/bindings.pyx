@@ -11,6 +11,7 @@ from libc.string cimport memcmp, memcpy, memset
 from mqcore._fast.base.atomics cimport monotonic_ns
 from mqcore._fast.base.hashing cimport hash_bytes
 from mqcore._fast.base.layout cimport PullRequest
+from mqcore._fast.filter.program cimport filter_free, filter_load
 from mqcore._fast.segment.boards cimport Shared, epoch_row
 
 from mqcore.codes import PullSysFlag
@@ -34,6 +35,8 @@ cdef bint bindings_open(BindingTable *table, int64_t budget) noexcept nogil:
 
 cdef void free_binding(Binding *binding) noexcept nogil:
     free(binding.tags)
+    free(binding.bits)
+    filter_free(&binding.filter)
     free(binding)
 
 
@@ -72,7 +75,8 @@ cdef int32_t strings_size(const BindingKey *key) noexcept nogil:
 
 
 cdef int64_t bytes_of(const Binding *binding) noexcept nogil:
-    return <int64_t>sizeof(Binding) + strings_size(&binding.key) + binding.tag_count * <int64_t>sizeof(int32_t)
+    return (<int64_t>sizeof(Binding) + strings_size(&binding.key) + binding.filter.size
+            + (binding.tag_count + binding.bit_count) * <int64_t>sizeof(int32_t))
 
 
 cdef void sweep_next(BindingTable *table, const Shared *shared, int64_t now_ms) noexcept nogil:
@@ -155,6 +159,25 @@ cdef bint binding_set_tags(BindingTable *table, Binding *binding, const int32_t 
     table.bytes += (count - binding.tag_count) * <int64_t>sizeof(int32_t)
     binding.tags = copy
     binding.tag_count = count
+    return True
+
+
+cdef bint binding_set_filter(BindingTable *table, Binding *binding, const uint8_t *program, int32_t size,
+                             const int32_t *bits, int32_t bit_count) noexcept nogil:
+    table.bytes -= bytes_of(binding)
+    filter_free(&binding.filter)
+    free(binding.bits)
+    binding.bits = NULL
+    binding.bit_count = 0
+    if size > 0 and not filter_load(&binding.filter, program, size):
+        table.bytes += bytes_of(binding)
+        return False
+    if bit_count > 0:
+        binding.bits = <int32_t *>malloc(bit_count * sizeof(int32_t))
+        if binding.bits != NULL:
+            memcpy(binding.bits, bits, bit_count * sizeof(int32_t))
+            binding.bit_count = bit_count
+    table.bytes += bytes_of(binding)
     return True
 
 

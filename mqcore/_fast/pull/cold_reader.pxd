@@ -10,6 +10,7 @@ cdef enum:
     COLD_BLOCK_SIZE = 1 << 20       # read at once
     COLD_BLOCKS = 251               # remembered; a prime, for the starts are multiples of powers of two
     COLD_AFTER_BYTES = 64 << 20     # what is nearer to the end has just been written, and is in memory
+    COLD_WINDOW_SIZE = 1 << 17      # read at once for who looks into records
     COLD_BLOCK_MS = 1000            # so long a block that was read is taken to be in memory
 
 cdef struct ColdBlock:
@@ -20,6 +21,10 @@ cdef struct ColdReader:
     LogPlaces places
     int64_t file_size
     uint8_t *scratch
+    uint8_t *window                 # a copy of some bytes of the log, for who looks into cold records
+    int64_t window_size
+    int64_t window_start            # physical offset
+    int64_t window_end
     ColdBlock blocks[251]
 
 # *places* (see places_open) and *file_size* are the commit log's. Raises StoreError, MemoryError.
@@ -28,3 +33,7 @@ cdef void cold_close(ColdReader *reader) noexcept nogil
 # Bring [offset, offset + size) in, and start the reading of what follows. Returns how many bytes were read; what cannot
 # be read is left alone.
 cdef int64_t cold_bring_in(ColdReader *reader, int64_t offset, int64_t size, int64_t now_ms) noexcept nogil
+# A copy of [offset, offset + size), which lies in one file; good until the next call. NULL: errno in *error*, ENOENT if
+# the file is gone, 0 if they do not lie in one. *done* grows by the bytes that were read for it.
+cdef const uint8_t *cold_bytes(ColdReader *reader, int64_t offset, int64_t size, int64_t *done,
+                               int *error) noexcept nogil

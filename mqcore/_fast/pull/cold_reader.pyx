@@ -4,8 +4,9 @@ A plain read brings pages into the page cache on every kernel, returns an error 
 SIGBUS, and leaves no mapping behind that would keep the pages there.
 """
 
-from libc.stdint cimport int64_t
-from libc.stdlib cimport free, malloc
+from libc.errno cimport EINTR, EIO, ENOMEM, errno
+from libc.stdint cimport int64_t, uint8_t
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
 from mqcore._fast.log.places cimport open_placed, places_open
@@ -34,7 +35,8 @@ cdef int cold_open(ColdReader *reader, object places, int64_t file_size) except 
 
 cdef void cold_close(ColdReader *reader) noexcept nogil:
     free(reader.scratch)
-    reader.scratch = NULL
+    free(reader.window)
+    reader.scratch = reader.window = NULL
 
 
 cdef bint was_read(ColdReader *reader, int64_t start, int64_t now_ms) noexcept nogil:
@@ -75,3 +77,56 @@ cdef int64_t cold_bring_in(ColdReader *reader, int64_t offset, int64_t size, int
             done += read_block(reader, file_start, at, block_size)
         offset = file_start + at + block_size
     return done
+
+
+cdef bint grow_window(ColdReader *reader, int64_t size) noexcept nogil:
+    cdef uint8_t *larger
+    if size <= reader.window_size:
+        return True
+    larger = <uint8_t *>realloc(reader.window, size)
+    if larger == NULL:
+        return False
+    reader.window = larger
+    reader.window_size = size
+    return True
+
+
+cdef int fill_window(ColdReader *reader, int64_t file_start, int64_t offset, int64_t size) noexcept nogil:
+    cdef ssize_t got
+    cdef int error = 0
+    cdef int fd = open_placed(&reader.places, file_start, reader.file_size, O_RDONLY | O_CLOEXEC | O_NOFOLLOW)
+    if fd < 0:
+        return -fd
+    posix_fadvise(fd, offset - file_start, size + COLD_BLOCK_SIZE, POSIX_FADV_WILLNEED)
+    reader.window_start = reader.window_end = offset
+    while reader.window_end < offset + size:
+        got = pread(fd, reader.window + (reader.window_end - offset), offset + size - reader.window_end,
+                    reader.window_end - file_start)
+        if got < 0 and errno == EINTR:
+            continue
+        if got <= 0:
+            error = EIO if got == 0 else errno
+            break
+        reader.window_end += got
+    close(fd)
+    return error
+
+
+cdef const uint8_t *cold_bytes(ColdReader *reader, int64_t offset, int64_t size, int64_t *done,
+                               int *error) noexcept nogil:
+    cdef int64_t file_start = offset - offset % reader.file_size
+    cdef int64_t wanted
+    error[0] = 0
+    if offset < reader.window_start or offset + size > reader.window_end:
+        wanted = min(max(size, <int64_t>COLD_WINDOW_SIZE), file_start + reader.file_size - offset)
+        if size > wanted:
+            return NULL
+        if not grow_window(reader, wanted):
+            error[0] = ENOMEM
+            return NULL
+        error[0] = fill_window(reader, file_start, offset, wanted)
+        done[0] += reader.window_end - reader.window_start
+        if error[0] != 0 and reader.window_end < offset + size:
+            return NULL
+        error[0] = 0
+    return reader.window + (offset - reader.window_start)

@@ -11,10 +11,11 @@ from libc.string cimport memcpy, memset
 
 import os
 
-from mqcore._fast.base.atomics cimport (add_full, add_relaxed, coarse_ms, drain_fd, exchange_full, full_fence, now_ms,
-                                        observe, peek, publish, put_relaxed, wake_fd)
+from mqcore._fast.base.atomics cimport (add_full, add_relaxed, coarse_ms, drain_fd, exchange_full, full_fence,
+                                        monotonic_ns, now_ms, observe, peek, publish, put_relaxed, wake_fd)
 from mqcore._fast.base.buffers cimport Buffer, buffer_free, buffer_put, buffer_size, buffer_take
-from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_CONSUME_QUEUE_NOT_READABLE, GET_STATUS_FOUND,
+from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_COMMIT_LOG_NOT_READABLE,
+                                       GET_STATUS_CONSUME_QUEUE_NOT_READABLE, GET_STATUS_FOUND,
                                        GET_STATUS_MESSAGE_WAS_REMOVING, GET_STATUS_NO_MATCHED_MESSAGE,
                                        GET_STATUS_NO_MESSAGE_IN_QUEUE, GET_STATUS_OFFSET_FOUND_NULL,
                                        GET_STATUS_OFFSET_OVERFLOW_BADLY, GET_STATUS_OFFSET_OVERFLOW_ONE,
@@ -25,15 +26,17 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_CONSUME_QUEUE_NO
                                        OffsetRow, PullRange, PullReply, PullRequest, QueueRow, Resolve, TopicRow,
                                        WorkerRow)
 from mqcore._fast.base.layout cimport Binding as BindingMessage
-from mqcore._fast.pull.bindings cimport (BindingTable, binding_is_good, binding_matches, binding_of, binding_set_tags,
-                                         bindings_close, bindings_open, bindings_sweep)
+from mqcore._fast.pull.bindings cimport (BindingTable, binding_is_good, binding_matches, binding_of, binding_set_filter,
+                                         binding_set_tags, bindings_close, bindings_open, bindings_sweep)
+from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.pull.cold_reader cimport COLD_AFTER_BYTES, ColdReader, cold_bring_in, cold_close, cold_open
+from mqcore._fast.pull.filtering cimport Filtering, filter_look
 from mqcore._fast.pull.held cimport (Held, HeldPulls, held_close, held_open, question_put, question_take, queue_leave,
                                      queue_put, ticket_clear, ticket_find, ticket_put)
 from mqcore._fast.queues.ext cimport ExtSource
 from mqcore._fast.queues.reader cimport QueueReader, ext_code_at, queues_close, queues_open, queues_rest, units_at
-from mqcore._fast.queues.units cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_SLAVE, RecordRange, ScanLimits,
-                                        ScanResult, scan_units)
+from mqcore._fast.queues.units cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_SLAVE, RecordFilter, RecordRange,
+                                        ScanLimits, ScanResult, scan_units)
 from mqcore._fast.segment.boards cimport (ROW_NONE, Shared, SharedSegment, make_group, make_offset, make_queue,
                                           make_topic, puller_of)
 from mqcore._fast.segment.bounds cimport queue_max_offset, queue_min_offset
@@ -70,6 +73,7 @@ cdef enum:
     QUEUE_REST_MS = 60000           # an unread consume queue file is unmapped after this
     LINK_READ_SIZE = 65536
     LINK_BYTES_MAX = 1 << 24
+    FILTER_TURN_NS = 1_000_000      # of one turn for pulls that look into records; the others come first
 
 
 cdef struct PullState:
@@ -91,6 +95,9 @@ cdef struct PullState:
     ColdReader cold
     ScanLimits limits
     HeldPulls pulls
+    FileSet *files                              # the newest part of the log, for filters
+    Held *filtered                              # pulls that look into records, the oldest first
+    Held *last_filtered
     int64_t turn_ms
     int64_t hold_check_at
     int64_t scan_check_at
@@ -187,7 +194,7 @@ cdef int32_t code_of(int32_t status, int64_t requested) noexcept nogil:
         return NOT_FOUND
     if status == GET_STATUS_NO_MESSAGE_IN_QUEUE:
         return NOT_FOUND if requested == 0 else OFFSET_MOVED_CODE
-    if status == GET_STATUS_CONSUME_QUEUE_NOT_READABLE:
+    if status == GET_STATUS_CONSUME_QUEUE_NOT_READABLE or status == GET_STATUS_COMMIT_LOG_NOT_READABLE:
         return SYSTEM_ERROR
     return OFFSET_MOVED_CODE
 
@@ -229,6 +236,20 @@ cdef void bring_in(PullState *state, const PullRange *ranges, int32_t count) noe
             put_relaxed(&state.row.bytes, state.row.bytes + done)
 
 
+cdef int64_t hot_from(const PullState *state) noexcept nogil:
+    return max(state.limits.commit_log_max - COLD_AFTER_BYTES, observe(&state.shared.board.cold_end))
+
+
+cdef void start_filtering(PullState *state, const Held *held, Filtering *out) noexcept nogil:
+    memset(out, 0, sizeof(Filtering))
+    out.files = state.files
+    out.cold = &state.cold
+    out.queues = &state.queues
+    out.binding = held.binding
+    out.hot_from = hot_from(state)
+    out.now = state.turn_ms
+
+
 cdef struct QueuePlace:             # of which queue a scan asks for tags codes
     QueueReader *queues
     int32_t queue_row
@@ -246,6 +267,9 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
     cdef ScanResult result
     cdef QueuePlace place
     cdef ExtSource ext
+    cdef Filtering filtering
+    cdef RecordFilter records_filter
+    cdef bint filters = held.binding.filter.memory != NULL
     cdef int64_t requested = held.request.queue_offset
     cdef int64_t unit_count, file_units
     cdef const uint8_t *units = units_at(&state.queues, held.binding.queue_row, requested, reply.max_offset,
@@ -266,8 +290,15 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
     place.now = state.turn_ms
     ext.look_up = look_up_code
     ext.source = &place
+    if filters:
+        start_filtering(state, held, &filtering)
+        records_filter.look = filter_look
+        records_filter.source = &filtering
     reply.message_count = scan_units(units, unit_count, &state.limits, held.binding.tags, held.binding.tag_count, &ext,
-                                     records, PULL_RANGES_MAX, &result)
+                                     &records_filter if filters else NULL, records, PULL_RANGES_MAX, &result)
+    if filters and filtering.error != 0 and result.units_examined == 0:
+        warn_unreadable(&state.unreadable, "commit log for the filter of queue", requested, filtering.error)
+        return GET_STATUS_COMMIT_LOG_NOT_READABLE
     reply.next_begin_offset = requested + result.units_examined
     reply.total_size = <int32_t>result.bytes_total
     if result.flags & SCAN_SUGGEST_SLAVE:
@@ -380,27 +411,76 @@ cdef void tell_offset_moved(PullState *state, const Held *held, const PullReply 
                 held.request.topic_size + held.request.group_size)
 
 
-cdef void serve(PullState *state, Held *held) noexcept nogil:
+cdef void answer(PullState *state, Held *held, PullReply *reply, const PullRange *ranges) noexcept nogil:
+    put_relaxed(&state.shared.offsets[held.binding.offset_row].pull_offset, reply.next_begin_offset)
+    if reply.code == OFFSET_MOVED_CODE:
+        tell_offset_moved(state, held, reply)
+    elif reply.code == NOT_FOUND:
+        add_relaxed(&state.shared.board.get_missed, 1)
+    send_reply(state, held.sender, reply, ranges)
+    free_held(state, held)
+
+
+cdef void read_and_answer(PullState *state, Held *held, bint may_hold) noexcept nogil:
     # Read, then answer or hold. *held* is given away.
     cdef PullRange ranges[PULL_RANGES_MAX]
     cdef PullReply reply
-    commit(state, held)
     while True:
         start_reply(held, &reply)
         reply.status = read_queue(state, held, &reply, ranges)
         reply.code = code_of(reply.status, held.request.queue_offset)
-        if (reply.code != NOT_FOUND or not held.is_first or not held.request.sys_flag & FLAG_SUSPEND
-                or not queue_put(&state.pulls, held)):
+        if reply.code == RETRY_IMMEDIATELY and may_hold and not held.is_first:
+            # Woken for messages that its filter does not want: it goes on behind them.
+            held.request.queue_offset = reply.next_begin_offset
+            filter_later(state, held)
+            return
+        if reply.code != NOT_FOUND or not may_hold or not queue_put(&state.pulls, held):
             break
         if hold(state, held):
             return
-    put_relaxed(&state.shared.offsets[held.binding.offset_row].pull_offset, reply.next_begin_offset)
-    if reply.code == OFFSET_MOVED_CODE:
-        tell_offset_moved(state, held, &reply)
-    elif reply.code == NOT_FOUND:
-        add_relaxed(&state.shared.board.get_missed, 1)
-    send_reply(state, held.sender, &reply, ranges)
-    free_held(state, held)
+    answer(state, held, &reply, ranges)
+
+
+cdef void filter_later(PullState *state, Held *held) noexcept nogil:
+    # Behind those that were there before; its ticket leads to it meanwhile.
+    keep(state, held)
+    held.next = NULL
+    if state.last_filtered == NULL:
+        state.filtered = held
+    else:
+        state.last_filtered.next = held
+    state.last_filtered = held
+
+
+cdef void serve_filtered(PullState *state) noexcept nogil:
+    # As many as the time of a turn allows, one scan each.
+    cdef int64_t until
+    cdef Held *held
+    if state.filtered == NULL:
+        return
+    until = monotonic_ns() + FILTER_TURN_NS
+    while True:
+        held = state.filtered
+        state.filtered = held.next
+        if held.next == NULL:
+            state.last_filtered = NULL
+        held.next = NULL
+        if held.is_gone:
+            free_held(state, held)
+        else:
+            # One that waits for a message that it wants may do so until its time is over, whatever woke it.
+            read_and_answer(state, held, held.request.sys_flag & FLAG_SUSPEND and (
+                held.is_first or state.turn_ms < held.deadline))
+        if state.filtered == NULL or monotonic_ns() >= until:
+            return
+
+
+cdef void serve(PullState *state, Held *held) noexcept nogil:
+    commit(state, held)
+    if held.binding.filter.memory != NULL:
+        filter_later(state, held)
+    else:
+        read_and_answer(state, held, held.is_first and held.request.sys_flag & FLAG_SUSPEND)
 
 
 # Resolving -------------------------------------------------------------------------------------------------------
@@ -450,15 +530,20 @@ cdef void handle_binding(PullState *state, const BindingMessage *message) noexce
     cdef const int32_t *tags = <const int32_t *>(<const uint8_t *>message + sizeof(BindingMessage))
     cdef Held *held = question_take(&state.pulls.questions, message.resolve_id)
     cdef int32_t tag_count = 0 if message.match_all else message.tag_count
+    cdef const uint8_t *program = <const uint8_t *>(tags + message.tag_count + message.bit_count)
     if held == NULL:
         return
     if message.refused:
         answer_refused(state, held)
         return
-    if not bind_rows(state, held) or not binding_set_tags(&state.bindings, held.binding, tags, tag_count):
+    if not bind_rows(state, held) or not binding_set_tags(
+            &state.bindings, held.binding, tags, tag_count) or not binding_set_filter(
+            &state.bindings, held.binding, program, message.filter_size, tags + message.tag_count, message.bit_count):
         # The boards are full, or the memory is.
         answer_busy(state, held)
         return
+    held.binding.bitmap_from = message.bitmap_from
+    held.binding.bitmap_bits = message.bitmap_bits
     held.binding.suspend_limit_ms = message.suspend_limit_ms
     held.binding.suspend_max_ms = message.suspend_max_ms
     held.binding.broker_id = message.broker_id
@@ -600,6 +685,10 @@ cdef void check_held(PullState *state) noexcept nogil:
         return
     state.hold_check_at = state.turn_ms + HOLD_CHECK_MS
     bindings_sweep(&state.bindings, state.shared, state.turn_ms)
+    # What filters look at is mapped; what has become cold is let go of, so that its pages may leave memory.
+    files_trim(state.files, hot_from(state))
+    files_rest(state.files)
+    files_release(state.files, observe(&state.shared.board.cold_end))
     if state.turn_ms >= state.scan_check_at:
         state.scan_check_at = state.turn_ms + SCAN_CHECK_MS
         look_at_all(state, False)
@@ -614,7 +703,7 @@ cdef bint has_news(PullState *state) noexcept nogil:
     for sender in range(state.sender_count):
         if not ring_is_empty(&state.requests[sender]) or buffer_size(&state.overflow[sender]) > 0:
             return True
-    return not ring_is_empty(&state.arrivals)
+    return state.filtered != NULL or not ring_is_empty(&state.arrivals)
 
 
 cdef void wake_senders(PullState *state) noexcept nogil:
@@ -649,6 +738,7 @@ cdef void turn(PullState *state) noexcept nogil:
         take_requests(state, sender)
     take_arrivals(state)
     check_held(state)
+    serve_filtered(state)
     if link_unsent(&state.link) > 0:
         link_write(&state.link)
     wake_senders(state)
@@ -685,6 +775,10 @@ cdef class PullLoop:
         self.use(options)
         state.limits.commit_log_file_size = options["commit_log_file_size"]
         cold_open(&state.cold, options["commit_log"], options["commit_log_file_size"])
+        state.files = <FileSet *>malloc(sizeof(FileSet))
+        if state.files == NULL:
+            raise MemoryError()
+        files_open(state.files, options["commit_log"], options["commit_log_file_size"], False)
         if (not bindings_open(&state.bindings, options["binding_budget"])
                 or not held_open(&state.pulls, state.sender_count)):
             raise MemoryError()
@@ -733,11 +827,19 @@ cdef class PullLoop:
 
     def __dealloc__(self):
         cdef PullState *state = &self.state
+        cdef Held *held
         cdef int32_t row
+        while state.filtered != NULL:
+            held = state.filtered
+            state.filtered = held.next
+            free_held(state, held)
         held_close(&state.pulls)
         bindings_close(&state.bindings)
         queues_close(&state.queues)
         cold_close(&state.cold)
+        if state.files != NULL:
+            files_close(state.files)
+            free(state.files)
         for row in range(SEND_WORKERS_MAX):
             buffer_free(&state.overflow[row])
         link_free(&state.link)

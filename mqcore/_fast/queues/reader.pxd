@@ -2,6 +2,7 @@
 # mapped at once; another one takes the place of one that has not been read lately.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore._fast.queues.ext cimport ExtUnit
 from mqcore._fast.segment.boards cimport Shared
 
 cdef struct QueueFile:
@@ -37,6 +38,10 @@ cdef void queues_close(QueueReader *reader) noexcept nogil
 # stay mapped until units are asked for again, whatever is mapped in between.
 cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t first, int64_t limit, int64_t now,
                              int64_t *count) noexcept nogil
+# The ext unit at *address* of a queue whose units have been asked for; its bitmap stays where it is until the next
+# call. False if it cannot be read.
+cdef bint ext_unit_at(QueueReader *reader, int32_t queue_row, int64_t address, int64_t now,
+                      ExtUnit *unit) noexcept nogil
 # The tags code of the ext unit at *address* of a queue whose units have been asked for; False if it cannot be read.
 cdef bint ext_code_at(QueueReader *reader, int32_t queue_row, int64_t address, int64_t now,
                       int64_t *tags_code) noexcept nogil

@@ -165,15 +165,20 @@ cdef bint map_ext(QueueReader *reader, int32_t queue_row, int64_t start, int64_t
     return True
 
 
-cdef bint ext_code_at(QueueReader *reader, int32_t queue_row, int64_t address, int64_t now,
-                      int64_t *tags_code) noexcept nogil:
+cdef bint ext_unit_at(QueueReader *reader, int32_t queue_row, int64_t address, int64_t now,
+                      ExtUnit *unit) noexcept nogil:
     cdef int64_t offset = ext_offset(address)
     cdef int64_t start = offset - offset % reader.ext_file_size
-    cdef ExtUnit unit
     if reader.files[queue_row].ext_start != start and not map_ext(reader, queue_row, start, now):
         return False
-    if not read_ext_unit(reader.files[queue_row].ext_base + (offset - start), start + reader.ext_file_size - offset,
-                         &unit):
+    return read_ext_unit(reader.files[queue_row].ext_base + (offset - start), start + reader.ext_file_size - offset,
+                         unit)
+
+
+cdef bint ext_code_at(QueueReader *reader, int32_t queue_row, int64_t address, int64_t now,
+                      int64_t *tags_code) noexcept nogil:
+    cdef ExtUnit unit
+    if not ext_unit_at(reader, queue_row, address, now, &unit):
         return False
     tags_code[0] = unit.tags_code
     return True

@@ -34,6 +34,22 @@ cdef enum:                              # bits of ScanResult.flags
     SCAN_SUGGEST_SLAVE = 8              # the last unit looked at lies further back than in_memory_bytes_max
 
 
+cdef enum RecordVerdict:
+    RECORD_WANTED
+    RECORD_UNWANTED
+    RECORD_GONE                         # its file is
+    RECORD_LATER                        # nothing more in this scan: the unit counts as not looked at
+
+
+# What looks into the records themselves, for a scan.
+ctypedef RecordVerdict (*RecordLook)(void *source, const CqUnit *unit) noexcept nogil
+
+
+cdef struct RecordFilter:
+    RecordLook look
+    void *source
+
+
 cdef enum:
     SCAN_UNITS_MIN = 800                # a scan examines at most max(800, count_max) units
 
@@ -52,12 +68,13 @@ cdef void read_unit(const uint8_t *at, CqUnit *out) noexcept nogil
 # How many whole units of units[0:unit_count] are written: those before the first with offset < 0 or size <= 0.
 cdef Py_ssize_t count_valid_units(const uint8_t *units, Py_ssize_t unit_count) noexcept nogil
 
-# The getMessage loop over units[0:unit_count]; the commit log is not touched. *tag_codes*: the wanted hashes, sorted
+# The getMessage loop over units[0:unit_count]; the commit log is not touched but by *records*, which is asked about
+# each that the tags let through, and may be NULL. *tag_codes*: the wanted hashes, sorted
 # ascending, tag_code_count = 0 for all; *ext* is asked for the code of a unit that holds an ext address, which matches
 # if nobody knows. *ranges* has room for range_capacity >= 1; a full array stops the scan as a full batch does. Returns
 # range_count.
 cdef int scan_units(
     const uint8_t *units, Py_ssize_t unit_count, const ScanLimits *limits,
-    const int32_t *tag_codes, int32_t tag_code_count, const ExtSource *ext,
+    const int32_t *tag_codes, int32_t tag_code_count, const ExtSource *ext, const RecordFilter *records,
     RecordRange *ranges, int32_t range_capacity, ScanResult *out
 ) noexcept nogil

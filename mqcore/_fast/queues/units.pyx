@@ -73,12 +73,13 @@ cdef bint is_full(const ScanLimits *limits, const ScanResult *out, int32_t size,
 
 cdef int scan_units(
     const uint8_t *units, Py_ssize_t unit_count, const ScanLimits *limits,
-    const int32_t *tag_codes, int32_t tag_code_count, const ExtSource *ext,
+    const int32_t *tag_codes, int32_t tag_code_count, const ExtSource *ext, const RecordFilter *records,
     RecordRange *ranges, int32_t range_capacity, ScanResult *out
 ) noexcept nogil:
     cdef Py_ssize_t examined_max = max(SCAN_UNITS_MIN, limits.count_max)
     cdef Py_ssize_t index
     cdef int64_t skip_below = 0     # records below were in a file that is gone
+    cdef RecordVerdict verdict
     cdef CqUnit unit
     out.units_examined = 0
     out.range_count = 0
@@ -94,13 +95,18 @@ cdef int scan_units(
                 out.flags |= SCAN_FULL
                 break
             if is_wanted(unit.tags_code, tag_codes, tag_code_count, ext):
-                if is_readable(&unit, limits):
+                verdict = RECORD_WANTED if is_readable(&unit, limits) else RECORD_GONE
+                if records != NULL and verdict == RECORD_WANTED:
+                    verdict = records.look(records.source, &unit)
+                if verdict == RECORD_WANTED:
                     ranges[out.range_count].physical_offset = unit.physical_offset
                     ranges[out.range_count].size = unit.record_size
                     out.range_count += 1
                     out.bytes_total += unit.record_size
                     skip_below = 0
-                else:
+                elif verdict == RECORD_LATER:
+                    break
+                elif verdict == RECORD_GONE:
                     out.flags |= SCAN_REMOVING
                     skip_below = next_file_start(unit.physical_offset, limits.commit_log_file_size)
         out.units_examined += 1
@@ -204,7 +210,7 @@ def choose(const uint8_t[::1] units not None, limits, tag_codes=(), const uint8_
             raise MemoryError
         for index, code in enumerate(sorted(tag_codes)):
             codes[index] = code
-        scan_units(&units[0], unit_count, &bounds, codes, code_count, &source, ranges, capacity, &result)
+        scan_units(&units[0], unit_count, &bounds, codes, code_count, &source, NULL, ranges, capacity, &result)
         chosen = tuple([(ranges[index].physical_offset, ranges[index].size) for index in range(result.range_count)])
     finally:
         free(ranges)

@@ -5,17 +5,24 @@ Source: RocketMQ broker/processor/ClientManageProcessor.java.
 
 from __future__ import annotations
 
+import logging
+from itertools import chain
+
+from mqcore.broker.consumer_filters import compile_filter, ready
 from mqcore.broker.consumers import ClientChannelInfo
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.filters import not_supported_remark
 from mqcore.broker.ports import Channel
 from mqcore.broker.topics import READ_WRITE
 from mqcore.codes import ResponseCode, TopicSysFlag
+from mqcore.errors import FilterSyntaxError
 from mqcore.protocol import headers
 from mqcore.protocol.bodies import CheckClientRequestBody, ConsumerData, HeartbeatData
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.heartbeat import is_tag_type
 from mqcore.protocol.names import retry_topic
+
+logger = logging.getLogger(__name__)
 
 
 class ClientManageProcessor:
@@ -30,6 +37,7 @@ class ClientManageProcessor:
         The remark, which RocketMQ's clients pass over, names conflicts that the sender's groups are in.
         """
         heartbeat = HeartbeatData.decode(request.body)
+        await ready(chain.from_iterable(consumer.subscription_data_set for consumer in heartbeat.consumer_data_set))
         info = ClientChannelInfo(channel, heartbeat.client_id, request.language, request.version, self._broker.clock())
         for consumer in heartbeat.consumer_data_set:
             await self._consumer(consumer, info)
@@ -57,6 +65,7 @@ class ClientManageProcessor:
                 consumer.subscription_data_set,
                 notify,
             )
+            broker.filters.register(group, consumer.subscription_data_set)
 
     async def unregister_client(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 35."""
@@ -71,8 +80,16 @@ class ClientManageProcessor:
         return request.reply(ext_fields={})
 
     async def check_client_config(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer code 46. Without property filters every expression but tags is refused."""
+        """Answer code 46: whether a subscription would be understood."""
         subscription = CheckClientRequestBody.decode(request.body).subscription_data
         if is_tag_type(subscription.expression_type):
             return request.reply()
-        return request.reply(ResponseCode.SYSTEM_ERROR, not_supported_remark(subscription.expression_type))
+        if not self._broker.settings.broker.enable_property_filter:
+            return request.reply(ResponseCode.SYSTEM_ERROR, not_supported_remark(subscription.expression_type))
+        await ready([subscription])
+        try:
+            compile_filter(subscription.expression_type, subscription.sub_string)
+        except FilterSyntaxError as error:
+            logger.warning("a client's filter is not understood expression=%s error=%s", subscription.sub_string, error)
+            return request.reply(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))
+        return request.reply()

@@ -8,19 +8,21 @@ Source: RocketMQ broker/processor/PullMessageProcessor.java.
 from __future__ import annotations
 
 import logging
+from typing import Any
 
+from mqcore.broker.consumer_filters import compile_filter, ready
 from mqcore.broker.consumers import ConsumerGroupInfo, channel_address
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.filters import matches_all, not_supported_remark
 from mqcore.broker.ports import Channel, InnerMessage, PullBinding, PullHeader
 from mqcore.broker.remarks import HELP, group_not_exist, topic_not_exist
 from mqcore.codes import PermName, PullSysFlag, RequestCode, ResponseCode
-from mqcore.errors import ProtocolError
+from mqcore.errors import FilterSyntaxError, ProtocolError
 from mqcore.protocol import headers
 from mqcore.protocol.bodies import MessageModel, OffsetMovedEvent, SubscriptionData, SubscriptionGroupConfig
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.heartbeat import is_tag_type
-from mqcore.protocol.names import OFFSET_MOVED_EVENT, is_lmq
+from mqcore.protocol.names import OFFSET_MOVED_EVENT, RETRY_GROUP_TOPIC_PREFIX, is_lmq, is_retry_topic
 from mqcore.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS, encode_properties
 
 logger = logging.getLogger(__name__)
@@ -73,13 +75,14 @@ class PullProcessor:
         self._check_queue(channel, header)
         own_expression = bool(header.sys_flag & PullSysFlag.SUBSCRIPTION)
         subscription = _parsed(header) if own_expression else self._registered(header, group)
+        found = None
         if not is_tag_type(subscription.expression_type):
-            raise _Refused(ResponseCode.SYSTEM_ERROR, not_supported_remark(subscription.expression_type))
+            found = await self._filter(header, subscription, own_expression)
         return PullBinding(
             group=header.group,
             topic=header.topic,
             queue_id=header.queue_id,
-            match_all=matches_all(subscription),
+            match_all=found is not None or matches_all(subscription),
             tag_codes=tuple(sorted(subscription.code_set)),
             suspend_limit_ms=None if settings.long_polling_enable else settings.short_polling_time_ms,
             suspend_max_ms=broker.settings.current.mqcore.pull_hold_max_ms,
@@ -87,7 +90,44 @@ class PullProcessor:
             slow_broker_id=group.which_broker_when_consume_slowly if settings.slave_read_enable else 0,
             sub_version=subscription.sub_version,
             expression=header.subscription or "" if own_expression else None,
+            **({} if found is None or subscription.class_filter_mode else found),
         )
+
+    async def _filter(self, header: PullHeader, subscription: SubscriptionData, own: bool) -> dict[str, Any]:
+        """Return what a binding says of the filter, which is not one of tags."""
+        broker, settings = self._broker, self._broker.settings.broker
+        kind = subscription.expression_type
+        known = None
+        if not own:
+            known = broker.filters.find(header.topic, header.group)
+            if known is None or known.compiled is None:
+                raise _Refused(
+                    ResponseCode.FILTER_DATA_NOT_EXIST,
+                    "The broker's consumer filter data is not exist!Your expression may be wrong!",
+                )
+            if known.client_version < header.sub_version:
+                raise _Refused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+        if not settings.enable_property_filter:
+            raise _Refused(ResponseCode.SYSTEM_ERROR, not_supported_remark(kind))
+        if settings.filter_support_retry and is_retry_topic(header.topic):
+            return {"program": broker.filters.of_retries(header.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)).program}
+        if known is not None:
+            assert known.compiled is not None
+            return {
+                "program": known.compiled.program,
+                "bits": known.bits,
+                "bitmap_bits": known.bit_count,
+                "bitmap_from": known.bitmap_from,
+            }
+        await ready([subscription])
+        try:
+            return {"program": compile_filter(kind, subscription.sub_string).program}
+        except FilterSyntaxError as error:
+            # Apache's broker takes an expression that it cannot read for one that everything matches.
+            logger.warning("a pull's filter is not understood group=%s error=%s", header.group, error)
+            raise _Refused(
+                ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
+            ) from error
 
     def _check_queue(self, channel: Channel, header: PullHeader) -> None:
         topic, config = header.topic, self._broker.topics.find(header.topic)

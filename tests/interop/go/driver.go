@@ -241,6 +241,9 @@ func consume(o options) error {
 		return consumer.ConsumeSuccess, nil
 	}
 	selector := consumer.MessageSelector{Type: consumer.TAG, Expression: o.text("tags", "*")}
+	if o["sql"] != "" {
+		selector = consumer.MessageSelector{Type: consumer.SQL92, Expression: o["sql"]}
+	}
 	if err = receiver.Subscribe(o["topic"], selector, handle); err != nil {
 		return err
 	}

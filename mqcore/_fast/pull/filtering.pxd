@@ -1,0 +1,27 @@
+# Whether a record is wanted by the filter of a binding: by its bitmap if that tells, else by its properties in the log.
+from libc.stdint cimport int32_t, int64_t
+
+from mqcore._fast.log.mapped_file cimport FileSet
+from mqcore._fast.pull.bindings cimport Binding
+from mqcore._fast.pull.cold_reader cimport ColdReader
+from mqcore._fast.queues.reader cimport QueueReader
+from mqcore._fast.queues.units cimport CqUnit, RecordVerdict
+
+cdef enum:
+    # Of one scan, in units of a few nanoseconds: who needs more is told to ask again, so that others come in between.
+    FILTER_WORK_MAX = 200_000
+    COLD_BYTES_A_UNIT = 16
+
+cdef struct Filtering:
+    FileSet *files              # the newest part of the log, mapped
+    ColdReader *cold            # the rest, which may have to come from the disk: read, never mapped
+    QueueReader *queues
+    const Binding *binding
+    int64_t hot_from            # physical offset; what lies before it is cold
+    int64_t now                 # coarse ms
+    int64_t work                # so far
+    int32_t looked_at           # units
+    int error                   # errno of a record that could not be read; the scan ends before it
+
+# A RecordLook; *source* is a Filtering.
+cdef RecordVerdict filter_look(void *source, const CqUnit *unit) noexcept nogil

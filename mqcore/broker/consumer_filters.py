@@ -1,0 +1,263 @@
+"""What groups filter by: topic -> group -> expression, from heart-beats, kept over restarts in consumerFilter.json.
+
+A group that goes away leaves its filter behind, dead, for a day: when it comes back with the same subscription, the
+bits that it has in filter bitmaps are still its own.
+Source: RocketMQ broker/filter/ConsumerFilterManager.java, ConsumerFilterData.java.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from mqcore.broker.config_file import ConfigFile
+from mqcore.broker.live_settings import LiveSettings
+from mqcore.broker.ports import Clock
+from mqcore.errors import FilterSyntaxError
+from mqcore.filter.bloom import BloomFilter
+from mqcore.filter.expressions import Comparison, Constant, Expression, Junction, Membership, Property, Relation
+from mqcore.filter.program import encode_program
+from mqcore.filter.sql import CompiledFilter, compile_sql, prepare
+from mqcore.protocol.bodies import SubscriptionData
+from mqcore.protocol.heartbeat import EXPRESSION_SQL92, is_tag_type
+from mqcore.protocol.properties import PROPERTY_RETRY_TOPIC
+
+logger = logging.getLogger(__name__)
+
+LOADED_AGO_MS: Final = 30_000
+"""A filter that was alive when the broker stopped counts as dead for so long when it starts."""
+
+
+@dataclass(frozen=True, slots=True)
+class ConsumerFilter:
+    """What one group wants of one topic. Times are ms since 1970; ``dead_time`` is 0 while a member is there."""
+
+    group: str
+    topic: str
+    expression: str
+    expression_type: str
+    born_time: int
+    client_version: int
+    bits: tuple[int, ...]
+    bit_count: int
+    compiled: CompiledFilter | None
+    dead_time: int = 0
+    bitmap_from: int = -1
+    """Bitmaps of messages from this physical offset on have the group's bits, if it wants them; -1: none does."""
+
+    @property
+    def is_dead(self) -> bool:
+        return self.dead_time >= self.born_time
+
+
+class ConsumerFilters:
+    """The filter table. One event loop."""
+
+    def __init__(self, settings: LiveSettings, file: ConfigFile, bump: Callable[[str], None], clock: Clock) -> None:
+        """*bump*: a group's pull checks may have another answer."""
+        broker = settings.broker
+        self.bloom = BloomFilter.sized(broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter)
+        self.by_topic: dict[str, dict[str, ConsumerFilter]] = {}
+        self.on_change: Callable[[str], None] = lambda topic: None
+        """Called with a topic whose filters, or their bits, are others now."""
+        self._settings = settings
+        self._file = file
+        self._bump = bump
+        self._clock = clock
+
+    def find(self, topic: str, group: str) -> ConsumerFilter | None:
+        return self.by_topic.get(topic, {}).get(group)
+
+    # What heart-beats say.
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
+        """Take over what a member says that its group filters by; what it does not name is dead from now on."""
+        topics = set()
+        for subscription in subscriptions:
+            topics.add(subscription.topic)
+            if not is_tag_type(subscription.expression_type) and subscription.sub_string:
+                self._register(group, subscription)
+        for topic, groups in self.by_topic.items():
+            known = groups.get(group)
+            if topic not in topics and known is not None and not known.is_dead:
+                logger.info("filter dead, not subscribed any more group=%s topic=%s", group, topic)
+                groups[group] = replace(known, dead_time=self._clock())
+
+    def _register(self, group: str, subscription: SubscriptionData) -> None:
+        topic, version = subscription.topic, subscription.sub_version
+        known = self.find(topic, group)
+        wanted = (subscription.expression_type, subscription.sub_string)
+        is_same = known is not None and (known.expression_type, known.expression) == wanted
+        if known is not None and version <= known.client_version:
+            if not is_same:
+                logger.warning(
+                    "filter ignored, its version is not newer group=%s topic=%s version=%d", group, topic, version
+                )
+            if version == known.client_version and known.is_dead:
+                self._put(replace(known, dead_time=0))
+            return
+        if known is not None and is_same:
+            self._put(replace(known, client_version=version, dead_time=0))
+            return
+        made = self._make(group, topic, *wanted, version)
+        if made is not None:
+            logger.info("filter registered group=%s topic=%s expression=%s", group, topic, subscription.sub_string)
+            self._put(made)
+        elif known is not None:
+            # The old one is not what it asks for any more.
+            del self.by_topic[topic][group]
+        else:
+            return
+        self.on_change(topic)
+
+    def _make(self, group: str, topic: str, kind: str, expression: str, version: int) -> ConsumerFilter | None:
+        try:
+            compiled = compile_filter(kind, expression)
+        except FilterSyntaxError as error:
+            logger.error("filter not understood group=%s topic=%s expression=%s error=%s", group, topic, expression,
+                         error)  # fmt: skip
+            return None
+        return ConsumerFilter(
+            group, topic, expression, kind, self._clock(), version, self.bloom.bits_of(f"{group}#{topic}"),
+            self.bloom.bit_count, compiled,
+        )  # fmt: skip
+
+    def _put(self, entry: ConsumerFilter) -> None:
+        self.by_topic.setdefault(entry.topic, {})[entry.group] = entry
+        self._bump(entry.group)
+
+    def group_left(self, group: str) -> None:
+        """The group has no member any more."""
+        for topic, groups in self.by_topic.items():
+            known = groups.get(group)
+            if known is not None and not known.is_dead:
+                logger.info("filter dead, its group is gone group=%s topic=%s", group, topic)
+                groups[group] = replace(known, dead_time=self._clock())
+
+    # Bitmaps.
+
+    def bits_known_from(self, topic: str, groups: Iterable[ConsumerFilter], physical_offset: int) -> None:
+        """From *physical_offset* on the bitmaps of *topic* are made with *groups*, as they were when that was asked."""
+        table = self.by_topic.get(topic, {})
+        for asked in groups:
+            known = table.get(asked.group)
+            if known is not None and known.bitmap_from < 0 and known.born_time == asked.born_time:
+                table[asked.group] = replace(known, bitmap_from=physical_offset)
+                self._bump(asked.group)
+
+    def forget_bits(self) -> None:
+        """Bitmaps that are made from now on may have no bits of any group."""
+        for groups in self.by_topic.values():
+            for group, known in groups.items():
+                if known.bitmap_from >= 0:
+                    groups[group] = replace(known, bitmap_from=-1)
+                    self._bump(group)
+
+    # Retries.
+
+    def of_retries(self, group: str) -> CompiledFilter:
+        """Return the filter of a group's retry topic: each message by the group's filter for the topic it is from."""
+        origin = Property(PROPERTY_RETRY_TOPIC)
+        alternatives: list[Expression] = []
+        topics: list[str] = []
+        for topic, groups in self.by_topic.items():
+            known = groups.get(group)
+            if known is not None and known.compiled is not None:
+                topics.append(topic)
+                is_from = Membership(origin, (topic,), False)
+                alternatives.append(Junction((is_from, known.compiled.tree), False))
+        alternatives.append(Comparison(Relation.EQUAL, origin, Constant(None)))
+        if topics:
+            alternatives.append(Membership(origin, tuple(topics), True))
+        tree = Junction(tuple(alternatives), True)
+        return CompiledFilter(tree, encode_program(tree))
+
+    # The file.
+
+    def load(self) -> None:
+        """Read the file. Filters that were made for another size of bitmap make it count for nothing."""
+        loaded = self._file.load()
+        table: dict[str, dict[str, ConsumerFilter]] = {}
+        for topic, entries in ((loaded or {}).get("filterDataByTopic") or {}).items():
+            for group, entry in ((entries or {}).get("groupFilterData") or {}).items():
+                read = self._read(topic, group, entry)
+                if read is None:
+                    logger.warning("filters of another bitmap size, all are ignored topic=%s group=%s", topic, group)
+                    return
+                table.setdefault(topic, {})[group] = read
+        self.by_topic = table
+
+    def _read(self, topic: str, group: str, entry: dict[str, Any]) -> ConsumerFilter | None:
+        bloom = entry.get("bloomFilterData") or {}
+        bits = tuple(bloom.get("bitPos") or ())
+        if bloom.get("bitNum") != self.bloom.bit_count or len(bits) != self.bloom.hash_count:
+            return None
+        kind, expression, born = entry["expressionType"], entry["expression"], entry["bornTime"]
+        try:
+            compiled = compile_filter(kind, expression)
+        except FilterSyntaxError as error:
+            logger.error("stored filter not understood group=%s topic=%s error=%s", group, topic, error)
+            compiled = None
+        dead = entry.get("deadTime") or max(born, self._clock() - LOADED_AGO_MS)
+        return ConsumerFilter(
+            group,
+            topic,
+            expression,
+            kind,
+            born,
+            entry.get("clientVersion", 0),
+            bits,
+            self.bloom.bit_count,
+            compiled,
+            dead,
+        )
+
+    async def persist(self) -> None:
+        """Write the table, without what has been dead for long."""
+        self._clean()
+        await self._file.write({"filterDataByTopic": {
+            topic: {"groupFilterData": {group: _rendered(entry) for group, entry in groups.items()}, "topic": topic}
+            for topic, groups in self.by_topic.items()
+        }})  # fmt: skip
+
+    def _clean(self) -> None:
+        oldest = self._clock() - self._settings.broker.filter_data_clean_time_span_ms
+        for topic, groups in list(self.by_topic.items()):
+            for group, entry in list(groups.items()):
+                if entry.is_dead and entry.dead_time <= oldest:
+                    logger.info("filter removed, dead for long group=%s topic=%s", group, topic)
+                    del groups[group]
+                    self._bump(group)
+                    self.on_change(topic)
+            if not groups:
+                del self.by_topic[topic]
+
+
+def compile_filter(kind: str, expression: str) -> CompiledFilter:
+    """Compile an expression that is not one of tags. Raises FilterSyntaxError."""
+    if kind != EXPRESSION_SQL92:
+        raise FilterSyntaxError(f"no filter of type {kind}")
+    return compile_sql(expression)
+
+
+async def ready(subscriptions: Iterable[SubscriptionData]) -> None:
+    """See that filters among *subscriptions* can be compiled without holding up everybody: the grammar is taken in."""
+    if any(not is_tag_type(subscription.expression_type) for subscription in subscriptions):
+        await asyncio.to_thread(prepare)
+
+
+def _rendered(entry: ConsumerFilter) -> dict[str, Any]:
+    return {
+        "bloomFilterData": {"bitNum": entry.bit_count, "bitPos": list(entry.bits)},
+        "bornTime": entry.born_time,
+        "clientVersion": entry.client_version,
+        "consumerGroup": entry.group,
+        "dead": entry.is_dead,
+        "deadTime": entry.dead_time,
+        "expression": entry.expression,
+        "expressionType": entry.expression_type,
+        "topic": entry.topic,
+    }
