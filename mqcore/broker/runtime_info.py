@@ -6,6 +6,7 @@ Source: RocketMQ broker/processor/AdminBrokerProcessor.java (prepareRuntimeInfo)
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from mqcore.broker.java_text import human_size
@@ -49,6 +50,9 @@ CONFLICTS_SHOWN: Final = 20
 NO_WAIT: Final = "0"
 
 
+Figures = Callable[[], Mapping[str, str]]
+
+
 class _Sample(NamedTuple):
     timestamp: int
     totals: BrokerTotals
@@ -76,6 +80,11 @@ class RuntimeInfo:
         self._conflicts = conflicts
         self._clock = clock
         self._samples: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
+        self._more: list[Figures] = []
+
+    def show(self, figures: Figures) -> None:
+        """Let a service add rows of its own, such as RocketMQ 5's ``timerReadBehind``; 4.9 has none of them."""
+        self._more.append(figures)
 
     def sample(self) -> None:
         """Remember the totals. To be called every SAMPLE_INTERVAL_S."""
@@ -101,6 +110,7 @@ class RuntimeInfo:
             "brokerVersionDesc": version_name(CURRENT_VERSION),
             "brokerVersion": str(int(CURRENT_VERSION)),
             **self._subscriptions(),
+            **{name: value for figures in self._more for name, value in figures().items()},
         }
 
     def _subscriptions(self) -> dict[str, str]:

@@ -6,14 +6,15 @@ Source: RocketMQ store/stats/BrokerStatsManager.java, BrokerStats.java, common/s
 
 from __future__ import annotations
 
+import asyncio
 import time
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final, NamedTuple
 
-from mqcore.broker.ports import Clock, Counters
+from mqcore.broker.ports import Clock, Counters, GetCount, PutCount
 from mqcore.protocol.names import LMQ_PREFIX, is_lmq
 
 MINUTE_INTERVAL_S: Final = 10
@@ -22,6 +23,8 @@ DAY_INTERVAL_S: Final = 3600
 MINUTE_SAMPLES: Final = 7
 HOUR_SAMPLES: Final = 7
 DAY_SAMPLES: Final = 25
+PORTION: Final = 1000
+"""So many rows of the workers' are taken in before others have their turn, some ten milliseconds."""
 
 
 class StatsName(StrEnum):
@@ -35,6 +38,7 @@ class StatsName(StrEnum):
     QUEUE_GET_SIZE = "QUEUE_GET_SIZE"
     GROUP_GET_NUMS = "GROUP_GET_NUMS"
     GROUP_GET_SIZE = "GROUP_GET_SIZE"
+    GROUP_GET_LATENCY = "GROUP_GET_LATENCY"
     SNDBCK_PUT_NUMS = "SNDBCK_PUT_NUMS"
     BROKER_PUT_NUMS = "BROKER_PUT_NUMS"
     BROKER_GET_NUMS = "BROKER_GET_NUMS"
@@ -60,9 +64,9 @@ BROKER_NAMES: Final = frozenset({StatsName.BROKER_PUT_NUMS, StatsName.BROKER_GET
 
 
 class Snapshot(NamedTuple):
-    """A count at a moment."""
+    """A count at a sample, which is numbered from 1."""
 
-    timestamp: int
+    sample: int
     value: int
     times: int
 
@@ -76,30 +80,57 @@ class StatsData:
     avgpt: float = 0.0
 
 
-class StatsItem:
-    """The snapshots of one key."""
+class Span:
+    """The samples of one window: when each was taken, and what stood at it for the items that had grown.
 
-    def __init__(self) -> None:
-        self.minute: deque[Snapshot] = deque(maxlen=MINUTE_SAMPLES)
-        self.hour: deque[Snapshot] = deque(maxlen=HOUR_SAMPLES)
-        self.day: deque[Snapshot] = deque(maxlen=DAY_SAMPLES)
+    An item has a snapshot only where it has changed: what does not move costs nothing, however long it is remembered.
+    """
 
+    def __init__(self, interval_s: int, samples: int) -> None:
+        """*samples* are those of a full window, its two ends included."""
+        self._interval_ms = interval_s * 1000
+        self._samples = samples
+        self._timestamps: deque[int] = deque(maxlen=samples)
+        self._taken = 0
+        self._snapshots: dict[Key, deque[Snapshot]] = {}
+        self._grown: set[Key] = set()
 
-def take(samples: deque[Snapshot], count: Count, now: int, interval_s: int) -> None:
-    """Add a snapshot; before the first goes a zero one, so that what was counted so far shows."""
-    if not samples:
-        samples.append(Snapshot(now - interval_s * 1000, 0, 0))
-    samples.append(Snapshot(now, count.value, count.times))
+    def grew(self, item: Key) -> None:
+        """Something was counted for *item*."""
+        self._grown.add(item)
 
+    def sample(self, now: int, counts: Mapping[Key, Count]) -> None:
+        """Take a snapshot of what has grown since the last one."""
+        self._timestamps.append(now)
+        self._taken += 1
+        for item in self._grown:
+            snapshots = self._snapshots.setdefault(item, deque(maxlen=self._samples))
+            snapshots.append(Snapshot(self._taken, *counts[item]))
+        self._grown.clear()
 
-def compute(samples: deque[Snapshot]) -> StatsData:
-    """Return what lies between the first and the last snapshot."""
-    if not samples:
-        return StatsData()
-    first, last = samples[0], samples[-1]
-    total, times, elapsed = last.value - first.value, last.times - first.times, last.timestamp - first.timestamp
-    tps = total * 1000 / elapsed if elapsed > 0 else 0.0
-    return StatsData(total, tps, total / times if times > 0 else 0.0)
+    def view(self, item: Key) -> StatsData:
+        """Return what lies between the first and the last sample of the window.
+
+        An item that came to be within it begins at nothing, one interval before its first sample.
+        """
+        snapshots = self._snapshots.get(item)
+        if not snapshots:
+            return StatsData()
+        last = snapshots[-1]
+        oldest = self._taken - len(self._timestamps) + 1
+        before = [snapshot for snapshot in snapshots if snapshot.sample <= self._taken - self._samples + 1]
+        if before:
+            first, began = before[-1], self._timestamps[0]
+        else:
+            first = Snapshot(0, 0, 0)
+            began = self._timestamps[snapshots[0].sample - oldest] - self._interval_ms
+        total, times, elapsed = last.value - first.value, last.times - first.times, self._timestamps[-1] - began
+        tps = total * 1000 / elapsed if elapsed > 0 else 0.0
+        return StatsData(total, tps, total / times if times > 0 else 0.0)
+
+    def forget(self, item: Key) -> None:
+        self._snapshots.pop(item, None)
+        self._grown.discard(item)
 
 
 class BrokerStatsManager:
@@ -114,15 +145,19 @@ class BrokerStatsManager:
         self._detailed = detailed
         self._counters = counters
         self._clock = clock
-        self._own: dict[Key, Count] = {}
-        self._items: dict[Key, StatsItem] = {}
-        self._base: dict[Key, Count] = {}
+        self._counts: dict[Key, Count] = {}
+        self._minute = Span(MINUTE_INTERVAL_S, MINUTE_SAMPLES)
+        self._hour = Span(HOUR_INTERVAL_S, HOUR_SAMPLES)
+        self._day = Span(DAY_INTERVAL_S, DAY_SAMPLES)
+        self._spans = (self._minute, self._hour, self._day)
 
     def add(self, name: StatsName, key: str, value: int, times: int = 1) -> None:
-        """Count what the broker process did itself."""
+        """Count something."""
         item = Key(name, key)
-        count = self._own.get(item, Count(0, 0))
-        self._own[item] = Count(count.value + value, count.times + times)
+        count = self._counts.get(item, NOTHING)
+        self._counts[item] = Count(count.value + value, count.times + times)
+        for span in self._spans:
+            span.grew(item)
 
     def _shown(self, topic: str, group: str) -> str:
         names = [LMQ_PREFIX if self._lumps_light and is_lmq(name) else name for name in (topic, group)]
@@ -136,6 +171,10 @@ class BrokerStatsManager:
     def count_broker_put(self, nums: int) -> None:
         """Count messages that the broker process took from a producer or from a delay level."""
         self.add(StatsName.BROKER_PUT_NUMS, self._cluster, nums)
+
+    def count_broker_get(self, nums: int) -> None:
+        """Count messages that the broker process read for itself where RocketMQ counts that, such as half messages."""
+        self.add(StatsName.BROKER_GET_NUMS, self._cluster, nums)
 
     def count_get(self, topic: str, group: str, queue_id: int, nums: int, size: int) -> None:
         """Count messages that the broker process itself took from a queue."""
@@ -151,82 +190,80 @@ class BrokerStatsManager:
             self.add(StatsName.QUEUE_PUT_NUMS, f"{topic}@{queue_id}", nums)
             self.add(StatsName.QUEUE_PUT_SIZE, f"{topic}@{queue_id}", size)
 
-    def counts(self) -> dict[Key, Count]:
-        """Return every item with what was counted for it since it came to be."""
-        result = dict(self._own)
-        for item, count in self._worker_counts().items():
-            base = self._base.get(item, NOTHING)
-            if count.value > base.value:
-                own = result.get(item, NOTHING)
-                result[item] = Count(own.value + count.value - base.value, own.times + count.times - base.times)
-        return result
+    def collect(self) -> Iterator[None]:
+        """Add what the workers have counted since the last time, a stop after each portion of PORTION rows."""
+        puts, gets = self._counters.grown()
+        for number, put in enumerate(puts, 1):
+            self._add_put(put)
+            if number % PORTION == 0:
+                yield
+        for number, get in enumerate(gets, 1):
+            self._add_get(get)
+            if number % PORTION == 0:
+                yield
 
-    def _worker_counts(self) -> dict[Key, Count]:
-        counts: dict[Key, Count] = {}
+    def _add_put(self, put: PutCount) -> None:
+        self.add(StatsName.TOPIC_PUT_NUMS, put.topic, put.nums, put.nums)
+        self.add(StatsName.TOPIC_PUT_SIZE, put.topic, put.bytes, put.nums)
+        self.add(StatsName.BROKER_PUT_NUMS, self._cluster, put.nums, put.nums)
 
-        def add(name: StatsName, key: str, value: int, times: int) -> None:
-            before = counts.get(Key(name, key), NOTHING)
-            counts[Key(name, key)] = Count(before.value + value, before.times + times)
+    def _add_get(self, get: GetCount) -> None:
+        pair = self._shown(get.topic, get.group)
+        self.add(StatsName.GROUP_GET_NUMS, pair, get.nums, get.times)
+        self.add(StatsName.GROUP_GET_SIZE, pair, get.bytes, get.times)
+        self.add(StatsName.BROKER_GET_NUMS, self._cluster, get.nums, get.times)
+        self.add(StatsName.GROUP_GET_LATENCY, f"{get.queue_id}@{pair}" if self._detailed else pair, 0, get.times)
+        if self._detailed:
+            self.add(StatsName.QUEUE_GET_NUMS, f"{get.topic}@{get.queue_id}@{get.group}", get.nums, get.times)
+            self.add(StatsName.QUEUE_GET_SIZE, f"{get.topic}@{get.queue_id}@{get.group}", get.bytes, get.times)
 
-        for put in self._counters.puts():
-            add(StatsName.TOPIC_PUT_NUMS, put.topic, put.nums, put.nums)
-            add(StatsName.TOPIC_PUT_SIZE, put.topic, put.bytes, put.nums)
-            add(StatsName.BROKER_PUT_NUMS, self._cluster, put.nums, put.nums)
-        for get in self._counters.gets():
-            add(StatsName.GROUP_GET_NUMS, self._shown(get.topic, get.group), get.nums, get.times)
-            add(StatsName.GROUP_GET_SIZE, self._shown(get.topic, get.group), get.bytes, get.times)
-            add(StatsName.BROKER_GET_NUMS, self._cluster, get.nums, get.times)
-            if self._detailed:
-                add(StatsName.QUEUE_GET_NUMS, f"{get.topic}@{get.queue_id}@{get.group}", get.nums, get.times)
-                add(StatsName.QUEUE_GET_SIZE, f"{get.topic}@{get.queue_id}@{get.group}", get.bytes, get.times)
-        return counts
-
-    def sample_minutes(self) -> None:
+    async def sample_minutes(self) -> None:
         """Take the snapshots that belong every MINUTE_INTERVAL_S."""
-        self._sample("minute", MINUTE_INTERVAL_S)
+        await self._sample(self._minute)
 
-    def sample_hours(self) -> None:
+    async def sample_hours(self) -> None:
         """Take the snapshots that belong every HOUR_INTERVAL_S."""
-        self._sample("hour", HOUR_INTERVAL_S)
+        await self._sample(self._hour)
 
-    def sample_days(self) -> None:
+    async def sample_days(self) -> None:
         """Take the snapshots that belong every DAY_INTERVAL_S."""
-        self._sample("day", DAY_INTERVAL_S)
+        await self._sample(self._day)
 
-    def _sample(self, span: str, interval_s: int) -> None:
-        now = self._clock()
-        for key, count in self.counts().items():
-            take(getattr(self._items.setdefault(key, StatsItem()), span), count, now, interval_s)
+    async def _sample(self, span: Span) -> None:
+        for _ in self.collect():
+            await asyncio.sleep(0)
+        span.sample(self._clock(), self._counts)
 
     def view(self, name: str, key: str) -> tuple[StatsData, StatsData, StatsData] | None:
         """Return the last minute, hour and day of an item; None if nothing was ever counted for it."""
         item = Key(name, key)
-        if item not in self._items and item not in self.counts():
+        if item not in self._counts:
+            for _ in self.collect():
+                pass
+        if item not in self._counts:
             return None
-        samples = self._items.get(item, StatsItem())
-        return compute(samples.minute), compute(samples.hour), compute(samples.day)
+        return self._minute.view(item), self._hour.view(item), self._day.view(item)
 
     def group_get_tps(self, topic: str, group: str) -> float:
         """Return how many messages per second *group* took from *topic* in the last minute."""
-        samples = self._items.get(Key(StatsName.GROUP_GET_NUMS, self._shown(topic, group)))
-        return compute(samples.minute).tps if samples is not None else 0.0
+        return self._minute.view(Key(StatsName.GROUP_GET_NUMS, self._shown(topic, group))).tps
 
     def forget_topic(self, topic: str) -> None:
         """Drop everything counted for a deleted topic."""
-        self._forget(lambda parts: parts[0] == topic)
+        self._forget(lambda item, parts: parts[1 if item.name == StatsName.GROUP_GET_LATENCY else 0] == topic)
 
     def forget_group(self, group: str) -> None:
         """Drop everything counted for a deleted group."""
-        self._forget(lambda parts: len(parts) > 1 and parts[-1] == group)
+        self._forget(lambda item, parts: len(parts) > 1 and parts[-1] == group)
 
-    def _forget(self, belongs: Callable[[list[str]], bool]) -> None:
-        # The workers' values go on growing, so what they stand at now becomes the new zero.
-        workers = self._worker_counts()
-        for item in [*self.counts(), *self._items]:
-            if item.name not in BROKER_NAMES and belongs(item.key.split("@")):
-                self._own.pop(item, None)
-                self._items.pop(item, None)
-                self._base[item] = workers.get(item, NOTHING)
+    def _forget(self, belongs: Callable[[Key, list[str]], bool]) -> None:
+        for _ in self.collect():  # so that it is not taken for new later
+            pass
+        for item in [*self._counts]:
+            if item.name not in BROKER_NAMES and belongs(item, item.key.split("@")):
+                del self._counts[item]
+                for span in self._spans:
+                    span.forget(item)
 
 
 class DayTotals:

@@ -61,6 +61,7 @@ COMMANDS: dict[str, tuple[str, ...]] = {
     "updateBrokerConfig": ("updateBrokerConfig", "-b", "{address}", "-k", "fileReservedTime", "-v", "71"),
 }
 CONFIG = "getBrokerConfig"
+VIEW_BROKER_STATS_DATA = 315
 # What is also run by release 5.3.3.
 FOR_5_3_3 = (
     "clusterList",
@@ -223,6 +224,43 @@ def as_if_351_were_answered(referee: Scene, name: str) -> list[str]:
         total.replace("Diff Total", "Consume Diff Total"),
         "Consume Inflight Total: 0",
     ]
+
+
+def test_the_runtime_table_has_the_keys_of_apaches_broker(scenes: tuple[Scene, Scene]) -> None:
+    def keys(scene: Scene) -> set[str]:
+        broker = scene.broker
+        table = wire.call(broker.broker_address, wire.GET_BROKER_RUNTIME_INFO).json()["table"]
+        return {key.replace(str(broker.store_dir), "<store>") for key in table}
+
+    ours, referee = scenes
+    assert keys(ours) == keys(referee)
+
+
+STATS_KEYS = {
+    "TOPIC_PUT_NUMS": TOPIC, "TOPIC_PUT_SIZE": TOPIC, "GROUP_GET_NUMS": f"{TOPIC}@{ONLINE_GROUP}",
+    "GROUP_GET_SIZE": f"{TOPIC}@{ONLINE_GROUP}", "GROUP_GET_LATENCY": f"0@{TOPIC}@{ONLINE_GROUP}",
+    "SNDBCK_PUT_NUMS": f"{TOPIC}@{ONLINE_GROUP}", "BROKER_PUT_NUMS": "DefaultCluster",
+    "BROKER_GET_NUMS": "DefaultCluster", "QUEUE_PUT_NUMS": f"{TOPIC}@0", "QUEUE_PUT_SIZE": f"{TOPIC}@0",
+    "GROUP_GET_FROM_DISK_NUMS": f"{TOPIC}@{ONLINE_GROUP}", "GROUP_GET_FROM_DISK_SIZE": f"{TOPIC}@{ONLINE_GROUP}",
+    "BROKER_GET_FROM_DISK_NUMS": "DefaultCluster", "BROKER_GET_FROM_DISK_SIZE": "DefaultCluster",
+    "GROUP_GET_FALL_SIZE": f"0@{TOPIC}@{ONLINE_GROUP}", "GROUP_GET_FALL_TIME": f"0@{TOPIC}@{ONLINE_GROUP}",
+    "COMMERCIAL_SEND_TIMES": f"null@{TOPIC}@{ONLINE_GROUP}@x", "COMMERCIAL_RCV_SIZE": f"null@{TOPIC}@g@x",
+    "NO_SUCH_NAME": TOPIC,
+}  # fmt: skip
+
+
+def test_each_statistic_is_there_if_apaches_broker_has_it(scenes: tuple[Scene, Scene]) -> None:
+    def codes(scene: Scene) -> dict[str, tuple[int, str | None]]:
+        found = {}
+        for name, key in STATS_KEYS.items():
+            fields = {"statsName": name, "statsKey": key}
+            answer = wire.call(scene.broker.broker_address, VIEW_BROKER_STATS_DATA, fields)
+            found[name] = (answer.code, answer.remark)
+        return found
+
+    ours, referee = scenes
+    assert codes(ours) == codes(referee)
+    assert codes(ours)["GROUP_GET_LATENCY"][0] == wire.SUCCESS
 
 
 def test_the_workload_is_visible_in_what_is_compared(scenes: tuple[Scene, Scene]) -> None:

@@ -332,12 +332,25 @@ class MemoryCounters:
     put_counts: dict[str, PutCount] = field(default_factory=dict)
     get_counts: list[GetCount] = field(default_factory=list)
     all: BrokerTotals = field(default_factory=BrokerTotals)
+    _seen_puts: dict[str, PutCount] = field(default_factory=dict)
+    _seen_gets: dict[tuple[str, str, int], GetCount] = field(default_factory=dict)
 
-    def puts(self) -> Iterable[PutCount]:
-        return list(self.put_counts.values())
-
-    def gets(self) -> Iterable[GetCount]:
-        return list(self.get_counts)
+    def grown(self) -> tuple[Iterable[PutCount], Iterable[GetCount]]:
+        puts = [
+            PutCount(topic, count.nums - before.nums, count.bytes - before.bytes)
+            for topic, count in self.put_counts.items()
+            if (before := self._seen_puts.get(topic, PutCount(topic, 0, 0))) != count
+        ]
+        gets = []
+        for count in self.get_counts:
+            key = (count.topic, count.group, count.queue_id)
+            before = self._seen_gets.get(key, GetCount(*key, 0, 0, 0))
+            if before != count:
+                grown = (count.nums - before.nums, count.bytes - before.bytes, count.times - before.times)
+                gets.append(GetCount(*key, *grown))
+        self._seen_puts = dict(self.put_counts)
+        self._seen_gets = {(count.topic, count.group, count.queue_id): count for count in self.get_counts}
+        return puts, gets
 
     def totals(self) -> BrokerTotals:
         return self.all

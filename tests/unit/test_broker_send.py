@@ -295,7 +295,7 @@ async def test_stored_sends_are_counted_and_refused_ones_are_not(rig: BrokerRig)
     await rig.send("orders")
     rig.store.outcome = PutStatus.UNKNOWN_ERROR
     await rig.send("orders")
-    rig.broker.statistics.sample_minutes()
+    await rig.broker.statistics.sample_minutes()
     spans = rig.broker.statistics.view("TOPIC_PUT_NUMS", "orders")
     assert spans is not None
     assert spans[0].sum == 1

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
 from broker_ports import START_MS, BrokerRig
 
 from mqcore.broker.ports import BrokerTotals, GetCount, PutCount
-from mqcore.broker.statistics import StatsName, next_midnight_ms
+from mqcore.broker.statistics import PORTION, StatsName, next_midnight_ms
 from mqcore.codes import RequestCode
 from mqcore.protocol import fastjson
 from mqcore.protocol.command import RemotingCommand
@@ -39,15 +40,15 @@ async def view(rig: BrokerRig, name: str, key: str) -> RemotingCommand:
     return await rig.ask(RequestCode.VIEW_BROKER_STATS_DATA, {"statsName": name, "statsKey": key})
 
 
-def sample(rig: BrokerRig, seconds: int = 10) -> None:
+async def sample(rig: BrokerRig, seconds: int = 10) -> None:
     rig.clock.advance(seconds * 1000)
-    rig.broker.statistics.sample_minutes()
+    await rig.broker.statistics.sample_minutes()
 
 
 async def test_the_last_minute_is_what_lies_between_its_samples(rig: BrokerRig) -> None:
     for number in range(10):
         rig.counters.put_counts["orders"] = PutCount("orders", 100 * (number + 1), 1)
-        sample(rig)
+        await sample(rig)
     reply = await view(rig, "TOPIC_PUT_NUMS", "orders")
     assert reply.code == 0
     assert fastjson.loads(reply.body)["statsMinute"] == {"avgpt": 1.0, "sum": 600, "tps": 10.0}
@@ -56,7 +57,7 @@ async def test_the_last_minute_is_what_lies_between_its_samples(rig: BrokerRig) 
 
 async def test_a_first_sample_shows_what_was_counted_before_it(rig: BrokerRig) -> None:
     rig.counters.put_counts["orders"] = PutCount("orders", 50, 5000)
-    sample(rig)
+    await sample(rig)
     assert fastjson.loads((await view(rig, "TOPIC_PUT_NUMS", "orders")).body)["statsMinute"] == {
         "avgpt": 1.0, "sum": 50, "tps": 5.0,
     }  # fmt: skip
@@ -64,7 +65,7 @@ async def test_a_first_sample_shows_what_was_counted_before_it(rig: BrokerRig) -
 
 async def test_gets_are_summed_over_queues_and_shown_for_each(rig: BrokerRig) -> None:
     rig.counters.get_counts = [GetCount("t", "g", 0, 30, 300, 3), GetCount("t", "g", 1, 10, 100, 1)]
-    sample(rig)
+    await sample(rig)
     sums = {}
     for name, key in (
         ("GROUP_GET_NUMS", "t@g"), ("GROUP_GET_SIZE", "t@g"), ("QUEUE_GET_NUMS", "t@1@g"),
@@ -75,10 +76,67 @@ async def test_gets_are_summed_over_queues_and_shown_for_each(rig: BrokerRig) ->
     assert rig.broker.statistics.group_get_tps("t", "g") == 4.0
 
 
+async def test_latencies_are_counted_by_pull(rig: BrokerRig) -> None:
+    rig.counters.get_counts = [GetCount("t", "g", 0, 30, 300, 3), GetCount("t", "g", 1, 10, 100, 1)]
+    await sample(rig)
+    assert fastjson.loads((await view(rig, "GROUP_GET_LATENCY", "0@t@g")).body)["statsMinute"] == {
+        "avgpt": 0.0, "sum": 0, "tps": 0.0,
+    }  # fmt: skip
+    rig.broker.statistics.forget_topic("t")
+    assert (await view(rig, "GROUP_GET_LATENCY", "0@t@g")).code == 1
+
+
+async def minutes(rig: BrokerRig, counts: list[int]) -> list[tuple[int, float]]:
+    """Sum and rate of the last minute after each sample, of a topic that stands at *counts* by then."""
+    found = []
+    for count in counts:
+        rig.counters.put_counts["orders"] = PutCount("orders", count, count)
+        await sample(rig)
+        spans = rig.broker.statistics.view("TOPIC_PUT_NUMS", "orders")
+        found.append((spans[0].sum, spans[0].tps) if spans is not None else (-1, -1.0))
+    return found
+
+
+async def test_a_topic_without_news_is_in_the_window_for_as_long_as_any(rig: BrokerRig) -> None:
+    """As RocketMQ's seven snapshots, of which an item's first is a made up one, show it."""
+    rests = await minutes(rig, [0, 0, 60, 60, 60, 60, 60, 60, 60, 60])
+    assert rests == [(-1, -1.0), (-1, -1.0), (60, 6.0), (60, 3.0), (60, 2.0), (60, 1.5), (60, 1.2), (60, 1.0),
+                     (0, 0.0), (0, 0.0)]  # fmt: skip
+    assert await minutes(rig, [90, 90]) == [(30, 0.5), (30, 0.5)]
+
+
+async def test_the_window_moves_over_steady_counts(rig: BrokerRig) -> None:
+    sums = [total for total, _ in await minutes(rig, list(range(10, 130, 10)))]
+    assert sums == [10, 20, 30, 40, 50, 60, 60, 60, 60, 60, 60, 60]
+
+
+async def test_what_came_up_later_than_others_has_a_window_of_its_own(rig: BrokerRig) -> None:
+    await minutes(rig, [10] * 20)
+    rig.counters.put_counts["late"] = PutCount("late", 40, 1)
+    await sample(rig)
+    spans = rig.broker.statistics.view("TOPIC_PUT_NUMS", "late")
+    assert spans is not None
+    assert (spans[0].sum, spans[0].tps) == (40, 4.0)
+
+
+async def test_many_rows_are_taken_in_portions(rig: BrokerRig) -> None:
+    """Others have their turn meanwhile."""
+    rig.counters.get_counts = [GetCount("t", "g", queue_id, 1, 1, 1) for queue_id in range(3 * PORTION)]
+    sampling = asyncio.create_task(rig.broker.statistics.sample_minutes())
+    turns = 0
+    while not sampling.done():
+        await asyncio.sleep(0)
+        turns += 1
+    assert turns >= 3
+    spans = rig.broker.statistics.view("GROUP_GET_NUMS", "t@g")
+    assert spans is not None
+    assert spans[0].sum == 3 * PORTION
+
+
 async def test_hours_and_days_have_their_own_samples(rig: BrokerRig) -> None:
     rig.counters.put_counts["orders"] = PutCount("orders", 3600, 1)
-    rig.broker.statistics.sample_hours()
-    rig.broker.statistics.sample_days()
+    await rig.broker.statistics.sample_hours()
+    await rig.broker.statistics.sample_days()
     body = fastjson.loads((await view(rig, "TOPIC_PUT_NUMS", "orders")).body)
     assert (body["statsMinute"]["sum"], body["statsHour"]["tps"], body["statsDay"]["tps"]) == (0, 6.0, 1.0)
 
@@ -91,18 +149,18 @@ async def test_what_was_never_counted_does_not_exist(rig: BrokerRig) -> None:
 async def test_counters_of_a_deleted_topic_start_at_nothing_again(rig: BrokerRig) -> None:
     rig.counters.put_counts["orders"] = PutCount("orders", 50, 1)
     rig.broker.statistics.add(StatsName.TOPIC_PUT_NUMS, "orders", 5)
-    sample(rig)
+    await sample(rig)
     rig.broker.statistics.forget_topic("orders")
     assert (await view(rig, "TOPIC_PUT_NUMS", "orders")).code == 1
     assert rig.broker.statistics.view("BROKER_PUT_NUMS", "DefaultCluster") is not None
     rig.counters.put_counts["orders"] = PutCount("orders", 60, 1)
-    sample(rig)
+    await sample(rig)
     assert fastjson.loads((await view(rig, "TOPIC_PUT_NUMS", "orders")).body)["statsMinute"]["sum"] == 10
 
 
 async def test_counters_of_a_deleted_group_go_with_it(rig: BrokerRig) -> None:
     rig.counters.get_counts = [GetCount("t", "g", 0, 30, 300, 3), GetCount("t", "h", 0, 30, 300, 3)]
-    sample(rig)
+    await sample(rig)
     rig.broker.statistics.forget_group("g")
     assert (await view(rig, "GROUP_GET_NUMS", "t@g")).code == 1
     assert (await view(rig, "GROUP_GET_NUMS", "t@h")).code == 0
@@ -119,6 +177,13 @@ async def runtime(rig: BrokerRig) -> dict[str, str]:
 async def test_the_runtime_table_has_every_key(rig: BrokerRig) -> None:
     rig.broker.schedule.offsets = {1: 4}
     assert set(await runtime(rig)) == set(RUNTIME_KEYS)
+
+
+async def test_services_add_their_figures(rig: BrokerRig) -> None:
+    waiting = 0
+    rig.broker.runtime_info.show(lambda: {"timerReadBehind": str(waiting)})
+    waiting = 7
+    assert (await runtime(rig))["timerReadBehind"] == "7"
 
 
 async def test_the_runtime_table_of_a_broker_at_work(rig: BrokerRig) -> None:

@@ -11,12 +11,8 @@ from mqcore.broker.counts import BrokerTotals, GetCount, PutCount
 class Counters(Protocol):
     """Running values that the workers count; they only grow while the broker lives."""
 
-    def puts(self) -> Iterable[PutCount]:
-        """Iterate over the topics with a count above 0."""
-        ...
-
-    def gets(self) -> Iterable[GetCount]:
-        """Iterate over the queues and groups with a count above 0."""
+    def grown(self) -> tuple[Iterable[PutCount], Iterable[GetCount]]:
+        """Return what was counted since the last call, for the topics, queues and groups where it was anything."""
         ...
 
     def totals(self) -> BrokerTotals: ...

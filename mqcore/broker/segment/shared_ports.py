@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from mqcore import layout
 from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.segment.boards import SharedSegment
+from mqcore._fast.segment.counts import CountTaker
 from mqcore._fast.segment.offsets import committed_offsets, offset_text
 from mqcore.broker.ports import BrokerTotals, GetCount, InnerMessage, PoolFacts, PutCount, PutResult, PutStatus
 from mqcore.broker.segment.multi_dispatch import LightQueues, MultiDispatch, text_for_offsets
@@ -107,23 +108,21 @@ class SharedCounters:
 
     def __init__(self, segment: SharedSegment) -> None:
         self._segment = segment
+        self._taker = CountTaker(segment)
 
-    def puts(self) -> Iterator[PutCount]:
-        for row in range(self._segment.topic_count()):
-            name = self._segment.topic_name(row)
-            nums, size = self._segment.topic_counters(name)
-            if nums:
-                yield PutCount(name.decode(), nums, size)
+    def grown(self) -> tuple[Iterator[PutCount], Iterator[GetCount]]:
+        return self._puts(*self._taker.take_puts()), self._gets(*self._taker.take_gets())
 
-    def gets(self) -> Iterator[GetCount]:
-        word = self._segment.offset_word
-        for row in range(self._segment.offset_count()):
-            nums = word(row, "get_nums")
-            if nums:
-                group, topic, queue_id = self._segment.offset_key(row)
-                yield GetCount(
-                    topic.decode(), group.decode(), queue_id, nums, word(row, "get_bytes"), word(row, "pulls")
-                )
+    def _puts(self, rows: memoryview, values: memoryview) -> Iterator[PutCount]:
+        for number, row in enumerate(rows):
+            nums, size = values[2 * number : 2 * number + 2]
+            yield PutCount(self._segment.topic_name(row).decode(), nums, size)
+
+    def _gets(self, rows: memoryview, values: memoryview) -> Iterator[GetCount]:
+        for number, row in enumerate(rows):
+            group, topic, queue_id = self._segment.offset_key(row)
+            nums, size, pulls = values[3 * number : 3 * number + 3]
+            yield GetCount(topic.decode(), group.decode(), queue_id, nums, size, pulls)
 
     def totals(self) -> BrokerTotals:
         get = self._segment.get
