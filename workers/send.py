@@ -24,6 +24,7 @@ def live_options(settings: Settings) -> dict[str, Any]:
     return {
         # With the timed rules it looks by itself, and is not to be disturbed.
         "wakes_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH or not store.flush_commit_log_timed,
+        "refuses_halves": settings.broker.reject_transaction_message,
         "trace_on": settings.broker.trace_on,
         "max_message_size": store.max_message_size,
         "sync_timeout_ms": store.sync_flush_timeout_ms,

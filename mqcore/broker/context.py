@@ -16,6 +16,7 @@ from mqcore.broker.queue_locks import QueueLocks
 from mqcore.broker.registration import Registration
 from mqcore.broker.runtime_info import RuntimeInfo
 from mqcore.broker.services.delay_levels import ScheduleMessageService
+from mqcore.broker.services.transactions import TransactionService
 from mqcore.broker.statistics import BrokerStatsManager
 from mqcore.broker.topics import TopicConfigManager
 from mqcore.codes import PermName
@@ -43,6 +44,7 @@ class BrokerContext:
     statistics: BrokerStatsManager
     runtime_info: RuntimeInfo
     schedule: ScheduleMessageService
+    transactions: TransactionService
     registration: Registration
     sink: MessageSink
     store: StoreView

@@ -54,12 +54,14 @@ from mqcore.broker.processors.reply import ReplyProcessor
 from mqcore.broker.processors.send import SendProcessor
 from mqcore.broker.processors.send_back import SendBackProcessor
 from mqcore.broker.processors.table import TABLE, row_for
+from mqcore.broker.processors.transaction import TransactionProcessor
 from mqcore.broker.producers import ProducerManager
 from mqcore.broker.queue_locks import QueueLocks
 from mqcore.broker.registration import Caller, Registration
 from mqcore.broker.remarks import request_not_supported
 from mqcore.broker.runtime_info import SAMPLE_INTERVAL_S, RuntimeInfo
 from mqcore.broker.services.delay_levels import ScheduleMessageService
+from mqcore.broker.services.transactions import TransactionService
 from mqcore.broker.statistics import (
     DAY_INTERVAL_S,
     HOUR_INTERVAL_S,
@@ -151,6 +153,11 @@ class BrokerCore:
             address,
             clock,
         )
+        offsets = ConsumerOffsetManager(
+            ports.offset_table,
+            ConfigFile(files / "consumerOffset.json"),
+            ConfigFile(files / "lmqConsumerOffset.json") if settings.store.enable_lmq else None,
+        )
         self.broker = BrokerContext(
             settings=live,
             clock=clock,
@@ -159,11 +166,7 @@ class BrokerCore:
             groups=SubscriptionGroupManager(
                 live, ConfigFile(files / "subscriptionGroup.json"), ports.board.bump_group, clock
             ),
-            offsets=ConsumerOffsetManager(
-                ports.offset_table,
-                ConfigFile(files / "consumerOffset.json"),
-                ConfigFile(files / "lmqConsumerOffset.json") if settings.store.enable_lmq else None,
-            ),
+            offsets=offsets,
             consumers=consumers,
             filters=filters,
             producers=producers,
@@ -174,6 +177,7 @@ class BrokerCore:
                 live, ports.counters, ports.store, ports.pools, schedule, consumers.conflicts, clock
             ),
             schedule=schedule,
+            transactions=TransactionService(live, topics, offsets, producers, ports.sink, ports.store, address, clock),
             registration=Registration(live, topics, ports.caller, str(address), ha_address or settings.ha_address),
             sink=ports.sink,
             store=ports.store,
@@ -205,6 +209,7 @@ class BrokerCore:
             "admin_stats": AdminStatsProcessor(self.broker),
             "admin_config": AdminConfigProcessor(self.broker),
             "admin_store": AdminStoreProcessor(self.broker),
+            "transaction": TransactionProcessor(self.broker),
             "later": LaterProcessor(self.broker),
         }
         handlers: dict[int, Handler] = {}
@@ -233,6 +238,7 @@ class BrokerCore:
             self.load()
         self.broker.schedule.correct_offsets()
         self.broker.schedule.start()
+        self.broker.transactions.start()
         await self.broker.registration.register_all(check_order=True, oneway=False, force=True)
         self._periodic.run(self.broker.registration.run(), "registration")
         self._start_periodic()
@@ -260,6 +266,7 @@ class BrokerCore:
     def _use(self, before: Settings, after: Settings) -> None:
         # What may be sent to, and how long a pull may be held, is known elsewhere: all of it is asked for anew.
         self.broker.topics.publish_all()
+        self.broker.transactions.look_again()
         if (
             before.broker.start_accept_send_request_time_stamp_ms
             != after.broker.start_accept_send_request_time_stamp_ms
@@ -285,6 +292,7 @@ class BrokerCore:
         written is logged and keeps nothing else from being brought to rest.
         """
         await self._periodic.stop()
+        await self.broker.transactions.stop()
         await _written(self.broker.schedule.stop(), "delay offsets")
         await self.leave()
         await self.broker.topics.close()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-NOT_SET: Final = "not set any response code"
+from mqcore.protocol import transactions
+
+NOT_SET: Final = transactions.NOT_SET
 """What a reply carries whose handler sets the code only; some successful replies do."""
 
 HELP: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -16,6 +18,10 @@ SLAVE_IS_READ_ONLY: Final = (
 
 def sending_forbidden(broker_ip: str) -> str:
     return f"the broker[{broker_ip}] sending message is forbidden"
+
+
+def transaction_forbidden(broker_ip: str) -> str:
+    return f"the broker[{broker_ip}] sending transaction message is forbidden"
 
 
 def topic_not_exist(topic: str) -> str:

@@ -63,7 +63,6 @@ TOPICS_AND_GROUPS = (
     flag("traceTopicEnable", False, "have the topic of message traces on this broker", SHOWN),
     flag("traceOn", True, "tell clients in answers to sends that traces are wanted", BY_BROKER | BY_SEND),
     flag("storeReplyMessageEnable", True, "keep answers of request-reply in the store, too", BY_BROKER),
-    flag("rejectTransactionMessage", False, "refuse half messages", BY_BROKER | SHOWN),
 )
 
 SERVICE = (
@@ -124,6 +123,32 @@ FILTERS = (
     ),
 )
 
+TRANSACTIONS = (
+    flag("rejectTransactionMessage", False, "refuse half messages", BY_BROKER | BY_SEND | SHOWN),
+    number(
+        "transactionTimeOut",
+        6_000,
+        "age from which a producer is asked about an open transaction",
+        BY_BROKER | SHOWN | LONG,
+        unit=Unit.MS,
+    ),
+    number(
+        "transactionCheckMax",
+        15,
+        "how often to ask about a transaction; then its half message is kept in TRANS_CHECK_MAX_TIME_TOPIC",
+        BY_BROKER | SHOWN,
+        minimum=1,
+    ),
+    number(
+        "transactionCheckInterval",
+        60_000,
+        "pause between rounds of looking for open transactions",
+        BY_BROKER | SHOWN | LONG,
+        unit=Unit.MS,
+        minimum=1,
+    ),
+)
+
 REGISTRATION = (
     number("registerBrokerTimeoutMills", 6_000, "wait for all name servers", BY_BROKER, unit=Unit.MS, minimum=1),
     number(
@@ -139,7 +164,6 @@ REGISTRATION = (
     flag("compressedRegister", False, "compress the body of a registration", BY_BROKER),
 )
 
-CHECKS = "transaction checks are not built"
 POOL = "mqcore has one process per kind of work and no thread pools"
 QUEUE = "mqcore bounds its rings and buffers itself"
 AGE = "requests wait in their sockets and not in queues of the broker, so that none grows old there"
@@ -190,9 +214,6 @@ UNUSED = (
     unused("waitTimeMillsInPullQueue", 5_000, AGE, LONG),
     unused("waitTimeMillsInHeartbeatQueue", 31_000, AGE, LONG),
     unused("waitTimeMillsInTransactionQueue", 3_000, AGE, LONG),
-    unused("transactionTimeOut", 6_000, CHECKS, SHOWN),
-    unused("transactionCheckMax", 15, CHECKS, SHOWN),
-    unused("transactionCheckInterval", 60_000, CHECKS, SHOWN),
     refusing(
         unused("aclEnable", False, "access control is not built", SHOWN),
         "true",
@@ -209,5 +230,7 @@ def _cores() -> int:
 
 
 ROWS = in_group(
-    Group.BROKER, (*IDENTITY, *TOPICS_AND_GROUPS, *SERVICE, *FILTERS, *REGISTRATION, *UNUSED), Program.BROKER
+    Group.BROKER,
+    (*IDENTITY, *TOPICS_AND_GROUPS, *SERVICE, *FILTERS, *TRANSACTIONS, *REGISTRATION, *UNUSED),
+    Program.BROKER,
 )

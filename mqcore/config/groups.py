@@ -38,7 +38,6 @@ class BrokerSettings:
     trace_topic_enable: bool
     trace_on: bool
     store_reply_message_enable: bool
-    reject_transaction_message: bool
     flush_consumer_offset_interval_ms: int
     long_polling_enable: bool
     short_polling_time_ms: int
@@ -52,6 +51,10 @@ class BrokerSettings:
     expect_consumer_num_use_filter: int
     max_error_rate_of_bloom_filter: int
     filter_data_clean_time_span_ms: int
+    reject_transaction_message: bool
+    transaction_time_out_ms: int
+    transaction_check_max: int
+    transaction_check_interval_ms: int
     register_broker_timeout_ms: int
     register_name_server_period_ms: int
     force_register: bool

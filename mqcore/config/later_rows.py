@@ -14,6 +14,7 @@ COMPACTION = "compacted topics of 5.x"
 CONTROLLER = "automatic fail-over of 5.x"
 GUARD = "mqcore has no access control, and would let everyone in where the file asks for a guard"
 METRICS = "metrics exporter of 5.x"
+OPS = "each transaction is ended by an op message of its own, as in 4.9; those of 5.x are read"
 POP = "pop consumption of 5.x"
 PROXY = "belongs to the proxy of 5.x"
 REPLICAS = "replicas are not built"
@@ -62,8 +63,8 @@ BROKER = (
     later("serverLoadBalancerEnable", True, POP),
     later("defaultMessageRequestMode", "PULL", POP),
     later("defaultPopShareQueueNum", -1, POP),
-    later("transactionOpMsgMaxSize", 4_096, "transaction checks are not built"),
-    later("transactionOpBatchInterval", 3_000, "transaction checks are not built"),
+    later("transactionOpMsgMaxSize", 4_096, OPS),
+    later("transactionOpBatchInterval", 3_000, OPS),
     later("asyncSendEnable", True, TUNING),
     later("useServerSideResetOffset", False, TUNING),
     later("consumerOffsetUpdateVersionStep", 500, TUNING),

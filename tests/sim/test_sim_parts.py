@@ -412,6 +412,9 @@ class Refusing:
     async def put_batch(self, message: InnerMessage) -> Any:
         return await self.store.put_batch(message)
 
+    async def put_pair(self, first: InnerMessage, second: InnerMessage) -> Any:
+        return await self.store.put_pair(first, second)
+
 
 LEVELS_MS = (1000, 5000, 10_000)
 HERE = HostAddress("127.0.0.1", 10911)

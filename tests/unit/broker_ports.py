@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mqcore.broker.core import BrokerCore, Ports
 from mqcore.broker.ports import (
     BrokerTotals,
@@ -47,8 +49,9 @@ from mqcore.protocol.hashing import tags_code
 from mqcore.protocol.message import MessageExt
 from mqcore.protocol.message_decoder import decode_message, encode_message
 from mqcore.protocol.message_id import HostAddress, encode_offset_message_id
-from mqcore.protocol.names import SCHEDULE_TOPIC
+from mqcore.protocol.names import SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC
 from mqcore.protocol.properties import decode_properties
+from mqcore.store.queues.op_numbers import DoneHalves, numbers_of
 
 START_MS = 1_700_000_000_000
 LEVELS_MS = (1000, 5000, 10_000, 30_000)
@@ -134,6 +137,20 @@ class MemoryStore:
             results.append(self._append(replace(message, body=member.body, properties_text=text)))
         ids = ",".join(result.message_id for result in results)
         return replace(results[0], message_id=ids, count=len(results), size=sum(result.size for result in results))
+
+    async def put_pair(self, first: InnerMessage, second: InnerMessage) -> PutResult:
+        self.puts += [first, second]
+        if self.outcome not in (PutStatus.PUT_OK, PutStatus.FLUSH_DISK_TIMEOUT):
+            return PutResult(self.outcome)
+        result = self._append(first)
+        self._append(second)
+        return result
+
+    async def done_halves(self, first: int, count_max: int) -> DoneHalves:
+        units = self.read_units(TRANS_OP_HALF_TOPIC, 0, first, count_max)
+        bodies = [decode_message(self.records[unit.physical_offset]).body for unit in units]
+        numbers = [number for body in bodies for number in numbers_of(body)]
+        return DoneHalves.of(first + len(units), np.array(numbers, dtype=np.int64))
 
     def _append(self, message: InnerMessage) -> PutResult:
         queue = self.queues.setdefault((message.topic, message.queue_id), [])

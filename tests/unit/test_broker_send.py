@@ -234,15 +234,7 @@ async def test_a_delay_that_is_no_number_is_an_error(rig: BrokerRig) -> None:
     assert rig.store.puts == []
 
 
-@pytest.mark.parametrize("value", ["true", "TRUE"])
-async def test_transactions_are_refused_by_name(rig: BrokerRig, value: str) -> None:
-    reply = await rig.send("orders", i=f"TRAN_MSG\x01{value}")
-    assert reply.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert reply.remark == "transaction messages are not supported by this broker"
-    assert rig.store.puts == []
-
-
-async def test_transactions_are_refused_by_the_setting_first(rig: BrokerRig) -> None:
+async def test_transactions_are_refused_where_the_setting_says_so(rig: BrokerRig) -> None:
     rig.properties["rejectTransactionMessage"] = "true"
     rig.reopen()
     reply = await rig.send("orders", i="TRAN_MSG\x01true")

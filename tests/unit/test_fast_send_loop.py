@@ -73,7 +73,7 @@ class LoopRig:
             "commit_log": str(log.directory), "commit_log_file_size": FILE_SIZE, "cluster": "c", "region": "here",
             "trace_on": True, "max_message_size": 100_000, "frame_length_max": FRAME_LENGTH_MAX,
             "write_buffer_max": 1 << 24, "read_budget": 1 << 24, "write_budget": 1 << 24, "idle_timeout_ms": 60_000,
-            "sync_timeout_ms": 10_000, "waits_for_flush": False, "wakes_flush": False,
+            "sync_timeout_ms": 10_000, "waits_for_flush": False, "wakes_flush": False, "refuses_halves": False,
             "lock_timeout_ms": 1000, "is_only_sender": True,
         }  # fmt: skip
         self._loop = SendLoop(self.segment, {**options, **changes})

@@ -31,6 +31,7 @@ from mqcore._fast.send.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pul
 from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, handle_send, release_waiting
 from mqcore._fast.send.state cimport (LISTENERS_MAX, MARK_LINK, MARK_LISTENER, MARK_WAKE, MEMBERS_MAX, READ_SIZE,
                                       SCRATCH_SIZE, Connection, SendState, Ticket)
+from mqcore._fast.send.transaction cimport handle_end_transaction
 from mqcore._fast.send.ticket cimport tickets_open, tickets_tell
 from mqcore._fast.wire.header cimport COMMAND_BAD, COMMAND_OK, CommandStatus, CommandView, scan_command
 
@@ -70,6 +71,7 @@ cdef int32_t SEND_MESSAGE_V2 = RequestCode.SEND_MESSAGE_V2
 cdef int32_t SEND_BATCH_MESSAGE = RequestCode.SEND_BATCH_MESSAGE
 cdef int32_t PULL_MESSAGE = RequestCode.PULL_MESSAGE
 cdef int32_t LITE_PULL_MESSAGE = RequestCode.LITE_PULL_MESSAGE
+cdef int32_t END_TRANSACTION = RequestCode.END_TRANSACTION
 cdef int32_t SYSTEM_BUSY = ResponseCode.SYSTEM_BUSY
 cdef int32_t SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
 
@@ -107,6 +109,9 @@ cdef void handle_frame(SendState *state, Connection *connection, const uint8_t *
                 return
         elif command.code == PULL_MESSAGE or command.code == LITE_PULL_MESSAGE:
             if handle_pull(state, connection, &command) != PULL_UNUSUAL:
+                return
+        elif command.code == END_TRANSACTION:
+            if handle_end_transaction(state, connection, &command) != SEND_UNUSUAL:
                 return
     if not link_request(state, connection, payload, size) and status == COMMAND_OK and not command.flag & 3:
         answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, OVERLOAD)
@@ -495,6 +500,7 @@ cdef class SendLoop:
         state.settings.max_message_size = options["max_message_size"]
         state.settings.sync_timeout_ms = options["sync_timeout_ms"]
         state.settings.wakes_flush = options["wakes_flush"]
+        state.settings.refuses_halves = options["refuses_halves"]
         state.appender.record_size_max = <int64_t>options["max_message_size"] + 65536
         state.appender.lock_timeout_ms = options["lock_timeout_ms"]
 

@@ -1,7 +1,7 @@
 # SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE in the common case: checks, append, answer.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
-from mqcore._fast.send.state cimport Connection, SendState
+from mqcore._fast.send.state cimport Connection, SendState, Waiting
 from mqcore._fast.wire.header cimport CommandView
 
 cdef enum SendOutcome:
@@ -12,6 +12,11 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
 
 # Answer what the flushed watermark has passed, and what has waited too long.
 cdef void release_waiting(SendState *state) noexcept nogil
-# A short reply without header object: code and remark.
+# Have an answer wait until sent.end_offset is flushed. False: memory is short.
+cdef bint wait_for_flush(SendState *state, const Waiting *sent) noexcept nogil
+# A short reply without header object: code and remark, which may be NULL.
+cdef void answer_short(SendState *state, Connection *connection, int32_t serialize_type, int32_t opaque, int32_t code,
+                       const char *remark) noexcept nogil
+# The same for a refusal.
 cdef void answer_plain(SendState *state, Connection *connection, int32_t serialize_type, int32_t opaque, int32_t code,
                        const char *remark) noexcept nogil

@@ -6,7 +6,7 @@ frame goes to the broker process as it came, and mqcore.broker.processors.send d
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
-from libc.string cimport memchr, memcmp, memcpy, memset
+from libc.string cimport memchr, memcmp, memcpy, memset, strlen
 
 from mqcore._fast.base.atomics cimport observe, put_relaxed
 from mqcore._fast.base.big_endian cimport store_i32, store_i64
@@ -16,7 +16,7 @@ from mqcore._fast.base.layout cimport (BODY_CRC_MASK, PROPERTIES_SIZE_MAX, PUT_S
                                        TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_READ_SHIFT,
                                        TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT)
 from mqcore._fast.log.append cimport Appended, append_batch, append_record, tally_put
-from mqcore._fast.log.record cimport RecordFields
+from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, RecordFields
 from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic
 from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty
 from mqcore._fast.send.state cimport MEMBERS_MAX, SCRATCH_SIZE, Connection, SendState, Waiting
@@ -24,6 +24,7 @@ from mqcore._fast.wire.header cimport CommandView, TextView, text_to_bool, text_
 from mqcore._fast.wire.replies cimport Reply, put_decimal, put_hex, reply_field, reply_put, reply_remark, reply_start
 
 from mqcore.codes import RequestCode, ResponseCode, SysFlag
+from mqcore.protocol.names import TRANS_HALF_TOPIC
 
 cdef int32_t CODE_LONG = RequestCode.SEND_MESSAGE
 cdef int32_t SUCCESS = ResponseCode.SUCCESS
@@ -32,11 +33,16 @@ cdef int32_t SERVICE_NOT_AVAILABLE = ResponseCode.SERVICE_NOT_AVAILABLE
 cdef int32_t FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
 cdef int32_t MULTI_TAGS = SysFlag.MULTI_TAGS
 
+cdef bytes HALF_TOPIC_TEXT = TRANS_HALF_TOPIC.encode()
+cdef const uint8_t *HALF_TOPIC = HALF_TOPIC_TEXT
+cdef int32_t HALF_TOPIC_SIZE = <int32_t>len(HALF_TOPIC_TEXT)
+
 cdef enum:
     ID_BYTES_MAX = 28               # of an offset message id: address, port, offset
     WAITING_MIN = 1024
     PAIR_END = 2                    # between pairs of a properties text
     NAME_END = 1                    # between a name and its value
+    HALF_QUEUE_ID = 0
 
 cdef const char *PAGE_CACHE_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 cdef const char *SYNC_FAILED = (
@@ -126,23 +132,40 @@ cdef enum PropertyVerdict:
     PROPERTY_UNUSUAL
 
 
+# What the properties of a message say of it.
+cdef struct Traits:
+    bint waits                  # its answer waits for the flush
+    bint is_half                # it is the half of a transaction
+    const uint8_t *wait         # the value of WAIT, in the text that was read; NULL = it has none
+    int32_t wait_size
+
+
+cdef inline bint is_true(const uint8_t *value, int32_t size) noexcept nogil:
+    return size == 4 and (value[0] | 0x20) == c"t" and (value[1] | 0x20) == c"r" and (
+        value[2] | 0x20) == c"u" and (value[3] | 0x20) == c"e"
+
+
 cdef PropertyVerdict judge_property(const uint8_t *name, int32_t name_size, const uint8_t *value, int32_t value_size,
-                                    bint is_batch, bint *waits) noexcept nogil:
+                                    bint is_batch, Traits *traits) noexcept nogil:
     if name_size == 4 and memcmp(name, b"WAIT", 4) == 0:
-        waits[0] = value_size == 4 and (value[0] | 0x20) == c"t" and (value[1] | 0x20) == c"r" and (
-            value[2] | 0x20) == c"u" and (value[3] | 0x20) == c"e"
+        traits.waits = is_true(value, value_size)
+        traits.wait = value
+        traits.wait_size = value_size
         return PROPERTY_KEEP if is_batch else PROPERTY_DROP
     if name_size == 7 and memcmp(name, b"CLUSTER", 7) == 0:
         return PROPERTY_DROP
-    if (name_size == 5 and memcmp(name, b"DELAY", 5) == 0) or (name_size == 8 and memcmp(name, b"TRAN_MSG", 8) == 0):
+    if name_size == 5 and memcmp(name, b"DELAY", 5) == 0:
         return PROPERTY_UNUSUAL
+    if name_size == 8 and memcmp(name, b"TRAN_MSG", 8) == 0:
+        traits.is_half = is_true(value, value_size) and not is_batch
+        return PROPERTY_KEEP
     if name_size == 20 and memcmp(name, b"INNER_MULTI_DISPATCH", 20) == 0:
         return PROPERTY_UNUSUAL
     return PROPERTY_KEEP
 
 
 cdef int32_t stored_properties(SendState *state, const TextView *text, bint is_batch, uint8_t *out, int32_t capacity,
-                               bint *waits) noexcept nogil:
+                               Traits *traits) noexcept nogil:
     # The properties text as it is stored: WAIT left out (but for batches), CLUSTER added, no 0x02 at the end.
     # Returns its size, or -1 for what the broker process must look at.
     cdef const uint8_t *at = text.at
@@ -166,7 +189,8 @@ cdef int32_t stored_properties(SendState *state, const TextView *text, bint is_b
             stop = end
         split = <const uint8_t *>memchr(at, NAME_END, stop - at)
         if split != NULL and split > at and stop > split + 1:
-            verdict = judge_property(at, <int32_t>(split - at), split + 1, <int32_t>(stop - split - 1), is_batch, waits)
+            verdict = judge_property(at, <int32_t>(split - at), split + 1, <int32_t>(stop - split - 1), is_batch,
+                                     traits)
             if verdict == PROPERTY_UNUSUAL:
                 return -1
             if verdict == PROPERTY_KEEP:
@@ -181,6 +205,43 @@ cdef int32_t stored_properties(SendState *state, const TextView *text, bint is_b
         return -1
     memcpy(out + size, state.settings.cluster_property, state.settings.cluster_property_size)
     return size + state.settings.cluster_property_size
+
+
+cdef int32_t put_pair(uint8_t *out, int32_t size, const char *name, const uint8_t *value,
+                      int32_t value_size) noexcept nogil:
+    # Behind the pairs out[0:size]: 0x02, name, 0x01, value. -1 once there was no room.
+    cdef int32_t name_size = <int32_t>strlen(name)
+    if size < 0 or name_size + value_size + 2 > PROPERTIES_SIZE_MAX - size:
+        return -1
+    out[size] = PAIR_END
+    memcpy(out + size + 1, name, name_size)
+    out[size + 1 + name_size] = NAME_END
+    memcpy(out + size + 2 + name_size, value, value_size)
+    return size + 2 + name_size + value_size
+
+
+# A half message goes to a queue of its own until its transaction has ended. Its properties say where it belongs, and
+# WAIT comes back into them, as in RocketMQ. False: the broker process must look at it.
+cdef bint make_half(SendState *state, const Traits *traits, RecordFields *fields, uint8_t *properties,
+                    int32_t *topic_row, int32_t *queue_row) noexcept nogil:
+    cdef uint8_t queue_id[20]
+    cdef int32_t size = fields.properties_size
+    topic_row[0] = find_topic(state.shared, HALF_TOPIC, HALF_TOPIC_SIZE)
+    if state.settings.refuses_halves or topic_row[0] == ROW_NONE:
+        return False
+    queue_row[0] = find_queue(state.shared, topic_row[0], HALF_QUEUE_ID)
+    if queue_row[0] == ROW_NONE:
+        return False
+    if traits.wait != NULL:
+        size = put_pair(properties, size, "WAIT", traits.wait, traits.wait_size)
+    size = put_pair(properties, size, "REAL_TOPIC", fields.topic, fields.topic_size)
+    size = put_pair(properties, size, "REAL_QID", queue_id, put_decimal(queue_id, fields.queue_id))
+    fields.properties_size = size
+    fields.sys_flag &= ~SYS_TRANSACTION_MASK
+    fields.topic = HALF_TOPIC
+    fields.topic_size = HALF_TOPIC_SIZE
+    fields.queue_id = HALF_QUEUE_ID
+    return size >= 0
 
 
 cdef int32_t put_message_id(const SendState *state, int64_t physical_offset, uint8_t *out) noexcept nogil:
@@ -232,10 +293,16 @@ cdef void answer_send(SendState *state, Connection *connection, const Waiting *s
 
 cdef void answer_plain(SendState *state, Connection *connection, int32_t serialize_type, int32_t opaque, int32_t code,
                        const char *remark) noexcept nogil:
+    put_relaxed(&state.row.refused, state.row.refused + 1)
+    answer_short(state, connection, serialize_type, opaque, code, remark)
+
+
+cdef void answer_short(SendState *state, Connection *connection, int32_t serialize_type, int32_t opaque, int32_t code,
+                       const char *remark) noexcept nogil:
     cdef Reply reply
     reply_start(&reply, serialize_type, code, opaque)
-    reply_remark(&reply, remark)
-    put_relaxed(&state.row.refused, state.row.refused + 1)
+    if remark != NULL:
+        reply_remark(&reply, remark)
     if not reply_put(&reply, &connection.out, 0):
         doom(state, connection)
         return
@@ -265,6 +332,13 @@ cdef bint wait_for_flush(SendState *state, const Waiting *sent) noexcept nogil:
     return True
 
 
+cdef void answer_flushed(SendState *state, Connection *connection, const Waiting *sent, int32_t code) noexcept nogil:
+    if sent.is_short:
+        answer_short(state, connection, sent.serialize_type, sent.opaque, code, sent.remark)
+    else:
+        answer_send(state, connection, sent, code, NULL)
+
+
 cdef void release_waiting(SendState *state) noexcept nogil:
     cdef int64_t flushed = observe(&state.shared.board.flushed_offset)
     cdef bint has_failed = (observe(&state.shared.board.store_flags) & STORE_FLAG_SYNC_FAILED) != 0
@@ -278,11 +352,11 @@ cdef void release_waiting(SendState *state) noexcept nogil:
         if connection != NULL:
             if sent.end_offset <= flushed:
                 tally_put(state.shared, state.turn_ms - sent.since)
-                answer_send(state, connection, sent, SUCCESS, NULL)
+                answer_flushed(state, connection, sent, SUCCESS)
             elif has_failed:
                 answer_plain(state, connection, sent.serialize_type, sent.opaque, SERVICE_NOT_AVAILABLE, SYNC_FAILED)
             else:
-                answer_send(state, connection, sent, FLUSH_DISK_TIMEOUT, NULL)
+                answer_flushed(state, connection, sent, FLUSH_DISK_TIMEOUT)
         free(sent.ids)
         state.waiting_head += 1
     put_relaxed(&state.row.parked, state.waiting_tail - state.waiting_head)
@@ -302,7 +376,7 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     cdef Waiting sent
     cdef int32_t topic_row, queue_row, read_queues, write_queues, properties_size, status
     cdef int64_t word
-    cdef bint waits = True
+    cdef Traits traits
     cdef uint8_t properties[PROPERTIES_SIZE_MAX]
     if not read_send_header(command, &header) or command.body_size > state.settings.max_message_size:
         return SEND_UNUSUAL
@@ -321,8 +395,10 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     if header.queue_id < 0:
         fields.queue_id = <int32_t>(next_random(state) % <uint32_t>write_queues)
     queue_row = find_queue(state.shared, topic_row, fields.queue_id)
+    memset(&traits, 0, sizeof(traits))
+    traits.waits = True
     properties_size = stored_properties(state, &header.properties, header.is_batch, properties, PROPERTIES_SIZE_MAX,
-                                        &waits)
+                                        &traits)
     if queue_row == ROW_NONE or properties_size < 0 or command.body_size == 0:
         return SEND_UNUSUAL
     fields.flag = header.flag
@@ -340,6 +416,8 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     fields.topic = header.topic.at
     fields.topic_size = header.topic.size
     memset(&sent, 0, sizeof(sent))
+    # Java answers with the queue that was asked for; for a negative one that is the one that was drawn.
+    sent.queue_id = fields.queue_id
     if header.is_batch:
         fields.batch_properties = properties
         fields.batch_properties_size = properties_size
@@ -351,6 +429,8 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
         fields.body_crc = <int32_t>(crc32(command.body, command.body_size) & BODY_CRC_MASK)
         fields.properties = properties
         fields.properties_size = properties_size
+        if traits.is_half and not make_half(state, &traits, &fields, properties, &topic_row, &queue_row):
+            return SEND_UNUSUAL
         status = append_record(&state.appender, &fields, topic_row, queue_row, &done)
     if status == PUT_STATUS_OS_PAGECACHE_BUSY:
         answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_ERROR, PAGE_CACHE_BUSY)
@@ -363,15 +443,13 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     sent.connection_id = connection_id(state, connection)
     sent.serialize_type = command.serialize_type
     sent.opaque = command.opaque
-    # Java answers with the queue that was asked for; for a negative one that is the one that was drawn.
-    sent.queue_id = fields.queue_id
     sent.queue_offset = done.queue_offset
     sent.physical_offset = done.physical_offset
     sent.end_offset = done.end_offset
     sent.since = state.turn_ms
     if done.count > 1:
         sent.ids = join_message_ids(state, done.count, &sent.ids_size)
-    if state.settings.waits_for_flush and waits:
+    if state.settings.waits_for_flush and traits.waits:
         if not wait_for_flush(state, &sent):
             doom(state, connection)
         return SEND_DONE

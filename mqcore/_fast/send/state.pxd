@@ -56,6 +56,8 @@ cdef struct Waiting:
     int32_t queue_id
     int32_t ids_size
     uint8_t *ids                # message ids of a batch, owned; NULL = one id from physical_offset
+    bint is_short               # the answer is a code and *remark*: the end of a transaction
+    const char *remark          # a literal; NULL = none
 
 # A pull that is with a pull worker.
 cdef struct Ticket:
@@ -77,6 +79,7 @@ cdef struct SendSettings:
     int64_t idle_timeout_ms
     int64_t sync_timeout_ms
     bint waits_for_flush        # SYNC_FLUSH
+    bint refuses_halves         # rejectTransactionMessage
     bint wakes_flush            # the flush worker wants to know of what was appended
     int32_t puller_count
     int32_t cluster_property_size

@@ -7,6 +7,7 @@ from typing import Protocol
 
 from mqcore.store.facts import StoreFacts
 from mqcore.store.queries import QueryResult
+from mqcore.store.queues.op_numbers import DoneHalves
 from mqcore.store.queues.units import QueueUnit
 
 
@@ -29,6 +30,10 @@ class StoreView(Protocol):
 
     def read_units(self, topic: str, queue_id: int, first: int, count_max: int) -> Sequence[QueueUnit]:
         """Return consecutive units from queue offset *first* on; empty if there is none there."""
+        ...
+
+    async def done_halves(self, first: int, count_max: int) -> DoneHalves:
+        """Read at most *count_max* op messages from queue offset *first* of their queue on."""
         ...
 
     def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:

@@ -11,9 +11,6 @@ from mqcore.codes import ResponseCode
 from mqcore.protocol.command import RemotingCommand
 
 FEATURES: Final = {
-    Code.END_TRANSACTION: "transaction messages",
-    Code.CHECK_TRANSACTION_STATE: "transaction messages",
-    Code.RESUME_CHECK_HALF_MESSAGE: "transaction messages",
     Code.UPDATE_AND_CREATE_ACL_CONFIG: "access control",
     Code.DELETE_ACL_CONFIG: "access control",
     Code.GET_BROKER_CLUSTER_ACL_INFO: "access control",

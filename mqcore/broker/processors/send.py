@@ -10,7 +10,9 @@ from typing import Any, Final
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.ports import Channel, InnerMessage, PutResult, PutStatus
 from mqcore.broker.processors.send_checks import Refused, SendChecks, answer_fields, chosen_queue
+from mqcore.broker.remarks import transaction_forbidden
 from mqcore.broker.topics import DLQ_QUEUE_COUNT, READ_WRITE
+from mqcore.broker.transaction_records import half_message, is_half
 from mqcore.codes import MQVersion, ResponseCode, SysFlag
 from mqcore.protocol import headers
 from mqcore.protocol.bodies import TopicConfig, TopicFilterType
@@ -25,7 +27,6 @@ from mqcore.protocol.names import (
 )
 from mqcore.protocol.properties import (
     PROPERTY_CLUSTER,
-    PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_WAIT_STORE_MSG_OK,
     decode_properties,
     encode_properties,
@@ -64,13 +65,22 @@ class SendProcessor:
             if header["batch"]:
                 result = await self._broker.sink.put_batch(message)
             else:
-                message = self._broker.schedule.rewrite(message)
-                result = await self._broker.schedule.put(message)
+                message, result = await self._put(message)
             self._fill(reply, result, queue_id)
             self._count(message.topic, result)
         except Refused as refusal:
             reply.code, reply.remark = refusal.code, refusal.remark
         return reply
+
+    async def _put(self, message: InnerMessage) -> tuple[InnerMessage, PutResult]:
+        """Store *message*, or the half or delayed message that stands for it now; and that is returned, too."""
+        broker = self._broker
+        if is_half(message.properties):
+            await broker.transactions.make_topics()
+            message = half_message(message)
+            return message, await broker.sink.put(message)
+        message = broker.schedule.rewrite(message)
+        return message, await broker.schedule.put(message)
 
     async def _message(
         self, channel: Channel, request: RemotingCommand, header: dict[str, Any], config: TopicConfig
@@ -88,7 +98,8 @@ class SendProcessor:
             dead = await self._dead_letter_topic(request, header)
             if dead is not None:
                 topic, queue_id = dead, 0
-            refuse_transaction(broker, properties)
+            if is_half(properties) and broker.settings.broker.reject_transaction_message:
+                raise Refused(ResponseCode.NO_PERMISSION, transaction_forbidden(broker.settings.broker.broker_ip1))
         properties[PROPERTY_CLUSTER] = broker.settings.broker.broker_cluster_name
         stored = properties
         if not is_batch:  # a batch keeps WAIT in every member's text
@@ -145,18 +156,6 @@ class SendProcessor:
             self._broker.statistics.count_broker_put(result.count)
             if topic != SCHEDULE_TOPIC:
                 self._broker.statistics.count_topic_put(topic, result.count, result.size)
-
-
-def refuse_transaction(broker: BrokerContext, properties: dict[str, str]) -> None:
-    """Refuse a half message: this broker keeps no transactions yet, and stored as an ordinary one it would be seen."""
-    if properties.get(PROPERTY_TRANSACTION_PREPARED, "").lower() != "true":
-        return
-    if broker.settings.broker.reject_transaction_message:
-        raise Refused(
-            ResponseCode.NO_PERMISSION,
-            f"the broker[{broker.settings.broker.broker_ip1}] sending transaction message is forbidden",
-        )
-    raise Refused(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, "transaction messages are not supported by this broker")
 
 
 def refusal_remark(broker: BrokerContext, status: PutStatus) -> str:

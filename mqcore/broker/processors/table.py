@@ -103,9 +103,8 @@ _ROWS: Final = (
     _admin(Code.CLEAN_UNUSED_TOPIC, "admin_store.clean_unused_topics"),
     _admin(Code.DELETE_EXPIRED_COMMITLOG, "admin_store.delete_expired_commit_log"),
     # Requests of features that this broker does not have yet: refused with a remark that names the feature.
-    _later(Code.END_TRANSACTION, "end_transaction"),
-    _later(Code.CHECK_TRANSACTION_STATE),
-    _later(Code.RESUME_CHECK_HALF_MESSAGE),
+    Row(Code.END_TRANSACTION, "end_transaction", "transaction.end_transaction"),
+    _admin(Code.RESUME_CHECK_HALF_MESSAGE, "transaction.resume_check"),
     _later(Code.UPDATE_AND_CREATE_ACL_CONFIG),
     _later(Code.DELETE_ACL_CONFIG),
     _later(Code.GET_BROKER_CLUSTER_ACL_INFO),

@@ -196,7 +196,6 @@ class SharedSink:
     async def _put(self, message: InnerMessage, *, is_batch: bool) -> PutResult:
         if len(message.body) > self._max_message_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        store_host = HostAddress(*message.store_host)
         properties, more_queues = message.properties_text, []
         if not is_batch:
             try:
@@ -208,28 +207,32 @@ class SharedSink:
                 return PutResult(PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
             if more_queues:
                 properties = text_for_offsets(message)
-        status, offsets, end, queue_offset, timestamp, size = await self._append(
-            topic=message.topic.encode(),
-            queue_id=message.queue_id,
-            body=message.body,
-            properties=properties.encode(),
-            flag=message.flag,
-            sys_flag=message.sys_flag,
-            born_timestamp=message.born_timestamp,
-            born_address=ipaddress.ip_address(message.born_host[0]).packed,
-            born_port=message.born_host[1],
-            store_address=store_host.packed,
-            store_port=store_host.port,
-            reconsume_times=message.reconsume_times,
-            prepared_transaction_offset=message.prepared_transaction_offset,
+        done = await self._append(
+            self._writer.append,
+            **_fields(message, properties),
             is_batch=is_batch,
             more_queues=[(name.encode(), queue_id) for name, queue_id in more_queues],
         )
+        return await self._result(message, done, [(message.topic, message.queue_id), *more_queues])
+
+    async def put_pair(self, first: InnerMessage, second: InnerMessage) -> PutResult:
+        if max(len(first.body), len(second.body)) > self._max_message_size:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        done = await self._append(
+            self._writer.append_pair,
+            first=_fields(first, first.properties_text),
+            second=_fields(second, second.properties_text),
+        )
+        return await self._result(first, done, [(first.topic, first.queue_id), (second.topic, second.queue_id)])
+
+    async def _result(self, message: InnerMessage, done: Appended, queues: list[tuple[str, int]]) -> PutResult:
+        status, offsets, end, queue_offset, timestamp, size = done
+        store_host = HostAddress(*message.store_host)
         put_status = PUT_STATUSES[status]
         if put_status is not PutStatus.PUT_OK:
             self._segment.add("put_failed", 1)
             return PutResult(put_status, store_host=message.store_host)
-        self._multi_dispatch.note([(message.topic, message.queue_id), *more_queues])
+        self._multi_dispatch.note(queues)
         self.on_append()
         result = PutResult(
             put_status,
@@ -245,19 +248,18 @@ class SharedSink:
             return replace(result, status=await self._wait_for_flush(end))
         return result
 
-    async def _append(self, **fields: Any) -> Appended:
+    async def _append(self, append: Callable[..., Appended], **fields: Any) -> Appended:
         """Append; the event loop waits for the put lock a moment, and for a busy one in a thread."""
         if not self._appending.locked():
-            done: Appended = self._writer.append(**fields, wait_ms=LOCK_WAIT_MS)
+            done = append(**fields, wait_ms=LOCK_WAIT_MS)
             if PUT_STATUSES[done[0]] is not PutStatus.OS_PAGECACHE_BUSY:
                 return done
         # To its end, also if the request is given up: two threads must not use the writer.
-        return await asyncio.shield(asyncio.ensure_future(self._append_in_thread(fields)))
+        return await asyncio.shield(asyncio.ensure_future(self._append_in_thread(append, fields)))
 
-    async def _append_in_thread(self, fields: dict[str, Any]) -> Appended:
+    async def _append_in_thread(self, append: Callable[..., Appended], fields: dict[str, Any]) -> Appended:
         async with self._appending:
-            done: Appended = await asyncio.to_thread(self._writer.append, **fields)
-            return done
+            return await asyncio.to_thread(append, **fields)
 
     async def _wait_for_flush(self, end: int) -> PutStatus:
         # The flush worker writes our eventfd when it has moved the watermark and we say that we sleep.
@@ -297,6 +299,26 @@ class SharedSink:
 
     def close(self) -> None:
         os.close(self.wake)
+
+
+def _fields(message: InnerMessage, properties: str) -> dict[str, Any]:
+    """Return what makes *message* as CommitLogWriter takes it."""
+    store_host = HostAddress(*message.store_host)
+    return {
+        "topic": message.topic.encode(),
+        "queue_id": message.queue_id,
+        "body": message.body,
+        "properties": properties.encode(),
+        "flag": message.flag,
+        "sys_flag": message.sys_flag,
+        "born_timestamp": message.born_timestamp,
+        "born_address": ipaddress.ip_address(message.born_host[0]).packed,
+        "born_port": message.born_host[1],
+        "store_address": store_host.packed,
+        "store_port": store_host.port,
+        "reconsume_times": message.reconsume_times,
+        "prepared_transaction_offset": message.prepared_transaction_offset,
+    }
 
 
 class SegmentWatermarks:

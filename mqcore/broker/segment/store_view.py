@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 
+import numpy as np
+from numpy.typing import NDArray
+
 from mqcore import layout
+from mqcore._fast.queues.op_numbers import OpNumbers
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.ports import Clock, DiskSpace, QueryResult, QueueUnit, StoreFacts
 from mqcore.broker.segment.multi_dispatch import LightQueues
@@ -13,18 +18,24 @@ from mqcore.broker.segment.shared_ports import SegmentWatermarks
 from mqcore.config import Settings
 from mqcore.errors import OffsetOutOfRangeError
 from mqcore.machine import memory_bytes
-from mqcore.protocol.names import SCHEDULE_TOPIC, is_lmq
+from mqcore.protocol.names import SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC, is_lmq
+from mqcore.protocol.transactions import HALF_QUEUE_ID
 from mqcore.store.geometry import StoreGeometry
+from mqcore.store.log.places import LogPlaces
 from mqcore.store.message_store import MessageStoreReader
 from mqcore.store.paths import StorePaths
 from mqcore.store.queues.consume_queue import to_unit
 from mqcore.store.queues.ext import is_ext_address
+from mqcore.store.queues.op_numbers import DoneHalves
 
 STORE_FLAG = layout.constants("StoreFlag")
 PAGE_CACHE_BUSY_MS_MAX = 10_000_000
 DISPATCH_BUFFER_MAX = 0
 # What upstream says of a transient store pool that is not there.
 NO_POOL_BUFFERS = 0x7FFFFFFF
+
+OP_NUMBERS_MORE = 4096
+"""Room for numbers beside one for each op message: 5.x writes several into one."""
 
 
 class SharedStoreView:
@@ -47,6 +58,10 @@ class SharedStoreView:
         self._paths = StorePaths.of(settings.store)
         self._log_dirs = store.commit_log_dirs
         self._watermarks = SegmentWatermarks(segment)
+        self._op_numbers = OpNumbers(
+            LogPlaces.of(store.commit_log_dirs, store.read_only_commit_log_dirs), store.mapped_file_size_commit_log
+        )
+        self._reading_ops = asyncio.Lock()
         self.reader = MessageStoreReader(self._paths, StoreGeometry.of(settings.store), self._watermarks)
 
     def use(self, settings: Settings) -> None:
@@ -109,6 +124,22 @@ class SharedStoreView:
             found.append(QueueUnit(first + index, *unit, ext))
         return found
 
+    async def done_halves(self, first: int, count_max: int) -> DoneHalves:
+        try:
+            units = self.reader.read_units(TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID, first, count_max)
+        except OffsetOutOfRangeError:
+            return DoneHalves.of(first, np.empty(0, dtype=np.int64))
+        # Copied, for the mapping is given up while a thread reads the bodies.
+        is_there = units["record_size"] != layout.PRE_FILL_SIZE
+        offsets = units["physical_offset"][is_there].astype(np.int64)
+        next_offset = first + len(units)
+        end = self._watermarks.commit_log_max()
+        async with self._reading_ops:
+            # To its end, also if the service is stopped: two threads must not use the reader.
+            numbers = await asyncio.shield(asyncio.to_thread(read_op_numbers, self._op_numbers, offsets, end))
+            self._op_numbers.rest(self._segment.get("min_offset"), self._segment.get("cold_end"))
+        return DoneHalves.of(next_offset, numbers)
+
     def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         physical_offset = self.reader.physical_offset(topic, queue_id, queue_offset)
         return 0 <= physical_offset < self._watermarks.commit_log_max() - self._in_memory_bytes
@@ -152,7 +183,8 @@ class SharedStoreView:
         self._segment.add("delete_orders", 1)
 
     async def clean_unused_topics(self, topics: Iterable[str]) -> None:
-        known = {topic.encode() for topic in topics}
+        # The topic of op messages has no configuration, in RocketMQ neither, and is used all the same.
+        known = {topic.encode() for topic in topics} | {TRANS_OP_HALF_TOPIC.encode()}
         rows = []
         for row in range(self._segment.queue_count()):
             topic, _ = self._segment.queue_key(row)
@@ -166,3 +198,16 @@ class SharedStoreView:
 
     def light_queue_count(self) -> int:
         return self._light_queues.count
+
+
+def read_op_numbers(reader: OpNumbers, offsets: NDArray[np.int64], end: int) -> NDArray[np.int64]:
+    """Return all that the op messages at *offsets* say, in their order; may wait for the disk."""
+    parts = []
+    room = np.empty(len(offsets) + OP_NUMBERS_MORE, dtype=np.int64)
+    while len(offsets) > 0:
+        count, written = reader.read(offsets, end, room)
+        parts.append(room[:written].copy())
+        offsets = offsets[count:]
+        if count == 0:  # one message has more numbers than there is room for
+            room = np.empty(2 * len(room), dtype=np.int64)
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)

@@ -144,10 +144,14 @@ class ScheduleMessageService:
         """Store *message*, which has been through ``rewrite``; count it, and announce it, if it is delayed."""
         result = await self._sink.put(message)
         if message.topic == SCHEDULE_TOPIC and result.is_stored:
-            self._statistics.count_topic_put(SCHEDULE_TOPIC, result.count, result.size)
-            self._statistics.count_queue_put(SCHEDULE_TOPIC, message.queue_id, result.count, result.size)
-            self._queues.tell(message.queue_id)
+            self.note_put(message, result)
         return result
+
+    def note_put(self, message: InnerMessage, result: PutResult) -> None:
+        """Count *message*, which is delayed and was stored, and announce it."""
+        self._statistics.count_topic_put(SCHEDULE_TOPIC, result.count, result.size)
+        self._statistics.count_queue_put(SCHEDULE_TOPIC, message.queue_id, result.count, result.size)
+        self._queues.tell(message.queue_id)
 
     def start(self) -> None:
         """Let every level deliver what is due."""

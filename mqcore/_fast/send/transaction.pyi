@@ -1,0 +1,1 @@
+# Nothing of this is for Python: the loop calls it.
