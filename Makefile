@@ -11,7 +11,8 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 # What is left to make test-all: see CONTRIBUTING.md.
 EVERYDAY := not slow and not root and not quarantine
-PYTEST := $(BIN)/python -m pytest -n 2
+PYTEST = $(BIN)/python -m pytest -n $(PROCESSES)
+PROCESSES := 2
 
 # A run of the tests starts thousands of Python processes: they need not compile the same modules, each for itself.
 unexport PYTHONDONTWRITEBYTECODE
@@ -40,6 +41,8 @@ $(BUILT): setup.py $(SOURCES) | $(READY)
 run: $(READY) $(BUILT)
 	$(BIN)/python -m mqcore.broker --store ./store
 
+# Tests among real processes wait for half of their time: one process more than cores, and no core is idle.
+test: PROCESSES := 3
 test: setup
 	$(PYTEST) -m "$(EVERYDAY)" --second-look
 
@@ -53,7 +56,8 @@ debug-build: $(READY)
 	MQ_DEBUG=1 $(BIN)/python setup.py --quiet build_ext
 
 test-debug: setup debug-build
-	MQ_DEBUG=1 $(PYTEST) -m "$(EVERYDAY)" tests/unit tests/fault tests/interop
+	MQ_DEBUG=1 $(PYTEST) -m "not slow and not quarantine" tests/unit tests/fault tests/interop
+	MQ_DEBUG=1 MQCORE_FAULT_ROUNDS=1 $(PYTEST) -m "slow and not quarantine" tests/fault/test_kill_points.py
 
 lint: setup
 	$(BIN)/ruff format --check conftest.py mqcore workers spark tests benchmarks

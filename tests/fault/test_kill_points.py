@@ -44,7 +44,8 @@ pytestmark = [
 ]
 
 POINTS = 9
-SLOW_POINTS = 300
+MANY_POINTS = 75
+SLOW_ROUNDS = 4
 SEND_STEPS_MAX = 12_000
 INTENT_CHUNK = 40
 INTENT_STEPS_MAX = 500
@@ -251,13 +252,20 @@ def test_a_flush_worker_may_die_at_any_system_call(tmp_path: Path) -> None:
     kill_flushes(tmp_path, seeds(1)[0], POINTS)
 
 
+KILLS: dict[str, Callable[[Path, int], None]] = {
+    "send": lambda path, seed: kill_senders(path, anywhere, seed, MANY_POINTS, SYNC_FLUSH),
+    "send, in the put lock": lambda path, seed: kill_senders(path, in_the_put_lock, seed, MANY_POINTS, SYNC_FLUSH),
+    "one of two, in the put lock": lambda path, seed: kill_senders(
+        path, in_the_put_lock, seed, MANY_POINTS, SYNC_FLUSH | {"sendWorkerNums": "2"}
+    ),
+    "reput": lambda path, seed: kill_reputs(path, seed, MANY_POINTS),
+    "pull": lambda path, seed: kill_pulls(path, seed, MANY_POINTS),
+    "flush": lambda path, seed: kill_flushes(path, seed, MANY_POINTS),
+}
+
+
 @pytest.mark.slow
-def test_workers_may_die_anywhere_many_times(tmp_path: Path) -> None:
-    for number, seed in enumerate(seeds(4)):
-        kill_senders(tmp_path / f"a{number}", anywhere, seed, SLOW_POINTS // 4, SYNC_FLUSH)
-        kill_senders(tmp_path / f"b{number}", in_the_put_lock, seed, SLOW_POINTS // 4, SYNC_FLUSH)
-        kill_senders(tmp_path / f"c{number}", in_the_put_lock, seed, SLOW_POINTS // 4,
-                     SYNC_FLUSH | {"sendWorkerNums": "2"})  # fmt: skip
-        kill_reputs(tmp_path / f"d{number}", seed, SLOW_POINTS // 4)
-        kill_pulls(tmp_path / f"e{number}", seed, SLOW_POINTS // 4)
-        kill_flushes(tmp_path / f"f{number}", seed, SLOW_POINTS // 4)
+@pytest.mark.parametrize("worker", KILLS)
+def test_a_worker_may_die_anywhere_many_times(tmp_path: Path, worker: str) -> None:
+    for number, seed in enumerate(seeds(SLOW_ROUNDS)):
+        KILLS[worker](tmp_path / str(number), seed)
