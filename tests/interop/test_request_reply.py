@@ -245,8 +245,8 @@ def push_time(push: RemotingCommand) -> str:
 
 
 @pytest.fixture(scope="module")
-def scenes(mq_broker: RunningBroker, apache_4_9_8: ApacheServer) -> Iterator[tuple[Scene, Scene]]:
-    pair = Scene(mq_broker.broker_address), Scene(apache_4_9_8.broker_address)
+def scenes(mq_broker: RunningBroker, shared_apache: ApacheServer) -> Iterator[tuple[Scene, Scene]]:
+    pair = Scene(mq_broker.broker_address), Scene(shared_apache.broker_address)
     yield pair
     for scene in pair:
         scene.close()

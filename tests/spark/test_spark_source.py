@@ -192,6 +192,7 @@ def test_frames_are_written_with_all_their_columns(spark: SparkSession, broker: 
     assert len({row["msgId"] for row in rows}) == 5000
 
 
+@pytest.mark.usefixtures("spark")  # without a session there is no schema
 @pytest.mark.parametrize(
     ("columns", "options", "message"),
     [
@@ -216,6 +217,7 @@ def test_frames_that_cannot_be_written_are_refused(
         source(broker, **options).streamWriter(schema, False)
 
 
+@pytest.mark.usefixtures("spark")  # without a session there is no schema
 def test_topics_cannot_be_overwritten_and_keys_that_repeat_need_a_name(broker: MqcoreBroker) -> None:
     schema = StructType.fromDDL("body binary")
     with pytest.raises(ConfigError, match="append"):
@@ -239,6 +241,7 @@ def test_the_option_topic_counts_more_than_the_column_so_that_a_copy_is_not_sent
     assert bodies_of(read(broker, subscribe=topic)) == numbered(100)
 
 
+@pytest.mark.usefixtures("spark")  # without a session there is no schema
 def test_sparks_without_arrow_for_streams_write_the_same_rows(broker: MqcoreBroker, topic: str) -> None:
     schema = StructType.fromDDL("body binary, tags string, queueId int")
     writer = StreamRowWriter(sink_settings({"nameServer": broker.name_server, "topic": topic}), schema)
