@@ -680,6 +680,32 @@ FILTER_NAME = Layout(
     source="mqcore",
     fields=(Field("at", "i", "where it begins in the texts"), Field("size", "i", "bytes")),
 )
+TOPIC_FILTERS = Layout(
+    "topic_filters",
+    size=24,
+    place="shared",
+    source="mqcore",
+    doc="Broker process to reput worker, over the link: make the bitmaps of a topic's messages by these filters, and "
+    "no others. Behind it: topic; for each filter i32 bytes of it, i32 bits, the compiled filter.",
+    fields=(
+        Field("request_id", "q", "comes back in filters_taken"),
+        Field("topic_size", "i", "bytes"),
+        Field("filter_count", "i", "filters that follow; 0 = no bitmaps any more"),
+        Field("bitmap_bits", "i", "bits of a bitmap"),
+        Field("bit_count", "i", "bits of each filter"),
+    ),
+)
+FILTERS_TAKEN = Layout(
+    "filters_taken",
+    size=16,
+    place="shared",
+    source="mqcore",
+    doc="Reput worker to broker process: bitmaps have the bits of those filters.",
+    fields=(
+        Field("request_id", "q", "from topic_filters"),
+        Field("from_offset", "q", "of messages from this physical offset on; -1 = the filters could not be taken"),
+    ),
+)
 OFFSET_MOVED = Layout(
     "offset_moved",
     size=24,
@@ -872,10 +898,12 @@ CONSTANTS: tuple[Constants, ...] = (
             "CLOSED": 3,
             "RESOLVE": 4,
             "OFFSET_MOVED": 5,
+            "FILTERS_TAKEN": 6,
             "FRAME": 10,
             "CLOSE": 11,
             "BINDING": 12,
             "INJECT": 13,
+            "TOPIC_FILTERS": 14,
         },
     ),
     Constants(

@@ -7,6 +7,7 @@ import logging
 import os
 import select
 import shutil
+import struct
 from pathlib import Path
 
 from mqcore import layout
@@ -24,6 +25,8 @@ logger = logging.getLogger(__name__)
 STATE = layout.constants("WorkerState")
 KIND = layout.constants("WorkerKind")
 STORE_FLAG = layout.constants("StoreFlag")
+LINK_KIND = layout.constants("LinkKind")
+LINK_READ_SIZE = 65_536
 RETRIES_MAX = 30
 RETRY_PAUSE_MS = 1000
 
@@ -41,6 +44,7 @@ class Reput:
         self._graves: list[Path] = []
         self._failures = 0
         self._ext_failed = 0
+        self._came = b""  # over the link, and not yet whole
         self.loop = ReputLoop(self._paths, StoreGeometry.of(settings.store))
         self.loop.attach(
             segment,
@@ -62,6 +66,8 @@ class Reput:
         self._segment.set_worker_word(self._handover.row, "state", STATE["RUNNING"])
         # A predecessor may have died between a unit and the word of it.
         self.loop.rescan()
+        # What bitmaps are made by is there by now, most often.
+        self._read_waiting()
         while True:
             news = self.loop.run()
             if news == ReputNews.REPUT_STOP:
@@ -74,16 +80,46 @@ class Reput:
             elif news == ReputNews.REPUT_DROPS:
                 self._clear_dropped()
             elif news == ReputNews.REPUT_LINK:
-                if not self._link.read(4096):
+                if not self._read_link():
                     return  # the broker process is gone
             elif self._failures:
                 self._recovered()
             else:
+                # While there is work the loop does not look at the link.
+                self._read_waiting()
                 self.loop.flush_index(full_only=True)
                 self._watch_ext()
         self.loop.flush_index()
         self.loop.close()
         self._segment.set_worker_word(self._handover.row, "state", STATE["STOPPED"])
+
+    def _read_link(self) -> bool:
+        """Read once and do what has come whole; False at the end of the broker process."""
+        data = self._link.read(LINK_READ_SIZE)
+        self._came += data or b""
+        head = layout.LINK_HEAD
+        while len(self._came) >= head.size:
+            size, kind, _ = head.struct.unpack_from(self._came)
+            if len(self._came) < head.size + size:
+                break
+            payload, self._came = self._came[head.size : head.size + size], self._came[head.size + size :]
+            if kind == LINK_KIND["TOPIC_FILTERS"]:
+                self._take_filters(payload)
+        return bool(data)
+
+    def _read_waiting(self) -> None:
+        while select.select([self._handover.link], [], [], 0)[0] and self._read_link():
+            pass
+
+    def _take_filters(self, payload: bytes) -> None:
+        request_id, topic, bitmap_bits, filters = read_filters(payload)
+        try:
+            taken_from = self.loop.set_filters(topic, bitmap_bits, filters)
+        except (ValueError, MemoryError) as error:
+            logger.error("no bitmaps, its filters could not be taken topic=%s error=%s", topic.decode(), error)
+            taken_from = -1
+        answer = layout.FILTERS_TAKEN.struct.pack(request_id, taken_from)
+        self._link.write(layout.LINK_HEAD.struct.pack(len(answer), LINK_KIND["FILTERS_TAKEN"], 0) + answer)
 
     def _retry_later(self, error: Exception | None = None) -> None:
         # As upstream: thirty tries a second apart, then puts are refused. Unlike it, we go on trying, and a disk that
@@ -94,6 +130,7 @@ class Reput:
         if self._failures == RETRIES_MAX:
             self._segment.set_flags(STORE_FLAG["CONSUME_QUEUE_ERROR"])
             logger.error("the store refuses messages until consume queues can be written")
+        self._read_waiting()
         poll = select.poll()
         poll.register(self._handover.link, select.POLLIN)
         poll.poll(RETRY_PAUSE_MS)  # an end of the broker process is seen by the loop
@@ -147,6 +184,22 @@ class Reput:
             self.loop.clear_queue(row, born)
             logger.info("consume queue dropped queue=%s/%d born=%d", topic, queue_id, born)
         self._births[row] = born
+
+
+def read_filters(payload: bytes) -> tuple[int, bytes, int, list[tuple[tuple[int, ...], bytes]]]:
+    """Read TOPIC_FILTERS: request id, topic, bits of a bitmap, and (bits, program) of each filter."""
+    head = layout.TOPIC_FILTERS
+    request_id, topic_size, count, bitmap_bits, bit_count = head.struct.unpack_from(payload)
+    at = head.size + topic_size
+    topic = payload[head.size : at]
+    entry = struct.Struct(f"={1 + bit_count}i")
+    filters = []
+    for _ in range(count):
+        size, *bits = entry.unpack_from(payload, at)
+        at += entry.size
+        filters.append((tuple(bits), payload[at : at + size]))
+        at += size
+    return request_id, topic, bitmap_bits, filters
 
 
 def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:

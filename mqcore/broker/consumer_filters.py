@@ -64,6 +64,7 @@ class ConsumerFilters:
         self.on_change: Callable[[str], None] = lambda topic: None
         """Called with a topic whose filters, or their bits, are others now."""
         self._settings = settings
+        self._makes_bitmaps = broker.enable_calc_filter_bit_map and settings.store.enable_consume_queue_ext
         self._file = file
         self._bump = bump
         self._clock = clock
@@ -145,16 +146,11 @@ class ConsumerFilters:
         for asked in groups:
             known = table.get(asked.group)
             if known is not None and known.bitmap_from < 0 and known.born_time == asked.born_time:
-                table[asked.group] = replace(known, bitmap_from=physical_offset)
+                # Apache's broker goes by store times instead: it may believe bitmaps of messages that come now.
+                born = max(known.born_time, self._clock())
+                dead = max(known.dead_time, born) if known.is_dead else 0
+                table[asked.group] = replace(known, bitmap_from=physical_offset, born_time=born, dead_time=dead)
                 self._bump(asked.group)
-
-    def forget_bits(self) -> None:
-        """Bitmaps that are made from now on may have no bits of any group."""
-        for groups in self.by_topic.values():
-            for group, known in groups.items():
-                if known.bitmap_from >= 0:
-                    groups[group] = replace(known, bitmap_from=-1)
-                    self._bump(group)
 
     # Retries.
 
@@ -218,10 +214,28 @@ class ConsumerFilters:
     async def persist(self) -> None:
         """Write the table, without what has been dead for long."""
         self._clean()
-        await self._file.write({"filterDataByTopic": {
-            topic: {"groupFilterData": {group: _rendered(entry) for group, entry in groups.items()}, "topic": topic}
+        table = {
+            topic: {"groupFilterData": {name: self._rendered(entry) for name, entry in groups.items()}, "topic": topic}
             for topic, groups in self.by_topic.items()
-        }})  # fmt: skip
+        }
+        await self._file.write({"filterDataByTopic": table})
+
+    def _rendered(self, entry: ConsumerFilter) -> dict[str, Any]:
+        born = entry.born_time
+        if self._makes_bitmaps and entry.bitmap_from < 0 and not entry.is_dead:
+            # Apache's broker may believe bitmaps of messages stored later, which these have no bits in yet.
+            born = self._clock()
+        return {
+            "bloomFilterData": {"bitNum": entry.bit_count, "bitPos": list(entry.bits)},
+            "bornTime": born,
+            "clientVersion": entry.client_version,
+            "consumerGroup": entry.group,
+            "dead": entry.is_dead,
+            "deadTime": entry.dead_time,
+            "expression": entry.expression,
+            "expressionType": entry.expression_type,
+            "topic": entry.topic,
+        }
 
     def _clean(self) -> None:
         oldest = self._clock() - self._settings.broker.filter_data_clean_time_span_ms
@@ -247,17 +261,3 @@ async def ready(subscriptions: Iterable[SubscriptionData]) -> None:
     """See that filters among *subscriptions* can be compiled without holding up everybody: the grammar is taken in."""
     if any(not is_tag_type(subscription.expression_type) for subscription in subscriptions):
         await asyncio.to_thread(prepare)
-
-
-def _rendered(entry: ConsumerFilter) -> dict[str, Any]:
-    return {
-        "bloomFilterData": {"bitNum": entry.bit_count, "bitPos": list(entry.bits)},
-        "bornTime": entry.born_time,
-        "clientVersion": entry.client_version,
-        "consumerGroup": entry.group,
-        "dead": entry.is_dead,
-        "deadTime": entry.dead_time,
-        "expression": entry.expression,
-        "expressionType": entry.expression_type,
-        "topic": entry.topic,
-    }

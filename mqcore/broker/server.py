@@ -12,13 +12,14 @@ import logging
 import os
 import socket
 import struct
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.channels import WorkerChannel, is_response, sender_of
+from mqcore.broker.consumer_filters import ConsumerFilter
 from mqcore.broker.core import BrokerCore, Ports
 from mqcore.broker.embedded_name_server import EmbeddedNameServer
 from mqcore.broker.links import WorkerLink
@@ -65,6 +66,8 @@ class BrokerServer:
         self._channels: dict[int, WorkerChannel] = {}
         self._links: dict[str, WorkerLink] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        self._filters_sent: dict[int, tuple[str, list[ConsumerFilter]]] = {}  # by request, until they are taken
+        self._request_count = 0
         self._store_boot = StoreBoot(settings, self._segment)
         self._name_server: EmbeddedNameServer | None = None
         self._supervisor: Supervisor | None = None
@@ -126,6 +129,7 @@ class BrokerServer:
         self._core.broker.settings.on_change(self._use)
         if self._name_server is not None:
             self._name_server.follow(self._core.broker.settings)
+        self._core.broker.filters.on_change = self._filters_changed
         self._core.load()
         self._store_boot.begin()
         await self._supervisor.start()
@@ -181,7 +185,11 @@ class BrokerServer:
         self._spawn(self._open_link(worker, end))
 
     async def _open_link(self, worker: Worker, end: socket.socket) -> None:
-        self._links[worker.name] = await WorkerLink.open(worker.name, end, self._on_message, self._on_link_lost)
+        link = await WorkerLink.open(worker.name, end, self._on_message, self._on_link_lost)
+        self._links[worker.name] = link
+        if worker.kind == "reput" and self._core is not None:
+            for topic in self._core.broker.filters.by_topic:
+                self._send_filters(link, topic)
 
     def _on_link_lost(self, link: WorkerLink) -> None:
         """A worker is gone, and with a send worker all its connections."""
@@ -201,6 +209,27 @@ class BrokerServer:
             self._spawn(self._resolve(link, connection_id, payload))
         elif kind == LINK_KIND["OFFSET_MOVED"]:
             self._spawn(self._offset_moved(payload))
+        elif kind == LINK_KIND["FILTERS_TAKEN"]:
+            request_id, from_offset = layout.FILTERS_TAKEN.struct.unpack(payload)
+            topic, asked = self._filters_sent.pop(request_id, ("", []))
+            if from_offset >= 0:
+                self.core.broker.filters.bits_known_from(topic, asked, from_offset)
+
+    def _filters_changed(self, topic: str) -> None:
+        for worker in self.supervisor.of_kind("reput"):
+            link = self._links.get(worker.name)
+            if link is not None:
+                self._send_filters(link, topic)
+
+    def _send_filters(self, link: WorkerLink, topic: str) -> None:
+        """Have the reput worker make the bitmaps of *topic* by the filters that there are now."""
+        settings = self.settings
+        if not settings.broker.enable_calc_filter_bit_map or not settings.store.enable_consume_queue_ext:
+            return
+        groups = [entry for entry in self.core.broker.filters.by_topic.get(topic, {}).values() if entry.compiled]
+        self._request_count += 1
+        self._filters_sent[self._request_count] = (topic, groups)
+        link.write(LINK_KIND["TOPIC_FILTERS"], 0, encode_filters(self._request_count, topic, groups))
 
     def _close_channel(self, channel: WorkerChannel) -> None:
         self._channels.pop(channel.channel_id, None)
@@ -379,6 +408,17 @@ def encode_binding(resolve_id: int, epoch: int, binding: PullBinding) -> bytes:
         binding.bitmap_bits, len(binding.bits), 0,
     )  # fmt: skip
     return head + b"".join(map(TAG_CODE.pack, (*sorted(binding.tag_codes), *binding.bits))) + binding.program
+
+
+def encode_filters(request_id: int, topic: str, filters: Sequence[ConsumerFilter]) -> bytes:
+    """What the reput worker makes the bitmaps of *topic* by."""
+    name = topic.encode()
+    bit_count, bitmap_bits = (len(filters[0].bits), filters[0].bit_count) if filters else (0, 0)
+    parts = [layout.TOPIC_FILTERS.struct.pack(request_id, len(name), len(filters), bitmap_bits, bit_count), name]
+    for entry in filters:
+        assert entry.compiled is not None
+        parts += [struct.pack(f"={1 + bit_count}i", len(entry.compiled.program), *entry.bits), entry.compiled.program]
+    return b"".join(parts)
 
 
 def encode_refusal(resolve_id: int) -> bytes:

@@ -27,7 +27,9 @@ from mqcore.filter.sql import compile_sql
 from mqcore.protocol.hashing import java_string_hash
 from mqcore.store.codec import Dispatcher
 from mqcore.store.geometry import StoreGeometry
+from mqcore.store.log.record import Record
 from mqcore.store.paths import file_name
+from mqcore.store.queues.dispatch import Dispatcher as PlainDispatcher
 from mqcore.workers.cold_pages import drop_pages
 from tests.page_cache import keeps_pages, resident_share
 from tests.waiting import wait_until
@@ -71,10 +73,12 @@ class PullRig:
         segment: SharedSegment,
         messages: int = MESSAGES,
         geometry: StoreGeometry = GEOMETRY,
+        dispatcher: Any = Dispatcher,
         **changes: Any,
     ) -> None:
         self.segment = segment
         self._geometry = geometry
+        self._dispatcher = dispatcher
         self.store = StoreBuilder(root, geometry)
         self.store.append_many(messages)
         self.dispatch()
@@ -118,7 +122,7 @@ class PullRig:
 
     def dispatch(self) -> None:
         """Write the consume queues of all that is in the log, and say how far it goes."""
-        dispatcher = Dispatcher(self.store.paths, self._geometry)
+        dispatcher = self._dispatcher(self.store.paths, self._geometry)
         for start, data in self.store.runs():
             dispatcher.dispatch(data, start)
         dispatcher.close()
@@ -164,7 +168,14 @@ class PullRig:
             data += self._link.recv(size - len(data))
         return data
 
-    def bind(self, resolve_id: int, tags: tuple[str, ...] = (), sql: str = "", **changes: int) -> None:
+    def bind(
+        self,
+        resolve_id: int,
+        tags: tuple[str, ...] = (),
+        sql: str = "",
+        bits: tuple[int, ...] = (),
+        **changes: int,
+    ) -> None:
         """Answer a RESOLVE."""
         program = compile_sql(sql).program if sql else b""
         codes = sorted(java_string_hash(tag) for tag in tags)
@@ -172,8 +183,10 @@ class PullRig:
             "resolve_id": resolve_id, "epoch": self.segment.pull_epoch(TOPIC, GROUP), "suspend_limit_ms": -1,
             "broker_id": 0, "slow_broker_id": 1, "match_all": int(not tags), "tag_count": len(codes),
             "suspend_max_ms": DEADLINE_MS, "bitmap_from": -1, "filter_size": len(program),
+            "bit_count": len(bits),
         } | changes  # fmt: skip
-        payload = BINDING.struct.pack(*values.values()) + struct.pack(f"={len(codes)}i", *codes) + program
+        numbers = struct.pack(f"={len(codes) + len(bits)}i", *codes, *bits)
+        payload = BINDING.struct.pack(*values.values()) + numbers + program
         self._link.sendall(HEAD.struct.pack(len(payload), LINK["BINDING"], 77) + payload)
 
     def pull(self, ticket: int, queue_offset: int = 0, *tags: str, **changes: int) -> dict[str, Any]:
@@ -925,3 +938,35 @@ def test_nobody_is_sent_past_records_that_cannot_be_read(rig: PullRig) -> None:
     reply = filtered(rig, "TAGS = 'T1'", sys_flag=SUSPEND)
     assert (reply["code"], reply["status"]) == (ResponseCode.SYSTEM_ERROR, STATUS["COMMIT_LOG_NOT_READABLE"])
     assert reply["next_begin_offset"] == 0
+
+
+class WithBitmaps(PlainDispatcher):
+    """Gives every message a bitmap with the bits 3 and 9, but that of T1 has no bit 9."""
+
+    def bitmap_of(self, record: Record) -> bytes:
+        return bytes([8, 0]) if b"T1" in record.properties else bytes([8, 2])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sees_all"),
+    [
+        ({"bitmap_from": 0}, False),
+        ({"bitmap_from": -1}, True),  # made by somebody who knew nothing of the group
+        ({"bitmap_from": FAR}, True),
+        ({"bitmap_from": 0, "bitmap_bits": 112}, True),  # of another size
+        ({"bitmap_from": 0, "bits": (3,)}, True),  # set in all
+    ],
+)
+def test_a_bitmap_without_a_bit_of_the_group_rules_a_message_out(
+    tmp_path: Path, changes: dict[str, Any], sees_all: bool
+) -> None:
+    geometry = replace(GEOMETRY, ext_enabled=True, ext_file_size=4096)
+    with shared_segment() as segment:
+        rig = PullRig(tmp_path, segment, geometry=geometry, dispatcher=WithBitmaps)
+        try:
+            rig.ask(1)
+            rig.bind(rig.question()[0], sql="TAGS IS NOT NULL", **{"bits": (3, 9), "bitmap_bits": 16} | changes)
+            found = bodies(rig, rig.reply())
+            assert found == [body for body in expected(0) if sees_all or body not in expected(0, 0, "T1")]
+        finally:
+            rig.close()

@@ -142,10 +142,12 @@ cdef enum:
     LINK_KIND_CLOSED = 3
     LINK_KIND_RESOLVE = 4
     LINK_KIND_OFFSET_MOVED = 5
+    LINK_KIND_FILTERS_TAKEN = 6
     LINK_KIND_FRAME = 10
     LINK_KIND_CLOSE = 11
     LINK_KIND_BINDING = 12
     LINK_KIND_INJECT = 13
+    LINK_KIND_TOPIC_FILTERS = 14
     GET_STATUS_FOUND = 0
     GET_STATUS_NO_MATCHED_MESSAGE = 1
     GET_STATUS_MESSAGE_WAS_REMOVING = 2
@@ -415,6 +417,15 @@ cdef extern from "shared_layout.h" nogil:
     ctypedef struct FilterName:
         int32_t at
         int32_t size
+    ctypedef struct TopicFilters:
+        int64_t request_id
+        int32_t topic_size
+        int32_t filter_count
+        int32_t bitmap_bits
+        int32_t bit_count
+    ctypedef struct FiltersTaken:
+        int64_t request_id
+        int64_t from_offset
     ctypedef struct OffsetMoved:
         int64_t requested
         int64_t corrected

@@ -308,6 +308,23 @@ static_assert(sizeof(FilterName) == 8, "FilterName");
 static_assert(offsetof(FilterName, size) == 4, "FilterName.size");
 
 typedef struct {
+    int64_t request_id;
+    int32_t topic_size;
+    int32_t filter_count;
+    int32_t bitmap_bits;
+    int32_t bit_count;
+} TopicFilters;
+static_assert(sizeof(TopicFilters) == 24, "TopicFilters");
+static_assert(offsetof(TopicFilters, bit_count) == 20, "TopicFilters.bit_count");
+
+typedef struct {
+    int64_t request_id;
+    int64_t from_offset;
+} FiltersTaken;
+static_assert(sizeof(FiltersTaken) == 16, "FiltersTaken");
+static_assert(offsetof(FiltersTaken, from_offset) == 8, "FiltersTaken.from_offset");
+
+typedef struct {
     int64_t requested;
     int64_t corrected;
     int32_t queue_id;

@@ -62,6 +62,8 @@ cdef class Dispatcher:
     cdef bint put_more_units(self, const RecordView *record, int64_t tags_code) noexcept nogil
     cdef bint put_keys(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
     cdef bint put_key(self, const RecordView *record, const uint8_t *key, int32_t key_size) noexcept nogil
+    # The filter bitmap of a record in out[0:EXT_BITMAP_MAX]; its size, 0 = none. The base class makes none.
+    cdef int32_t bitmap_of(self, const RecordView *record, uint8_t *out) noexcept nogil
     cdef int64_t unit_code(self, QueueWriter *queue, const RecordView *record, int64_t tags_code) noexcept nogil
     cdef int64_t tags_code_of(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
     cdef int64_t sync_at_once(self) except -1

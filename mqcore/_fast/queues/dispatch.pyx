@@ -16,6 +16,7 @@ from mqcore._fast.base.store_file cimport DIRECTORY_SIZE_MAX, PATH_SIZE_MAX
 from mqcore._fast.log.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS_TRANSACTION_COMMIT,
                                       SYS_TRANSACTION_MASK, SYS_TRANSACTION_ROLLBACK, IndexedProperties, RecordView,
                                       decode_record, find_indexed_properties, find_property, java_hash)
+from mqcore._fast.queues.ext_writer cimport EXT_BITMAP_MAX
 from mqcore._fast.queues.index_file cimport index_key_hash
 from mqcore._fast.queues.index_writer cimport index_append, index_close, index_end, index_open, index_sync
 from mqcore._fast.queues.writer cimport (QueueWriter, append_ext, append_unit, bear_queue, find_writer, is_topic,
@@ -260,9 +261,15 @@ cdef class Dispatcher:
             offsets_size -= offset_size
         return True
 
+    cdef int32_t bitmap_of(self, const RecordView *record, uint8_t *out) noexcept nogil:
+        return 0
+
     cdef int64_t unit_code(self, QueueWriter *queue, const RecordView *record, int64_t tags_code) noexcept nogil:
+        cdef uint8_t bitmap[EXT_BITMAP_MAX]
+        cdef int32_t bitmap_size = self.bitmap_of(record, bitmap)
         cdef int64_t address
-        if append_ext(&self.queues, queue, tags_code, record.store_timestamp, &address, &self.failure):
+        if append_ext(&self.queues, queue, tags_code, record.store_timestamp, bitmap, bitmap_size, &address,
+                      &self.failure):
             return address
         self.ext_failed_count += 1
         return tags_code

@@ -32,8 +32,9 @@ cdef inline int64_t ext_offset(int64_t address) noexcept nogil:
     return <int64_t>(<uint64_t>address ^ (<uint64_t>1 << 63))
 
 
-# Write a unit without a bitmap.
-cdef void write_ext_unit(uint8_t *at, int64_t tags_code, int64_t store_timestamp) noexcept nogil
+# Write a unit; a bitmap of 0 bytes is none.
+cdef void write_ext_unit(uint8_t *at, int64_t tags_code, int64_t store_timestamp, const uint8_t *bitmap,
+                         int32_t bitmap_size) noexcept nogil
 
 # The unit at the start of at[0:length]; False, and *out is not set, if no whole one is there.
 cdef bint read_ext_unit(const uint8_t *at, int64_t length, ExtUnit *out) noexcept nogil

@@ -1,6 +1,6 @@
 """Units of a consume queue ext file. The twin is mqcore/store/queues/ext.py."""
 
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t
 from libc.string cimport memcpy
 
 from mqcore._fast.base.big_endian cimport load_i16, load_i64, store_fence, store_i16, store_i64
@@ -10,13 +10,16 @@ from mqcore._fast.base.layout cimport (CQ_EXT_UNIT_BITMAP_SIZE_AT, CQ_EXT_UNIT_S
 from mqcore.store.queues import ext as twin
 
 
-cdef void write_ext_unit(uint8_t *at, int64_t tags_code, int64_t store_timestamp) noexcept nogil:
+cdef void write_ext_unit(uint8_t *at, int64_t tags_code, int64_t store_timestamp, const uint8_t *bitmap,
+                         int32_t bitmap_size) noexcept nogil:
     # The size last: a unit whose size is 0 is not there, should the writer die in between.
     store_i64(at + CQ_EXT_UNIT_TAGS_CODE_AT, tags_code)
     store_i64(at + CQ_EXT_UNIT_STORE_TIMESTAMP_AT, store_timestamp)
-    store_i16(at + CQ_EXT_UNIT_BITMAP_SIZE_AT, 0)
+    store_i16(at + CQ_EXT_UNIT_BITMAP_SIZE_AT, <int16_t>bitmap_size)
+    if bitmap_size > 0:
+        memcpy(at + CQ_EXT_UNIT_SIZE, bitmap, bitmap_size)
     store_fence()
-    store_i16(at + CQ_EXT_UNIT_UNIT_SIZE_AT, CQ_EXT_UNIT_SIZE)
+    store_i16(at + CQ_EXT_UNIT_UNIT_SIZE_AT, <int16_t>(CQ_EXT_UNIT_SIZE + bitmap_size))
 
 
 cdef bint read_ext_unit(const uint8_t *at, int64_t length, ExtUnit *out) noexcept nogil:
@@ -58,10 +61,7 @@ def encode_ext_unit(int64_t tags_code, int64_t store_timestamp, bytes bitmap not
         return twin.encode_ext_unit(tags_code, store_timestamp, bitmap)
     unit = bytearray(size)
     at = unit
-    write_ext_unit(at, tags_code, store_timestamp)
-    store_i16(at + CQ_EXT_UNIT_UNIT_SIZE_AT, size)
-    store_i16(at + CQ_EXT_UNIT_BITMAP_SIZE_AT, <int32_t>len(bitmap))
-    memcpy(at + CQ_EXT_UNIT_SIZE, <const char *>bitmap, len(bitmap))
+    write_ext_unit(at, tags_code, store_timestamp, bitmap, <int32_t>len(bitmap))
     return bytes(unit)
 
 

@@ -1,6 +1,6 @@
 """The newest consume queue ext file of one queue, being written. The twin is mqcore/store/queues/ext_writer.py."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore._fast.base.big_endian cimport store_i16
 from mqcore._fast.base.layout cimport CQ_EXT_UNIT_SIZE, EXT_FILE_END_MIN_BLANK_SIZE, EXT_FILE_FULL
@@ -35,13 +35,13 @@ cdef int64_t end_of_known(const NewestFile *file, const QueuePlace *place, int64
     return position + unit.size
 
 
-# See that the newest file is mapped and has room for a unit and the rest that must stay behind it.
-cdef bint open_ext(NewestFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
+# See that the newest file is mapped and has room for a unit of *size* bytes and the rest that must stay behind it.
+cdef bint open_ext(NewestFile *file, const QueuePlace *place, int32_t size, FileFailure *failure) noexcept nogil:
     if file.file_start < 0:
         return make_file(file, place, 0, failure) and map_file(file, place, failure)
     if file.map == NULL and not map_file(file, place, failure):
         return False
-    if CQ_EXT_UNIT_SIZE <= place.file_size - file.wrote - EXT_FILE_END_MIN_BLANK_SIZE:
+    if size <= place.file_size - file.wrote - EXT_FILE_END_MIN_BLANK_SIZE:
         return True
     if place.file_size - file.wrote >= EXT_FILE_END_MIN_BLANK_SIZE:
         store_i16(file.map + file.wrote, EXT_FILE_FULL)
@@ -50,16 +50,20 @@ cdef bint open_ext(NewestFile *file, const QueuePlace *place, FileFailure *failu
 
 cdef bint ext_append(
     ExtWriter *ext, const QueuePlace *place, int64_t known, int64_t tags_code, int64_t store_timestamp,
-    int64_t *address, FileFailure *failure
+    const uint8_t *bitmap, int32_t bitmap_size, int64_t *address, FileFailure *failure
 ) noexcept nogil:
     cdef NewestFile *file = &ext.file
+    cdef int32_t size
+    if CQ_EXT_UNIT_SIZE + bitmap_size > place.file_size - EXT_FILE_END_MIN_BLANK_SIZE:
+        bitmap_size = 0             # no file would have room for it
+    size = CQ_EXT_UNIT_SIZE + bitmap_size
     if not ext.loaded and not load_ext(ext, place, known, failure):
         return False
-    if not open_ext(file, place, failure):
+    if not open_ext(file, place, size, failure):
         return False
-    if file.wrote + CQ_EXT_UNIT_SIZE > file.reserved and not reserve_file(file, place, failure):
+    if file.wrote + size > file.reserved and not reserve_file(file, place, failure):
         return False
-    write_ext_unit(file.map + file.wrote, tags_code, store_timestamp)
+    write_ext_unit(file.map + file.wrote, tags_code, store_timestamp, bitmap, bitmap_size)
     address[0] = ext_address(file.file_start + file.wrote)
-    file.wrote += CQ_EXT_UNIT_SIZE
+    file.wrote += size
     return True

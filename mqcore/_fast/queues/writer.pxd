@@ -67,8 +67,8 @@ cdef bint append_unit(
 
 # Append a unit to the queue's ext files; *address* is set, and takes the place of the tags code.
 cdef bint append_ext(
-    QueueTable *queues, QueueWriter *queue, int64_t tags_code, int64_t store_timestamp, int64_t *address,
-    FileFailure *failure
+    QueueTable *queues, QueueWriter *queue, int64_t tags_code, int64_t store_timestamp, const uint8_t *bitmap,
+    int32_t bitmap_size, int64_t *address, FileFailure *failure
 ) noexcept nogil
 
 # Sync what was appended since the last time, ext files first; returns files synced, -1 on failure.

@@ -313,11 +313,12 @@ cdef bint append_unit(
 
 
 cdef bint append_ext(
-    QueueTable *queues, QueueWriter *queue, int64_t tags_code, int64_t store_timestamp, int64_t *address,
-    FileFailure *failure
+    QueueTable *queues, QueueWriter *queue, int64_t tags_code, int64_t store_timestamp, const uint8_t *bitmap,
+    int32_t bitmap_size, int64_t *address, FileFailure *failure
 ) noexcept nogil:
     cdef QueuePlace place = ext_place(queues, queue)
-    return ext_append(&queue.ext, &place, queue.known_code, tags_code, store_timestamp, address, failure)
+    return ext_append(&queue.ext, &place, queue.known_code, tags_code, store_timestamp, bitmap, bitmap_size, address,
+                      failure)
 
 
 cdef int64_t sync_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:

@@ -18,6 +18,9 @@ from mqcore._fast.base.layout cimport (PULL_WORKERS_MAX, RING_KIND_ARRIVAL, RING
 from mqcore._fast.log.mapped_file cimport (FileSet, bytes_at, files_close, files_open, files_release, files_rest,
                                            files_trim)
 from mqcore._fast.queues.dispatch cimport DISPATCH_BLANK, DISPATCH_FAILED, DISPATCH_INVALID, DISPATCH_SHORT, Dispatcher
+from mqcore._fast.log.record cimport RecordView
+from mqcore._fast.reput.bitmaps cimport (BitmapMaker, TopicFilters, bitmaps_close, bitmaps_set, filters_of,
+                                         make_bitmap)
 from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic, puller_of
 from mqcore._fast.segment.bounds cimport note_cleared, note_unit
 from mqcore._fast.segment.rings cimport Ring, open_arrival_ring, ring_publish, ring_reserve
@@ -68,6 +71,8 @@ cdef class ReputLoop(Dispatcher):
     cdef int64_t housekeeping_at
     cdef int64_t drops                  # so many have been seen to; none after a start, which looks anew
     cdef int naps
+    cdef BitmapMaker bitmaps
+    cdef int64_t started_at             # the readable end of then: no predecessor can have dispatched more
 
     def attach(self, SharedSegment segment not None, dict options not None):
         """Follow *segment*; once, before run(). *options* names every descriptor, see workers/reput.py."""
@@ -80,6 +85,7 @@ cdef class ReputLoop(Dispatcher):
         self.drops = -1
         self.file_size = options["commit_log_file_size"]
         self.last_topic_row = ROW_NONE
+        self.started_at = self.readable_end()
         self.files = <FileSet *>malloc(sizeof(FileSet))
         if self.files == NULL:
             raise MemoryError()
@@ -91,6 +97,7 @@ cdef class ReputLoop(Dispatcher):
             open_arrival_ring(&self.arrivals[index], self.shared, index)
 
     def __dealloc__(self):
+        bitmaps_close(&self.bitmaps)
         if self.files != NULL:
             files_close(self.files)
             free(self.files)
@@ -112,6 +119,13 @@ cdef class ReputLoop(Dispatcher):
         full_fence()
         if peek(&queue.waiters) != 0:
             self.tell_arrival(topic, topic_size, queue_row, queue_offset + 1, tags_code, store_timestamp)
+
+    cdef int32_t bitmap_of(self, const RecordView *record, uint8_t *out) noexcept nogil:
+        cdef const TopicFilters *filters
+        if self.bitmaps.topic_count == 0:
+            return 0
+        filters = filters_of(&self.bitmaps, make_topic(self.shared, record.topic, record.topic_size))
+        return 0 if filters == NULL else make_bitmap(filters, record.properties, record.properties_size, out)
 
     cdef void tell_arrival(self, const uint8_t *topic, int32_t topic_size, int32_t queue_row, int64_t max_offset,
                            int64_t tags_code, int64_t store_timestamp) noexcept nogil:
@@ -265,6 +279,15 @@ cdef class ReputLoop(Dispatcher):
                 ring_publish(&self.arrivals[puller], 0)
                 self.puller_has_news[puller] = True
         self.wake_pullers()
+
+    def set_filters(self, bytes topic not None, int32_t bitmap_bits, list filters not None):
+        """Make bitmaps for *topic* by *filters*, (bits, program) each, and return from where in the log on.
+
+        Raises ValueError, MemoryError for what cannot be; the topic has no bitmaps then.
+        """
+        bitmaps_set(&self.bitmaps, make_topic(self.shared, topic, <int32_t>len(topic)), bitmap_bits, filters)
+        # Units may be there whose records do not count as dispatched yet: of a chunk that failed, or of a predecessor.
+        return max(peek(&self.shared.board.dispatched_offset), self.record_end, self.started_at)
 
     def note_drops(self):
         """How often queues were dropped so far; to be taken before one looks which, and given to drops_done then."""

@@ -194,10 +194,14 @@ class Dispatcher:
             is_lmq = self._geometry.lmq_enabled and name.startswith(LMQ_PREFIX)
             self._put_unit_in(record, name, 0 if is_lmq else record.queue_id, parse_offset(place), False)
 
+    def bitmap_of(self, record: Record) -> bytes:
+        """Return the filter bitmap of a record; the reput worker's kernel makes them, this class makes none."""
+        return b""
+
     def _unit_code(self, queue: QueueWriter, record: Record, tags_code: int) -> int:
         """Return the address of a new ext unit; the tags code itself, which is counted, if none can be written."""
         try:
-            return queue.append_ext(tags_code, record.store_timestamp)
+            return queue.append_ext(tags_code, record.store_timestamp, self.bitmap_of(record))
         except OSError:
             self.ext_failed_count += 1
             return tags_code

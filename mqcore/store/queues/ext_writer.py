@@ -39,24 +39,27 @@ class ExtWriter:
         unit = decode_ext_unit(self.file.mapping(), position)
         return position + (UNIT_SIZE if unit is None else unit.size)
 
-    def _open_end(self) -> None:
-        """See that the newest file has room for a unit and the rest that must stay behind it."""
+    def _open_end(self, size: int) -> None:
+        """See that the newest file has room for a unit of *size* bytes and the rest that must stay behind it."""
         file = self.file
         if file.file_start < 0:
             file.make(0)
-        elif file.file_size - file.wrote - EXT_FILE_END_MIN_BLANK_SIZE < UNIT_SIZE:
+        elif file.file_size - file.wrote - EXT_FILE_END_MIN_BLANK_SIZE < size:
             if file.file_size - file.wrote >= EXT_FILE_END_MIN_BLANK_SIZE:
                 file.mapping()[file.wrote : file.wrote + SIZE_END] = EXT_FILE_FULL.to_bytes(2, "big", signed=True)
             file.make(file.file_start + file.file_size)
 
-    def append(self, tags_code: int, store_timestamp: int) -> int:
-        """Append a unit without a bitmap and return its address."""
-        self._open_end()
-        self.file.reserve(UNIT_SIZE)
+    def append(self, tags_code: int, store_timestamp: int, bitmap: bytes = b"") -> int:
+        """Append a unit and return its address. A bitmap that no file would have room for is left out."""
+        if UNIT_SIZE + len(bitmap) > self.file.file_size - EXT_FILE_END_MIN_BLANK_SIZE:
+            bitmap = b""
+        size = UNIT_SIZE + len(bitmap)
+        self._open_end(size)
+        self.file.reserve(size)
         data, at = self.file.mapping(), self.file.wrote
-        unit = encode_ext_unit(tags_code, store_timestamp)
+        unit = encode_ext_unit(tags_code, store_timestamp, bitmap)
         # The size last: a unit whose size is 0 is not there, should the process be killed in between.
-        data[at + SIZE_END : at + UNIT_SIZE] = unit[SIZE_END:]
+        data[at + SIZE_END : at + size] = unit[SIZE_END:]
         data[at : at + SIZE_END] = unit[:SIZE_END]
-        self.file.wrote += UNIT_SIZE
+        self.file.wrote += size
         return ext_address(self.file.file_start + at)

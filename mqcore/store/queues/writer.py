@@ -97,11 +97,11 @@ class QueueWriter:
         data[at + SIZE_AT : at + SIZE_END] = unit[SIZE_AT:SIZE_END]
         self.file.wrote += UNIT_SIZE
 
-    def append_ext(self, tags_code: int, store_timestamp: int) -> int:
+    def append_ext(self, tags_code: int, store_timestamp: int, bitmap: bytes = b"") -> int:
         """Append a unit to the ext files and return its address, which takes the place of *tags_code*."""
         if self.ext is None:
             self.ext = ExtWriter(self._ext_directory, self._ext_file_size, self._known)
-        return self.ext.append(tags_code, store_timestamp)
+        return self.ext.append(tags_code, store_timestamp, bitmap)
 
     def sync(self) -> int:
         """Sync what was appended since the last time; returns how many files. Ext files go first: units name them."""
