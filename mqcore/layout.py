@@ -272,6 +272,25 @@ BINARY_HEADER = Layout(
         Field("flag", "i", "bit 0 response, bit 1 one-way"),
     ),
 )
+HA_FRAME_HEAD = Layout(
+    "ha_frame_head",
+    size=12,
+    place="wire",
+    source="store/ha/HAConnection.java",
+    doc="Master to slave; the bytes of the commit log follow as they are, whole records or not.",
+    fields=(
+        Field("physical_offset", "q", "where the bytes belong; of a heart-beat: where the next ones will"),
+        Field("size", "i", "bytes that follow; 0 = a heart-beat"),
+    ),
+)
+HA_REPORT = Layout(
+    "ha_report",
+    size=8,
+    place="wire",
+    source="store/ha/HAClient.java",
+    doc="Slave to master: first what it asks to be sent from, then what it has.",
+    fields=(Field("end", "q", "end of the slave's commit log, bytes"),),
+)
 BATCH_MEMBER_HEAD = Layout(
     "batch_member_head",
     size=20,
@@ -308,7 +327,7 @@ PUT_TALLY_BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 1
 
 STORE_BOARD = Layout(
     "store_board",
-    size=20 * CACHE_LINE,
+    size=23 * CACHE_LINE,
     place="shared",
     source="mqcore",
     doc="One row: watermarks, locks, flags and totals of the store.",
@@ -399,6 +418,43 @@ STORE_BOARD = Layout(
             Field("delete_orders", "q", "how often an administrator asked for expired files to be deleted"),
             Field("drops", "q", "how often queues were dropped"),
         ),
+        *line(
+            Field("replicated_offset", "q", "greatest end that a slave has reported, never above the log's, bytes"),
+            Field("slave_count", "q", "slaves that copy the log now"),
+            Field("ha_wanted", "q", "the log is kept from here on for them, bytes, at least 1; 0 = they need nothing"),
+        ),
+        *line(
+            Field("received_offset", "q", "of a slave: bytes of its master may lie behind wrote_offset up to here"),
+            Field("master_seen", "q", "of a slave: when its master was last heard, ms; 0 = not connected"),
+            Field("master_end", "q", "of a slave: end of the newest frame that its master sent, bytes"),
+            Field("master_state", "q", "of a slave: see MasterState"),
+        ),
+        *line(
+            Field("master_version", "q", "of a slave: grows when the address of its master has changed"),
+            Field("master_port", "i", "where the master listens for slaves; 0 = not known"),
+            Field("master_host_size", "i", "4 or 16 address bytes"),
+            Field("master_host", "16s", "its address bytes"),
+        ),
+    ),
+)
+SLAVE_ROW = Layout(
+    "slave_row",
+    size=2 * CACHE_LINE,
+    place="shared",
+    source="mqcore",
+    doc="A connection of a slave to this master; the ha worker writes all of it.",
+    fields=(
+        Field("state", "q", "SlaveState"),
+        Field("port", "i", "of the slave's end of the connection"),
+        Field("host_size", "i", "4 or 16 address bytes"),
+        Field("host", "16s", "its address bytes"),
+        Field("connected_at", "q", "when it connected, ms"),
+        Field("acked", "q", "the end that it has reported, bytes; -1 = none yet"),
+        Field("acked_at", "q", "when it did so, ms"),
+        Field("sent", "q", "end of what was sent to it, bytes"),
+        Field("caught_up_at", "q", "when it last had all that the log had, ms; 0 = never"),
+        Field("sent_bytes", "q", "bytes of the log sent over this connection"),
+        Field("pad", "48s", "to the next cache line"),
     ),
 )
 TOPIC_ROW = Layout(
@@ -769,6 +825,8 @@ OFFSET_CAPACITY = 1 << 20
 SEND_WORKERS_MAX = 4
 PULL_WORKERS_MAX = 4
 WORKER_CAPACITY = 16
+SLAVE_CAPACITY = 8
+"""Slaves that may be connected to a master at a time."""
 EPOCH_ROWS = 1 << 16
 """Names that share a row go stale together, which is rare and costs a question; no number of names is too many."""
 FILTER_NAMES_MAX = 64
@@ -804,6 +862,7 @@ REGIONS: tuple[Region, ...] = (
     Region("pull_request_rings", None, SEND_WORKERS_MAX * PULL_WORKERS_MAX, RING_HEAD.size + PULL_RING_BYTES),
     Region("pull_reply_rings", None, SEND_WORKERS_MAX * PULL_WORKERS_MAX, RING_HEAD.size + PULL_RING_BYTES),
     Region("arrival_rings", None, PULL_WORKERS_MAX, RING_HEAD.size + ARRIVAL_RING_BYTES),
+    Region("slaves", SLAVE_ROW, SLAVE_CAPACITY, SLAVE_ROW.size),
 )
 PAGE = 4096
 
@@ -884,6 +943,16 @@ CONSTANTS: tuple[Constants, ...] = (
         "WorkerKind",
         "what a worker is",
         {"BROKER": 0, "SEND": 1, "PULL": 2, "REPUT": 3, "FLUSH": 4, "HA": 5, "SCHEDULE": 6},
+    ),
+    Constants(
+        "SlaveState",
+        "slave_row.state: REFUSED_AHEAD and BEFORE_FIRST_FILE count for nothing",
+        {"FREE": 0, "CONNECTED": 1, "COPYING": 2, "BEFORE_FIRST_FILE": 3, "REFUSED_AHEAD": 4},
+    ),
+    Constants(
+        "MasterState",
+        "store_board.master_state: what a slave is doing about its master",
+        {"UNKNOWN": 0, "CONNECTING": 1, "COPYING": 2, "REFUSED": 3},
     ),
     Constants("WorkerCommand", "what the broker process wants of a worker", {"RUN": 0, "DRAIN": 1, "STOP": 2}),
     Constants(

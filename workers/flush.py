@@ -32,7 +32,9 @@ STORE_FLAG = layout.constants("StoreFlag")
 def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
     """Flush until the broker process says stop, then flush everything once more."""
     flusher = CommitLogFlusher(settings, segment, handover)
-    files = FileKeeper(settings, segment, [*(peer.row for peer in handover.senders), handover.reput.row])
+    files = FileKeeper(
+        settings, segment, [*(peer.row for peer in handover.senders), handover.reput.row, handover.ha.row]
+    )
     store = StoreKeeper(settings, segment)
 
     def use(changed: Settings) -> None:

@@ -35,20 +35,23 @@ class Handover:
     settings_version: int = 0
     sheet: int = -1
     listeners: list[tuple[int, bool]] = field(default_factory=list)
+    ha_listener: int = -1
     senders: list[Peer] = field(default_factory=list)
     pullers: list[Peer] = field(default_factory=list)
     reput: Peer = Peer(0, -1)
     flush: Peer = Peer(0, -1)
+    ha: Peer = Peer(0, -1)
     broker: Peer = Peer(0, -1)
 
     def descriptors(self) -> list[int]:
         """The descriptors that the child inherits."""
-        peers = [*self.senders, *self.pullers, self.reput, self.flush, self.broker]
+        peers = [*self.senders, *self.pullers, self.reput, self.flush, self.ha, self.broker]
         found = {
             self.shared_fd,
             self.wake,
             self.link,
             self.sheet,
+            self.ha_listener,
             *(peer.wake for peer in peers),
             *(fd for fd, _ in self.listeners),
         }
@@ -71,7 +74,7 @@ class Handover:
             values = json.loads(source.read())
         for name in ("senders", "pullers"):
             values[name] = [Peer(**peer) for peer in values[name]]
-        for name in ("reput", "flush", "broker"):
+        for name in ("reput", "flush", "ha", "broker"):
             values[name] = Peer(**values[name])
         values["listeners"] = [(listener, is_vip) for listener, is_vip in values["listeners"]]
         return Handover(**values)

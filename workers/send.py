@@ -48,6 +48,8 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "reput_wake": handover.reput.wake,
             "flush_row": handover.flush.row,
             "flush_wake": handover.flush.wake,
+            "ha_row": handover.ha.row,
+            "ha_wake": handover.ha.wake,
             "commit_log": StorePaths.of(store).log,
             "commit_log_file_size": store.mapped_file_size_commit_log,
             "cluster": settings.broker.broker_cluster_name,

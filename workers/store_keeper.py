@@ -253,9 +253,12 @@ class StoreKeeper:
         self._manual_rounds = max(0, self._manual_rounds - 1)
         found = file_ages(self._commit_log, self._segment.get("min_offset"))
         ages = [age for age in found if self._is_left_behind(age.start)]
+        disk = self._judge_disk()
         starts = files_to_delete(
-            ages, now_ms=time.time_ns() // 1_000_000, policy=self._rules.policy, disk=self._judge_disk(), manual=manual
+            ages, now_ms=time.time_ns() // 1_000_000, policy=self._rules.policy, disk=disk, manual=manual
         )
+        if not (disk.clean_at_once and self._rules.policy.clean_forcibly):
+            starts = self._not_wanted_by_slaves(starts)
         if not starts:
             return
         # The bound first: readers must not be sent to a file that is about to go.
@@ -273,6 +276,12 @@ class StoreKeeper:
             clean_index(index, kept)
         finally:
             index.close()
+
+    def _not_wanted_by_slaves(self, starts: Sequence[int]) -> list[int]:
+        """Leave out the files that a slave has not got yet; a disk that is nearly full does not wait for it."""
+        wanted = self._segment.get("ha_wanted")
+        size = self._geometry.commit_log_file_size
+        return [start for start in starts if wanted == 0 or start + size <= wanted]
 
     def _pause_between_deletions(self) -> None:
         self._stop.wait(self._rules.delete_pause_s)

@@ -1,41 +1,63 @@
-"""The broker's listening sockets: the listen port and the fast (VIP) port two below it.
+"""The broker's listening sockets: the listen port, the fast (VIP) port two below it, and the one for slaves above it.
 
-They are held by the broker process, so that connections wait in the backlog while a send worker is started anew.
+They are held by the broker process, so that connections wait in the backlog while a worker is started anew.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
+from dataclasses import dataclass
 
 from mqcore.address import FAST_PORT_DISTANCE
 from mqcore.config import Settings
 from mqcore.errors import ConfigError
 
 FREE_PORT_TRIES = 50
+HA_PORT_DISTANCE = 1
 
 
-def open_listeners(settings: Settings) -> tuple[list[tuple[socket.socket, bool]], int]:
-    """Open both ports; returns [(socket, is the fast port)] and the listen port.
+@dataclass(frozen=True, slots=True)
+class Listeners:
+    """What a broker listens on: for clients (socket, is the fast port), for slaves, and the listen port's number."""
 
-    With listenPort 0 a free pair is looked for. Raises ConfigError that names the address that cannot be had.
+    clients: list[tuple[socket.socket, bool]]
+    slaves: socket.socket
+    port: int
+
+    def close(self) -> None:
+        for listener, _ in self.clients:
+            listener.close()
+        self.slaves.close()
+
+
+def open_listeners(settings: Settings) -> Listeners:
+    """Open all ports; with listenPort 0 free ones that hang together are looked for.
+
+    Raises ConfigError that names the address that cannot be had.
     """
     host, wanted = settings.mqcore.bind_address, settings.server.listen_port
     backlog = settings.server.server_socket_backlog
     if wanted != 0:
-        main = _listen(host, wanted, backlog)
-        try:
-            return [(main, False), (_listen(host, wanted - FAST_PORT_DISTANCE, backlog), True)], wanted
-        except ConfigError:
-            main.close()
-            raise
+        return _beside(_listen(host, wanted, backlog), host, backlog)
     for _ in range(FREE_PORT_TRIES):
-        main = _listen(host, 0, backlog)
-        port: int = main.getsockname()[1]
-        try:
-            return [(main, False), (_listen(host, port - FAST_PORT_DISTANCE, backlog), True)], port
-        except ConfigError:
-            main.close()
-    raise ConfigError(f"listenPort: no pair of free ports on {host} in {FREE_PORT_TRIES} tries")
+        with contextlib.suppress(ConfigError):
+            return _beside(_listen(host, 0, backlog), host, backlog)
+    raise ConfigError(f"listenPort: no three free ports on {host} in {FREE_PORT_TRIES} tries")
+
+
+def _beside(main: socket.socket, host: str, backlog: int) -> Listeners:
+    """Open the ports that hang together with that of *main*, which is closed if they cannot be had."""
+    port: int = main.getsockname()[1]
+    opened = [main]
+    try:
+        for other in (port - FAST_PORT_DISTANCE, port + HA_PORT_DISTANCE):
+            opened.append(_listen(host, other, backlog))
+    except ConfigError:
+        for listener in opened:
+            listener.close()
+        raise
+    return Listeners([(main, False), (opened[1], True)], opened[2], port)
 
 
 def _listen(host: str, port: int, backlog: int) -> socket.socket:

@@ -23,7 +23,7 @@ from mqcore.broker.consumer_filters import ConsumerFilter
 from mqcore.broker.core import BrokerCore, Ports
 from mqcore.broker.embedded_name_server import EmbeddedNameServer
 from mqcore.broker.links import WorkerLink
-from mqcore.broker.listeners import open_listeners
+from mqcore.broker.listeners import Listeners, open_listeners
 from mqcore.broker.ports import Channel, PullBinding, PullHeader, wall_clock_ms
 from mqcore.broker.segment.queue_drops import QueueDrops
 from mqcore.broker.segment.shared_ports import (
@@ -37,7 +37,7 @@ from mqcore.broker.segment.store_view import SharedStoreView
 from mqcore.broker.store_boot import StoreBoot
 from mqcore.broker.supervisor import BROKER_ROW, Supervisor, Worker
 from mqcore.codes import RequestCode, ResponseCode, SerializeType
-from mqcore.config import Settings
+from mqcore.config import BrokerRole, Settings
 from mqcore.errors import ProtocolError
 from mqcore.protocol import headers
 from mqcore.protocol.command import RemotingCommand
@@ -75,7 +75,7 @@ class BrokerServer:
         self._sink: SharedSink | None = None
         self._store_view: SharedStoreView | None = None
         self._client: RemotingClient | None = None
-        self._listeners: list[tuple[socket.socket, bool]] = []
+        self._listeners: Listeners | None = None
         self._housekeeping: asyncio.Task[None] | None = None
 
     @property
@@ -108,7 +108,8 @@ class BrokerServer:
 
     async def _start(self) -> None:
         recovered = await asyncio.to_thread(self._store_boot.open)
-        self._listeners, port = open_listeners(self.settings)
+        self._listeners = open_listeners(self.settings)
+        port = self._listeners.port
         address = HostAddress(self.settings.broker.broker_ip1, port)
         self._segment.set_store_host(address.packed, port)
         if not self.settings.namesrv_addresses:
@@ -134,7 +135,15 @@ class BrokerServer:
         self._store_boot.begin()
         await self._supervisor.start()
         await self._core.start()
+        if self.settings.store.broker_role is BrokerRole.ASYNC_MASTER:
+            asyncio.get_running_loop().add_reader(self._listeners.slaves, self._on_first_slave)
         self._housekeeping = asyncio.create_task(self._keep_house())
+
+    def _on_first_slave(self) -> None:
+        """A slave is at the door: who lets it in is not there before the first one comes."""
+        assert self._listeners is not None
+        asyncio.get_running_loop().remove_reader(self._listeners.slaves)
+        self.supervisor.want("ha")
 
     def _make_ports(self, drops: QueueDrops) -> Ports:
         assert self._sink is not None
@@ -161,7 +170,7 @@ class BrokerServer:
             port.use(after)
 
     def _on_own_append(self) -> None:
-        for kind in ("flush", "reput"):
+        for kind in ("flush", "reput", "ha"):
             for worker in self.supervisor.of_kind(kind):
                 if self._segment.worker_word(worker.row, "sleeping"):
                     self.supervisor.wake(worker)
@@ -327,6 +336,8 @@ class BrokerServer:
         await self.core.shutdown()
         await supervisor.stop("send")
         await supervisor.stop("pull")
+        # Nothing is appended any more: what slaves have not got yet, they get now.
+        await supervisor.stop("ha")
         self._segment.set_flags(STORE_FLAG["SHUTTING_DOWN"])
         is_caught_up = await self._store_boot.wait_for_dispatch()
         await supervisor.stop("reput")
@@ -359,9 +370,10 @@ class BrokerServer:
         if self._name_server is not None:
             await self._name_server.stop()
             self._name_server = None
-        for listener, _ in self._listeners:
-            listener.close()
-        self._listeners = []
+        if self._listeners is not None:
+            asyncio.get_running_loop().remove_reader(self._listeners.slaves)
+            self._listeners.close()
+            self._listeners = None
         self._store_boot.release()
         with contextlib.suppress(OSError):
             os.close(self._segment.fd)

@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import Settings
+from mqcore.broker.listeners import Listeners
+from mqcore.config import BrokerRole, Settings
 from mqcore.errors import WorkerError
 from mqcore.workers.handover import Handover, Peer
 from mqcore.workers.settings_sheet import SettingsSheet
@@ -38,7 +39,7 @@ NEEDED_FOR = {
     "reput": STORE_FLAG["WORKER_MISSING"],
     "pull": STORE_FLAG["PULL_CLOSED"],
 }
-FOLLOWERS = ("send", "pull", "flush")
+FOLLOWERS = ("send", "pull", "flush", "ha")
 """The kinds of workers that go by settings which may change; what the reput worker goes by is fixed with the files."""
 
 FOLLOW_DEADLINE_S = 5.0
@@ -49,6 +50,7 @@ START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
 STATE_POLL_S = 0.005
 BROKER_ROW = 0
+LONG_MAX = 2**63 - 1
 
 
 @dataclass(slots=True)
@@ -59,6 +61,8 @@ class Worker:
     number: int
     row: int
     wake: int
+    is_wanted: bool = True
+    """Not before somebody has use for it: see ``Supervisor.want``."""
     process: subprocess.Popen[bytes] | None = None
     pid_fd: int = -1
     started_at: float = 0.0
@@ -87,7 +91,7 @@ class Supervisor:
         self,
         settings: Settings,
         segment: SharedSegment,
-        listeners: list[tuple[socket.socket, bool]],
+        listeners: Listeners,
         on_started: Callable[[Worker, socket.socket], None],
         broker_wake: int,
     ) -> None:
@@ -101,12 +105,16 @@ class Supervisor:
         self._sheet = SettingsSheet.create()
         self.workers: list[Worker] = []
         counts = {"send": settings.mqcore.send_worker_nums, "pull": settings.mqcore.pull_worker_nums}
-        for kind in ("flush", "reput", "pull", "send"):
+        for kind in ("flush", "reput", "pull", "send", "ha"):
             for number in range(counts.get(kind, 1)):
                 row = len(self.workers) + 1
                 wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-                self.workers.append(Worker(kind, number, row, wake))
+                # A broker that nobody copies and that copies nobody needs no process for it.
+                is_wanted = kind != "ha" or settings.store.broker_role is not BrokerRole.ASYNC_MASTER
+                self.workers.append(Worker(kind, number, row, wake, is_wanted))
                 segment.describe_worker(row, KIND[kind.upper()], number)
+        # It has nothing of the log mapped before a slave comes, and holds no page up.
+        segment.set_worker_word(self.of_kind("ha")[0].row, "released", LONG_MAX)
 
     def of_kind(self, kind: str) -> list[Worker]:
         return [worker for worker in self.workers if worker.kind == kind]
@@ -114,17 +122,25 @@ class Supervisor:
     # Starting ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start every worker and wait until all run. Raises WorkerError if one does not get there."""
-        for worker in self.workers:
+        """Start every worker that is wanted, and wait until they run. Raises WorkerError if one does not get there."""
+        wanted = [worker for worker in self.workers if worker.is_wanted]
+        for worker in wanted:
             self._start(worker)
         deadline = time.monotonic() + START_DEADLINE_S
-        for worker in self.workers:
+        for worker in wanted:
             while self._segment.worker_word(worker.row, "state") != STATE["RUNNING"]:
                 if not worker.is_alive and worker.restarts > 0:
                     raise WorkerError(f"worker {worker.name} could not start; its own words are in the log above")
                 if time.monotonic() >= deadline:
                     raise WorkerError(f"worker {worker.name} did not start within {START_DEADLINE_S:.0f} s")
                 await asyncio.sleep(STATE_POLL_S)
+
+    def want(self, kind: str) -> None:
+        """Start the workers of *kind* that were not wanted so far; they stay wanted."""
+        for worker in self.of_kind(kind):
+            if not worker.is_wanted and not self._is_stopping:
+                worker.is_wanted = True
+                self._restart(worker)
 
     def _start(self, worker: Worker) -> None:
         ours, theirs = socket.socketpair()
@@ -161,11 +177,13 @@ class Supervisor:
             settings=self._settings.to_json(),
             settings_version=self._settings_version,
             sheet=self._sheet.fd,
-            listeners=[(s.fileno(), vip) for s, vip in self._listeners] if worker.kind == "send" else [],
+            listeners=[(s.fileno(), vip) for s, vip in self._listeners.clients] if worker.kind == "send" else [],
+            ha_listener=self._listeners.slaves.fileno() if worker.kind == "ha" else -1,
             senders=[peer.peer for peer in self.of_kind("send")],
             pullers=[peer.peer for peer in self.of_kind("pull")],
             reput=self.of_kind("reput")[0].peer,
             flush=self.of_kind("flush")[0].peer,
+            ha=self.of_kind("ha")[0].peer,
             broker=Peer(BROKER_ROW, self._broker_wake),
         )
 
@@ -205,6 +223,9 @@ class Supervisor:
         self._segment.set_worker_word(worker.row, "pid", 0)
         # What it held is given up by the others at once: clients must not wait for its successor's first breath.
         self._segment.set_worker_word(worker.row, "generation", self._segment.worker_word(worker.row, "generation") + 1)
+        if worker.kind == "ha":
+            # Its slaves are gone with it, and no send may wait for them.
+            self._segment.set("slave_count", 0)
         for sender in self.of_kind("send"):
             self.wake(sender)
         if self._is_stopping:

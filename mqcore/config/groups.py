@@ -109,6 +109,9 @@ class StoreSettings:
     enable_lmq: bool
     enable_multi_dispatch: bool
     max_lmq_consume_queue_num: int
+    ha_send_heartbeat_interval_ms: int
+    ha_housekeeping_interval_ms: int
+    ha_transfer_batch_size: int
     broker_role: BrokerRole
 
     @property
@@ -159,6 +162,7 @@ class MqcoreSettings:
     pull_hold_max_ms: int
     subscription_conflict_ms: int
     commit_log_hot_bytes: int
+    ha_sync_from_first_file: bool
     connection_write_buffer_bytes: int
     frame_max_length: int
 

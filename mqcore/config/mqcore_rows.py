@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mqcore.config.defaults import hot_bytes
-from mqcore.config.table import BY_BROKER, LONG, Group, Program, Setting, Unit, in_group, number, text
+from mqcore.config.table import BY_BROKER, BY_HA, LONG, Group, Program, Setting, Unit, flag, in_group, number, text
 from mqcore.layout import PULL_WORKERS_MAX, SEND_WORKERS_MAX
 
 BOTH = (Program.BROKER, Program.NAMESRV)
@@ -73,6 +73,12 @@ OWN = (
         " behind every group that reads. 0 leaves all to the kernel",
         LONG,
         unit=Unit.BYTES,
+    ),
+    flag(
+        "haSyncFromFirstFile",
+        False,
+        "a slave that has nothing is sent the whole commit log; otherwise only its last file, as RocketMQ does",
+        BY_HA,
     ),
     _shared(
         number(

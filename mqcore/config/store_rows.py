@@ -6,6 +6,7 @@ from mqcore.config.defaults import commit_log, ha_listen_port, store_root
 from mqcore.config.table import (
     BY_BROKER,
     BY_FLUSH,
+    BY_HA,
     BY_PULL,
     BY_SEND,
     CLAMPED,
@@ -169,6 +170,34 @@ LIGHT_QUEUES = (
     number("maxLmqConsumeQueueNum", 20_000, "queues named %LMQ%... that messages are put into"),
 )
 
+REPLICAS = (
+    number(
+        "haSendHeartbeatInterval",
+        5_000,
+        "a slave that was sent nothing for so long is sent a heart-beat",
+        BY_HA,
+        unit=Unit.MS,
+        minimum=1,
+    ),
+    number(
+        "haHousekeepingInterval",
+        20_000,
+        "a slave that was not heard for so long is disconnected",
+        BY_HA,
+        unit=Unit.MS,
+        minimum=1,
+    ),
+    number(
+        "haTransferBatchSize",
+        32_768,
+        "largest piece of the commit log in one frame; RocketMQ's slaves take no more",
+        BY_HA,
+        unit=Unit.BYTES,
+        minimum=1,
+        maximum=4 * 2**20 - 12,
+    ),
+)
+
 ROLES = (choice("brokerRole", BrokerRole.ASYNC_MASTER, "only ASYNC_MASTER for now; replicas are not built", SHOWN),)
 
 DLEDGER = "DLedger is not built"
@@ -194,9 +223,6 @@ UNUSED = (
     unused("redeleteHangedFileInterval", 120_000, "a file in use is unmapped when its last reader lets go"),
     unused("putMsgIndexHightWater", 600_000, "RocketMQ does not use it either"),
     fixed(unused("haListenPort", ha_listen_port, "always listenPort + 1, in RocketMQ too")),
-    unused("haSendHeartbeatInterval", 5_000, HA),
-    unused("haHousekeepingInterval", 20_000, HA),
-    unused("haTransferBatchSize", 32_768, HA),
     unused("haMasterAddress", "", HA, SHOWN),
     unused("haSlaveFallbehindMax", 256 * 2**20, HA),
     unused("slaveTimeout", 3_000, HA),
@@ -222,5 +248,7 @@ UNUSED = (
 )
 
 ROWS = in_group(
-    Group.STORE, (*FILES, *FLUSHING, *RETENTION, *READING, *INDEX, *LIGHT_QUEUES, *ROLES, *UNUSED), Program.BROKER
+    Group.STORE,
+    (*FILES, *FLUSHING, *RETENTION, *READING, *INDEX, *LIGHT_QUEUES, *REPLICAS, *ROLES, *UNUSED),
+    Program.BROKER,
 )

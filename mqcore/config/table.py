@@ -77,6 +77,7 @@ class Mark(IntFlag):
     BY_PULL = 64
     BY_FLUSH = 128
     BY_NAMESRV = 256
+    BY_HA = 512
 
 
 READERS = {
@@ -85,6 +86,7 @@ READERS = {
     Mark.BY_PULL: "pull",
     Mark.BY_FLUSH: "flush",
     Mark.BY_NAMESRV: "name server",
+    Mark.BY_HA: "ha",
 }
 """Who reads a live setting, in words: the broker process, a kind of worker, or the name server."""
 
@@ -94,6 +96,7 @@ BY_SEND = Mark.LIVE | Mark.BY_SEND
 BY_PULL = Mark.LIVE | Mark.BY_PULL
 BY_FLUSH = Mark.LIVE | Mark.BY_FLUSH
 BY_NAMESRV = Mark.LIVE | Mark.BY_NAMESRV
+BY_HA = Mark.LIVE | Mark.BY_HA
 SHOWN = Mark.SHOWN
 LONG = Mark.LONG
 CLAMPED = Mark.CLAMPED

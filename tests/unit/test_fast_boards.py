@@ -364,3 +364,21 @@ def test_a_row_that_counts_is_whole(segment: SharedSegment, children: Mortals, c
             row += 1
     assert children.finish() == [0]
     assert len(seen) == 3600
+
+
+# Replicas --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("address", [b"\x7f\0\0\1", bytes(range(16))])
+def test_where_the_master_is_can_be_told_and_told_anew(segment: SharedSegment, address: bytes) -> None:
+    segment.set_master(b"\x0a\0\0\1", 1)
+    segment.set_master(address, 10912)
+    assert segment.master() == (4, address, 10912)
+    segment.add("master_version", 1)
+    assert segment.master() is None, "somebody is writing it"
+
+
+def test_a_masters_address_has_the_size_of_one(segment: SharedSegment) -> None:
+    with pytest.raises(ValueError, match="got 5 address bytes"):
+        segment.set_master(b"12345", 10912)
+    assert segment.master() == (0, b"", 0)

@@ -30,7 +30,7 @@ STORE_FLAG = layout.constants("StoreFlag")
 HEAD = layout.LINK_HEAD
 FILE_SIZE = 1 << 20
 FRAME_LENGTH_MAX = 1 << 20
-SEND_ROW, PULL_ROW, REPUT_ROW, FLUSH_ROW = 1, 2, 3, 4
+SEND_ROW, PULL_ROW, REPUT_ROW, FLUSH_ROW, HA_ROW = 1, 2, 3, 4, 5
 DEADLINE_S = 60.0
 STRINGS_MAX = 32768
 SLOT = layout.TICKETS_MAX - 1
@@ -70,6 +70,7 @@ class LoopRig:
             "number": 0, "row": SEND_ROW, "wake": self._wake, "link": theirs.fileno(),
             "listeners": [(self._listener.fileno(), False)], "pullers": [(PULL_ROW, self._wake)],
             "reput_row": REPUT_ROW, "reput_wake": self._wake, "flush_row": FLUSH_ROW, "flush_wake": self._wake,
+            "ha_row": HA_ROW, "ha_wake": self._wake,
             "commit_log": str(log.directory), "commit_log_file_size": FILE_SIZE, "cluster": "c", "region": "here",
             "trace_on": True, "max_message_size": 100_000, "frame_length_max": FRAME_LENGTH_MAX,
             "write_buffer_max": 1 << 24, "read_budget": 1 << 24, "write_budget": 1 << 24, "idle_timeout_ms": 60_000,

@@ -20,6 +20,7 @@ from mqcore.config import Settings, load
 from mqcore.files import sync_content
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
+from mqcore.store.disk import DiskVerdict
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.paths import file_name
 from mqcore.store.queues.consume_queue import ConsumeQueue
@@ -291,6 +292,32 @@ def test_an_order_deletes_expired_files_and_moves_the_bounds_first(rig: Rig) -> 
     assert rig.word("min_offset") == oldest
     queue_files = sorted(path.name for path in rig.store.paths.queue("TopicA", 0).iterdir())
     assert queue_files[0] == file_name(oldest // UNITS * GEOMETRY.consume_queue_file_size)
+
+
+@pytest.mark.parametrize("used_percent", [0, 100], ids=["disk has room", "disk is nearly full"])
+def test_expired_files_wait_for_slaves_until_the_disk_forces_them_out(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch, used_percent: int
+) -> None:
+    rig.store.append_many(100)
+    rig.publish()
+    rig.dispatch()
+    for path in rig.store.paths.commit_log.iterdir():
+        os.utime(path, (1, 1))
+    is_forced = used_percent == 100
+    monkeypatch.setattr(
+        store_keeper, "judge_disk", lambda *_: DiskVerdict(full=False, clean=is_forced, clean_at_once=is_forced)
+    )
+    rig.segment.set("ha_wanted", 2 * FILE_SIZE + 1)
+    keeper = StoreKeeper(rig.settings(), rig.segment)
+    rig.segment.add("delete_orders", 1)
+    keeper.tick(time.monotonic())
+    newest = rig.store.end - rig.store.end % FILE_SIZE
+    assert newest > 2 * FILE_SIZE
+    assert rig.segment.get("min_offset") == (newest if is_forced else 2 * FILE_SIZE)
+    rig.segment.set("ha_wanted", 0)
+    rig.segment.add("delete_orders", 1)
+    keeper.tick(time.monotonic() + 20)
+    assert rig.segment.get("min_offset") == newest
 
 
 def drop_queue(rig: Rig) -> int:

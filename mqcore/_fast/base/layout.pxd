@@ -30,6 +30,7 @@ cdef enum:
     ARRIVAL_RING_BYTES = 1048576
     PULL_RANGES_MAX = 1023
     LOG_PLACES_MAX = 32
+    SLAVE_CAPACITY = 8
     CONNECTION_SLOT_BITS = 24
     CONNECTION_GENERATION_BITS = 32
     CONNECTION_LIFE_BITS = 8
@@ -99,6 +100,11 @@ cdef enum:
     BINARY_HEADER_VERSION_AT = 3
     BINARY_HEADER_OPAQUE_AT = 5
     BINARY_HEADER_FLAG_AT = 9
+    HA_FRAME_HEAD_SIZE = 12
+    HA_FRAME_HEAD_PHYSICAL_OFFSET_AT = 0
+    HA_FRAME_HEAD_SIZE_AT = 8
+    HA_REPORT_SIZE = 8
+    HA_REPORT_END_AT = 0
     BATCH_MEMBER_HEAD_SIZE = 20
     BATCH_MEMBER_HEAD_TOTAL_SIZE_AT = 0
     BATCH_MEMBER_HEAD_MAGIC_AT = 4
@@ -130,6 +136,15 @@ cdef enum:
     WORKER_KIND_FLUSH = 4
     WORKER_KIND_HA = 5
     WORKER_KIND_SCHEDULE = 6
+    SLAVE_STATE_FREE = 0
+    SLAVE_STATE_CONNECTED = 1
+    SLAVE_STATE_COPYING = 2
+    SLAVE_STATE_BEFORE_FIRST_FILE = 3
+    SLAVE_STATE_REFUSED_AHEAD = 4
+    MASTER_STATE_UNKNOWN = 0
+    MASTER_STATE_CONNECTING = 1
+    MASTER_STATE_COPYING = 2
+    MASTER_STATE_REFUSED = 3
     WORKER_COMMAND_RUN = 0
     WORKER_COMMAND_DRAIN = 1
     WORKER_COMMAND_STOP = 2
@@ -214,6 +229,7 @@ cdef extern from "shared_layout.h" nogil:
     const int64_t REGION_PULL_REQUEST_RINGS_AT
     const int64_t REGION_PULL_REPLY_RINGS_AT
     const int64_t REGION_ARRIVAL_RINGS_AT
+    const int64_t REGION_SLAVES_AT
     const int64_t REGION_END_AT
     ctypedef struct StoreBoard:
         int64_t magic
@@ -282,6 +298,28 @@ cdef extern from "shared_layout.h" nogil:
         int64_t file_rolls
         int64_t delete_orders
         int64_t drops
+        int64_t replicated_offset
+        int64_t slave_count
+        int64_t ha_wanted
+        int64_t received_offset
+        int64_t master_seen
+        int64_t master_end
+        int64_t master_state
+        int64_t master_version
+        int32_t master_port
+        int32_t master_host_size
+        uint8_t master_host[16]
+    ctypedef struct SlaveRow:
+        int64_t state
+        int32_t port
+        int32_t host_size
+        uint8_t host[16]
+        int64_t connected_at
+        int64_t acked
+        int64_t acked_at
+        int64_t sent
+        int64_t caught_up_at
+        int64_t sent_bytes
     ctypedef struct TopicRow:
         int64_t config
         int64_t put_nums

@@ -90,9 +90,39 @@ typedef struct {
     int64_t delete_orders;
     int64_t drops;
     uint8_t pad_delete_orders[48];
+    int64_t replicated_offset;
+    int64_t slave_count;
+    int64_t ha_wanted;
+    uint8_t pad_replicated_offset[40];
+    int64_t received_offset;
+    int64_t master_seen;
+    int64_t master_end;
+    int64_t master_state;
+    uint8_t pad_received_offset[32];
+    int64_t master_version;
+    int32_t master_port;
+    int32_t master_host_size;
+    uint8_t master_host[16];
+    uint8_t pad_master_version[32];
 } StoreBoard;
-static_assert(sizeof(StoreBoard) == 1280, "StoreBoard");
-static_assert(offsetof(StoreBoard, pad_delete_orders) == 1232, "StoreBoard.pad_delete_orders");
+static_assert(sizeof(StoreBoard) == 1472, "StoreBoard");
+static_assert(offsetof(StoreBoard, pad_master_version) == 1440, "StoreBoard.pad_master_version");
+
+typedef struct {
+    int64_t state;
+    int32_t port;
+    int32_t host_size;
+    uint8_t host[16];
+    int64_t connected_at;
+    int64_t acked;
+    int64_t acked_at;
+    int64_t sent;
+    int64_t caught_up_at;
+    int64_t sent_bytes;
+    uint8_t pad[48];
+} SlaveRow;
+static_assert(sizeof(SlaveRow) == 128, "SlaveRow");
+static_assert(offsetof(SlaveRow, pad) == 80, "SlaveRow.pad");
 
 typedef struct {
     int64_t config;
@@ -368,6 +398,7 @@ static_assert(offsetof(LinkHead, connection_id) == 8, "LinkHead.connection_id");
 #define REGION_PULL_REQUEST_RINGS_AT INT64_C(253763584)
 #define REGION_PULL_REPLY_RINGS_AT INT64_C(270544896)
 #define REGION_ARRIVAL_RINGS_AT INT64_C(287326208)
-#define REGION_END_AT INT64_C(291524608)
+#define REGION_SLAVES_AT INT64_C(291524608)
+#define REGION_END_AT INT64_C(291528704)
 
 #endif

@@ -7,8 +7,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore._fast.base.atomics cimport observe
 from mqcore._fast.base.hashing cimport hash_bytes
-from mqcore._fast.base.layout cimport (EPOCH_ROWS, EpochRow, GroupRow, OffsetRow, QueueRow, StoreBoard, TopicRow,
-                                       WorkerRow)
+from mqcore._fast.base.layout cimport (EPOCH_ROWS, EpochRow, GroupRow, OffsetRow, QueueRow, SlaveRow, StoreBoard,
+                                       TopicRow, WorkerRow)
 
 cdef struct Shared:
     uint8_t *base
@@ -24,6 +24,7 @@ cdef struct Shared:
     int32_t *offset_index
     EpochRow *topic_epochs
     EpochRow *group_epochs
+    SlaveRow *slaves
 
 cdef enum:
     ROW_NONE = -1

@@ -17,12 +17,13 @@ from mqcore._fast.base.hashing cimport hash_bytes, hash_pair
 from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPACITY, QUEUE_CAPACITY, REGION_BOARD_AT,
                                        REGION_END_AT, REGION_GROUPS_AT, REGION_GROUP_EPOCHS_AT, REGION_GROUP_INDEX_AT,
                                        REGION_OFFSETS_AT, REGION_OFFSET_INDEX_AT, REGION_QUEUES_AT,
-                                       REGION_QUEUE_INDEX_AT, REGION_TOPICS_AT, REGION_TOPIC_EPOCHS_AT,
-                                       REGION_TOPIC_INDEX_AT, REGION_WORKERS_AT, SHARED_MAGIC, STORE_FLAG_SYNC_FAILED,
-                                       TOPIC_CAPACITY, TOPIC_SIZE_MAX, TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG,
-                                       TOPIC_WORD_PERM_SHIFT, TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE,
-                                       TOPIC_WORD_WRITE_SHIFT, WORKER_CAPACITY, EpochRow, GroupRow, OffsetRow, QueueRow,
-                                       StoreBoard, TopicRow, WorkerRow)
+                                       REGION_QUEUE_INDEX_AT, REGION_SLAVES_AT, REGION_TOPICS_AT,
+                                       REGION_TOPIC_EPOCHS_AT, REGION_TOPIC_INDEX_AT, REGION_WORKERS_AT, SHARED_MAGIC,
+                                       SLAVE_CAPACITY, STORE_FLAG_SYNC_FAILED, TOPIC_CAPACITY, TOPIC_SIZE_MAX,
+                                       TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_PERM_SHIFT,
+                                       TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT,
+                                       WORKER_CAPACITY, EpochRow, GroupRow, OffsetRow, QueueRow, SlaveRow, StoreBoard,
+                                       TopicRow, WorkerRow)
 from mqcore._fast.segment.bounds cimport (begin_keeping, note_flushed, queue_files_of, queue_flushed_units,
                                           queue_max_offset, queue_min_offset)
 
@@ -247,6 +248,7 @@ cdef class SharedSegment:
         self.shared.offset_index = <int32_t *>(self.shared.base + REGION_OFFSET_INDEX_AT)
         self.shared.topic_epochs = <EpochRow *>(self.shared.base + REGION_TOPIC_EPOCHS_AT)
         self.shared.group_epochs = <EpochRow *>(self.shared.base + REGION_GROUP_EPOCHS_AT)
+        self.shared.slaves = <SlaveRow *>(self.shared.base + REGION_SLAVES_AT)
 
     def __dealloc__(self):
         if self.shared.base != NULL:
@@ -540,6 +542,45 @@ cdef class SharedSegment:
         """Something has changed about the group that a pull check may look at."""
         add_full(&self.shared.group_epochs[epoch_row(<const uint8_t *><const char *>group,
                                                      <int32_t>len(group))].epoch, 1)
+
+    # Replicas --------------------------------------------------------------------------------------------------
+
+    def set_master(self, const uint8_t[::1] address not None, int port):
+        """Tell a slave's ha worker where its master listens for slaves; *port* 0: that is not known any more."""
+        if address.shape[0] != 4 and address.shape[0] != 16:
+            raise ValueError(f"master: got {address.shape[0]} address bytes, wanted 4 or 16")
+        # A version that is under way is odd: what is read between two looks at the same even one is of one master.
+        add_full(&self.shared.board.master_version, 1)
+        memcpy(self.shared.board.master_host, &address[0], address.shape[0])
+        self.shared.board.master_host_size = <int32_t>address.shape[0]
+        self.shared.board.master_port = port
+        add_full(&self.shared.board.master_version, 1)
+
+    def master(self):
+        """(version, address bytes, port) of the master as it was told last; None while it is being told."""
+        cdef int64_t version = observe(&self.shared.board.master_version)
+        address = (<const char *>self.shared.board.master_host)[:self.shared.board.master_host_size]
+        port = self.shared.board.master_port
+        if version & 1 or observe(&self.shared.board.master_version) != version:
+            return None
+        return version, address, port
+
+    def slaves(self):
+        """The connections of slaves, each a dict of the fields of mqcore.layout.SLAVE_ROW; *host* are its bytes."""
+        cdef const SlaveRow *row
+        cdef int index
+        found = []
+        for index in range(SLAVE_CAPACITY):
+            row = &self.shared.slaves[index]
+            if observe(&row.state) == 0:
+                continue
+            found.append({
+                "state": observe(&row.state), "port": row.port, "host": (<const char *>row.host)[:row.host_size],
+                "connected_at": observe(&row.connected_at), "acked": observe(&row.acked),
+                "acked_at": observe(&row.acked_at), "sent": observe(&row.sent),
+                "caught_up_at": observe(&row.caught_up_at), "sent_bytes": observe(&row.sent_bytes),
+            })
+        return found
 
     # Workers ---------------------------------------------------------------------------------------------------
 

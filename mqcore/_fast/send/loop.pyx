@@ -328,6 +328,9 @@ cdef void wake_others(SendState *state) noexcept nogil:
         if peek(&state.reput_row.sleeping):
             wake_fd(state.reput_wake)
             state.row.wakes += 1
+        if peek(&state.ha_row.sleeping):
+            wake_fd(state.ha_wake)
+            state.row.wakes += 1
     for puller in range(state.settings.puller_count):
         if state.puller_has_news[puller]:
             state.puller_has_news[puller] = False
@@ -457,8 +460,10 @@ cdef class SendLoop:
         state.link.fd = options["link"]
         state.reput_wake = options["reput_wake"]
         state.flush_wake = options["flush_wake"]
+        state.ha_wake = options["ha_wake"]
         state.reput_row = &segment.shared.workers[<int>options["reput_row"]]
         state.flush_row = &segment.shared.workers[<int>options["flush_row"]]
+        state.ha_row = &segment.shared.workers[<int>options["ha_row"]]
         for index, (row, wake) in enumerate(options["pullers"]):
             state.puller_rows[index] = &segment.shared.workers[<int>row]
             state.puller_generations[index] = observe(&state.puller_rows[index].generation)

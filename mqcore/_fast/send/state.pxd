@@ -113,6 +113,8 @@ cdef struct SendState:
     WorkerRow *reput_row
     WorkerRow *flush_row
     int flush_wake
+    WorkerRow *ha_row
+    int ha_wake
     Ring request_rings[PULL_WORKERS_MAX]
     Ring reply_rings[PULL_WORKERS_MAX]
     WorkerRow *puller_rows[PULL_WORKERS_MAX]

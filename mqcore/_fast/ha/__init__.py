@@ -1,0 +1,1 @@
+"""The ha worker: the log to slaves, and on a slave from its master."""

@@ -1,0 +1,9 @@
+from collections.abc import Mapping
+from typing import Any
+
+from mqcore._fast.segment.boards import SharedSegment
+
+class HaLoop:
+    def __init__(self, segment: SharedSegment, options: Mapping[str, Any]) -> None: ...
+    def use(self, options: Mapping[str, Any]) -> None: ...
+    def run(self, settings_version: int = 0) -> bool: ...

@@ -1,0 +1,137 @@
+"""Replicas: a whole broker as master, and slaves that speak RocketMQ's few bytes."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from mqcore import layout
+from tests.compat import apache_requests as requests
+from tests.fault.rig import await_successor, find_worker, worker_kind
+from tests.rigs import MqcoreBroker, wire
+from tests.rigs.wire import SUCCESS
+from tests.waiting import wait_until
+
+HEAD = layout.HA_FRAME_HEAD
+REPORT = layout.HA_REPORT
+TOPIC = "Replicated"
+FILE_SIZE = 1 << 18
+DEADLINE_S = 60.0
+
+
+@pytest.fixture(scope="module")
+def master(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
+    properties = {
+        "mappedFileSizeCommitLog": str(FILE_SIZE),
+        "haSendHeartbeatInterval": "100",
+        "bindAddress": "127.0.0.1",
+    }
+    with MqcoreBroker(tmp_path_factory.mktemp("replicas") / "store", properties) as broker:
+        wire.create_topic(broker.broker_address, TOPIC, queues=1)
+        yield broker
+
+
+def ha_workers(broker: MqcoreBroker) -> list[int]:
+    return [worker.pid for worker in broker.workers() if worker_kind(worker) == "ha"]
+
+
+def send(broker: MqcoreBroker, count: int) -> None:
+    for _ in range(count):
+        answer = requests.send(broker.broker_address, TOPIC, 0, bytes(4000), int(time.time() * 1000), {"WAIT": "true"})
+        assert answer.code == SUCCESS, answer
+
+
+class CopyingSlave:
+    """A slave that keeps what it gets in memory."""
+
+    def __init__(self, broker: MqcoreBroker, data: bytes = b"") -> None:
+        self.data = data
+        host, _, port = broker.broker_address.rpartition(":")
+        self.socket = socket.create_connection((host, int(port) + 1), DEADLINE_S)
+        self.report()
+
+    def report(self) -> None:
+        self.socket.sendall(REPORT.struct.pack(len(self.data)))
+
+    def copy(self, end: int) -> None:
+        """Take frames until the log is there up to *end*, and report it."""
+        while len(self.data) < end:
+            offset, size = HEAD.struct.unpack(self._take(HEAD.size))
+            assert offset == len(self.data)
+            self.data += self._take(size)
+        self.report()
+
+    def _take(self, size: int) -> bytes:
+        taken = b""
+        while len(taken) < size:
+            data = self.socket.recv(size - len(taken))
+            if not data:
+                raise EOFError("the master has closed the connection")
+            taken += data
+        return taken
+
+    def close(self) -> None:
+        self.socket.close()
+
+
+def log_end(broker: MqcoreBroker) -> int:
+    info = wire.call(broker.broker_address, wire.GET_BROKER_RUNTIME_INFO).json()["table"]
+    return int(info["commitLogMaxOffset"])
+
+
+def log_bytes(broker: MqcoreBroker, end: int) -> bytes:
+    files = sorted((Path(broker.properties["storePathCommitLog"])).iterdir())
+    return b"".join(path.read_bytes() for path in files)[:end]
+
+
+def test_a_broker_without_slaves_has_no_ha_worker_and_the_first_slave_brings_it(master: MqcoreBroker) -> None:
+    assert ha_workers(master) == []
+    send(master, 3)
+    with contextlib.closing(CopyingSlave(master)) as slave:
+        slave.copy(log_end(master))
+        assert len(ha_workers(master)) == 1
+        assert slave.data == log_bytes(master, len(slave.data))
+
+
+def test_a_slave_gets_what_is_sent_over_file_rolls_and_the_death_of_the_ha_worker(master: MqcoreBroker) -> None:
+    send(master, 1)
+    slave = CopyingSlave(master, log_bytes(master, log_end(master)))
+    for _ in range(2):
+        send(master, 100)
+        slave.copy(log_end(master))
+        worker = find_worker(master, "ha").pid
+        os.kill(worker, signal.SIGKILL)
+        await_successor(master, "ha", worker)
+        with pytest.raises((EOFError, ConnectionResetError)):
+            slave.copy(1 << 60)
+        slave.close()
+        send(master, 10)
+        slave = CopyingSlave(master, slave.data)
+        slave.copy(log_end(master))
+    slave.close()
+    assert len(slave.data) > 3 * FILE_SIZE
+    assert slave.data == log_bytes(master, len(slave.data))
+
+
+def test_a_slave_of_a_broker_that_stops_leaves_with_everything(tmp_path: Path) -> None:
+    with MqcoreBroker(tmp_path / "store", {"mappedFileSizeCommitLog": str(FILE_SIZE)}) as broker:
+        wire.create_topic(broker.broker_address, TOPIC, queues=1)
+        slave = CopyingSlave(broker)
+        send(broker, 1)
+        slave.copy(log_end(broker))
+        send(broker, 200)
+        end = log_end(broker)
+        os.kill(broker.pid, signal.SIGTERM)
+        slave.copy(end)
+        with pytest.raises((EOFError, ConnectionResetError)):
+            slave.copy(1 << 60)
+        slave.close()
+        wait_until(lambda: not broker.child.is_alive, DEADLINE_S, "the broker has stopped")
+        assert slave.data == log_bytes(broker, len(slave.data))

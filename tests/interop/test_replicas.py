@@ -1,0 +1,102 @@
+"""Apache's broker as slave of ours: the log arrives byte for byte, whoever is stopped or killed meanwhile."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.compat import apache_requests as requests
+from tests.rigs import ApacheBroker, MqcoreBroker, maven, wire
+from tests.rigs.wire import SUCCESS
+from tests.waiting import wait_until
+
+pytestmark = [
+    pytest.mark.compat,
+    pytest.mark.skipif(bool(maven.missing_tools()), reason=f"Apache's broker cannot run here: {maven.missing_tools()}"),
+]
+
+RELEASE = "4.9.8"
+TOPIC = "Replicated"
+FILE_SIZE = 1 << 20
+DEADLINE_S = 120.0
+SMALL = {"mappedFileSizeCommitLog": str(FILE_SIZE), "haSendHeartbeatInterval": "200"}
+
+
+def send(broker: MqcoreBroker, count: int, size: int = 8000) -> None:
+    for number in range(count):
+        answer = requests.send(
+            broker.broker_address, TOPIC, 0, b"%d " % number + bytes(size), int(time.time() * 1000), {"WAIT": "true"}
+        )
+        assert answer.code == SUCCESS, answer
+
+
+def log_end(address: str) -> int:
+    info = wire.call(address, wire.GET_BROKER_RUNTIME_INFO).json()["table"]
+    return int(info["commitLogMaxOffset"])
+
+
+def log_bytes(store: Path, start: int, end: int) -> bytes:
+    """The bytes [start, end) of the log below *store*; *start* is that of a file."""
+    found = b""
+    for path in sorted((store / "commitlog").iterdir()):
+        if start <= int(path.name) < end:
+            assert int(path.name) == start + len(found)
+            found += path.read_bytes()
+    return found[: end - start]
+
+
+def await_copy(master: MqcoreBroker, slave: ApacheBroker, start: int = 0) -> None:
+    """Wait until *slave* has all that *master* has; both logs must be the same bytes."""
+    end = log_end(master.broker_address)
+    wait_until(lambda: log_end(slave.address) >= end, DEADLINE_S, f"the slave has the log up to {end}")
+    assert log_end(slave.address) == end
+    assert log_bytes(slave.store_dir, start, end) == log_bytes(master.store_dir, start, end)
+
+
+def start_slave(master: MqcoreBroker, store: Path, port: str = "") -> ApacheBroker:
+    properties = {**SMALL, "brokerId": "1", "brokerRole": "SLAVE"} | ({"listenPort": port} if port else {})
+    slave = ApacheBroker(RELEASE, store, master.name_server, properties)
+    try:
+        slave.await_service()
+    except BaseException:
+        slave.kill()
+        raise
+    return slave
+
+
+@pytest.fixture
+def master(tmp_path: Path) -> Iterator[MqcoreBroker]:
+    # The slave asks seconds after it has connected; the log has more than one file by then.
+    with MqcoreBroker(tmp_path / "master", SMALL | {"haSyncFromFirstFile": "true", "brokerIP2": "127.0.0.1"}) as broker:
+        wire.create_topic(broker.broker_address, TOPIC, queues=1)
+        yield broker
+
+
+@pytest.mark.parametrize(
+    "with_deaths", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["nobody dies", "both die"]
+)
+def test_apaches_slave_copies_our_log_over_file_rolls_and_deaths_of_both(
+    master: MqcoreBroker, tmp_path: Path, with_deaths: bool
+) -> None:
+    send(master, 10)
+    slave = start_slave(master, tmp_path / "slave")
+    try:
+        send(master, 450)
+        await_copy(master, slave)
+        if not with_deaths:
+            return
+        slave.kill()
+        send(master, 100)
+        slave = start_slave(master, tmp_path / "slave", slave.address.rpartition(":")[2])
+        send(master, 10)
+        await_copy(master, slave)
+        master.kill()
+        master.start_again()
+        send(master, 100)
+        await_copy(master, slave)
+        assert log_end(master.broker_address) > 5 * FILE_SIZE
+    finally:
+        slave.kill()
