@@ -8,6 +8,8 @@ from typing import Final
 
 PORT_MAX: Final = 65_535
 NAME_SERVER_PORT: Final = 9876
+HA_PORT_DISTANCE: Final = 1
+"""How far above the listen port the one for slaves lies."""
 FAST_PORT_DISTANCE: Final = 2
 """How far below the listen port the fast (VIP) one lies; clients compute it."""
 HOST_FORM: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%a-z0-9]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
@@ -27,6 +29,11 @@ class Address:
 def host_and_port(host: str, port: int) -> str:
     """ "host:port" with brackets around an IPv6 host that has none yet."""
     return str(Address(host.removeprefix("[").removesuffix("]"), port))
+
+
+def beside(address: Address, distance: int) -> Address:
+    """The address *distance* ports above: the ports of a broker hang together."""
+    return Address(address.host, address.port + distance)
 
 
 def parse_address(text: str) -> Address:

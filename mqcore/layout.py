@@ -434,6 +434,7 @@ STORE_BOARD = Layout(
             Field("master_port", "i", "where the master listens for slaves; 0 = not known"),
             Field("master_host_size", "i", "4 or 16 address bytes"),
             Field("master_host", "16s", "its address bytes"),
+            Field("master_start", "q", "where an empty log begins: 0 = with all; -1 = where the master begins, bytes"),
         ),
     ),
 )
@@ -931,6 +932,7 @@ CONSTANTS: tuple[Constants, ...] = (
             "NO_NEXT_FILE": 256,
             "WORKER_MISSING": 1024,
             "PULL_CLOSED": 2048,
+            "SLAVE": 4096,
         },
     ),
     Constants("ReadGate", "bits of store_board.read_gates: what must have happened to what is read", {"FLUSHED": 1}),
@@ -1055,7 +1057,7 @@ REFUSING_FLAGS = sum(
     constants("StoreFlag")[name]
     for name in (
         "NOT_WRITABLE", "CONSUME_QUEUE_ERROR", "INDEX_ERROR", "DISK_FULL", "SYNC_FAILED", "SHUTTING_DOWN",
-        "WORKER_MISSING",
+        "WORKER_MISSING", "SLAVE",
     )
 )  # fmt: skip
 

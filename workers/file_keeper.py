@@ -84,6 +84,8 @@ class FileKeeper:
             self._busy_until = now + BUSY_FOR_S
 
     def _make_files(self, wrote: int) -> None:
+        if wrote == 0 and self._segment.get("store_flags") & STORE_FLAG["SLAVE"]:
+            return  # where the log of an empty slave begins, its master says
         wanted = wrote - wrote % self._file_size + 2 * self._file_size
         while self._segment.get("prepared_end") < wanted:
             start = max(self._segment.get("prepared_end"), wrote - wrote % self._file_size)

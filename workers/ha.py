@@ -1,18 +1,28 @@
-"""The ha worker: the commit log to this broker's slaves. Its loop is _fast/ha/loop.pyx.
+"""The ha worker: the commit log to this broker's slaves, and of a slave from its master. Its loop is _fast/ha/loop.pyx.
 
-It is started when the first slave knocks: a broker that nobody copies has no such process.
+It is started when the first slave knocks: a master that nobody copies has no such process. A slave's connects when the
+broker process tells it where to, which it does anew after each connection that has ended.
 """
 
 from __future__ import annotations
 
+import ipaddress
+import logging
+import socket
 from typing import Any
 
+from mqcore import layout
 from mqcore._fast.ha.loop import HaLoop
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import BrokerRole, Settings
+from mqcore.config import BrokerRole, FlushDiskType, Settings
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
+
+logger = logging.getLogger(__name__)
+
+MASTER_STATE = layout.constants("MasterState")
+CONNECT_TIMEOUT_S = 3.0
 
 
 def live_options(settings: Settings) -> dict[str, Any]:
@@ -22,6 +32,9 @@ def live_options(settings: Settings) -> dict[str, Any]:
         "silence_ms": settings.store.ha_housekeeping_interval_ms,
         "frame_size_max": settings.store.ha_transfer_batch_size,
         "from_first_file": settings.mqcore.ha_sync_from_first_file,
+        # As a send worker has it.
+        "wakes_flush": settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
+        or not settings.store.flush_commit_log_timed,
     }
 
 
@@ -39,10 +52,55 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "broker": (handover.broker.row, handover.broker.wake),
             "commit_log": StorePaths.of(store).log,
             "commit_log_file_size": store.mapped_file_size_commit_log,
+            "reput": (handover.reput.row, handover.reput.wake),
+            "flush": (handover.flush.row, handover.flush.wake),
+            "is_slave": store.broker_role is BrokerRole.SLAVE,
             "waits_for_slaves": store.broker_role is BrokerRole.SYNC_MASTER,
             **live_options(settings),
         },
     )
     follower = SettingsFollower(segment, handover, lambda changed: loop.use(live_options(changed)))
+    master = Master(loop, segment)
     while loop.run(follower.version):
-        follower.follow()
+        if follower.has_news:
+            follower.follow()
+        master.follow()
+
+
+class Master:
+    """The connection to the master, as far as it is rare."""
+
+    def __init__(self, loop: HaLoop, segment: SharedSegment) -> None:
+        self._loop = loop
+        self._segment = segment
+        told = segment.master()
+        self._version = -1 if told is None else told[0]
+
+    def follow(self) -> None:
+        """Leave a master that is lost, and connect to the one that is told."""
+        told = self._segment.master()
+        if told is None:
+            return  # it is being told
+        version, address, port, start = told
+        if version == self._version:
+            self._note_end(self._loop.leave_master())
+            return
+        self._version = version
+        self._segment.set("master_state", MASTER_STATE["CONNECTING"])
+        self._loop.join_master(self._connected(str(ipaddress.ip_address(address)), port), version, start)
+
+    def _connected(self, host: str, port: int) -> int:
+        """A connection to the master, -1 if it is not to be had."""
+        try:
+            connection = socket.create_connection((host, port), CONNECT_TIMEOUT_S)
+        except OSError as error:
+            logger.warning("master not reached master=%s:%d error=%s", host, port, error)
+            return -1
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connection.setblocking(False)
+        logger.info("copying from master=%s:%d end=%d", host, port, self._segment.get("wrote_offset"))
+        return connection.detach()
+
+    def _note_end(self, why: str | None) -> None:
+        if why is not None:
+            logger.warning("copying is over end=%d why=%s", self._segment.get("wrote_offset"), why)

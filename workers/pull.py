@@ -6,7 +6,7 @@ from typing import Any
 
 from mqcore._fast.pull.loop import PullLoop
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import Settings
+from mqcore.config import BrokerRole, Settings
 from mqcore.machine import memory_bytes
 from mqcore.store.geometry import MAPPED_QUEUES_MAX
 from mqcore.store.paths import StorePaths
@@ -22,6 +22,8 @@ def live_options(settings: Settings) -> dict[str, Any]:
         "count_in_memory_max": store.max_transfer_count_on_message_in_memory,
         "bytes_on_disk_max": store.max_transfer_bytes_on_message_in_disk,
         "count_on_disk_max": store.max_transfer_count_on_message_in_disk,
+        "is_slave": store.broker_role is BrokerRole.SLAVE,
+        "corrects_offsets": store.offset_check_in_slave,
         "in_memory_bytes_max": memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100,
     }
 

@@ -25,6 +25,7 @@ from mqcore.broker.live_settings import LiveSettings, Publisher, keep_to_oneself
 from mqcore.broker.offsets import ConsumerOffsetManager
 from mqcore.broker.periodic import Periodic
 from mqcore.broker.ports import (
+    Caller,
     Channel,
     Clock,
     Counters,
@@ -34,6 +35,7 @@ from mqcore.broker.ports import (
     PullBinding,
     PullDispatcher,
     PullHeader,
+    Replica,
     StoreView,
     TopicBoard,
     wall_clock_ms,
@@ -57,10 +59,16 @@ from mqcore.broker.processors.table import TABLE, row_for
 from mqcore.broker.processors.transaction import TransactionProcessor
 from mqcore.broker.producers import ProducerManager
 from mqcore.broker.queue_locks import QueueLocks
-from mqcore.broker.registration import Caller, Registration
+from mqcore.broker.registration import Registration
 from mqcore.broker.remarks import request_not_supported
 from mqcore.broker.runtime_info import SAMPLE_INTERVAL_S, RuntimeInfo
 from mqcore.broker.services.delay_levels import ScheduleMessageService
+from mqcore.broker.services.slave_synchronize import (
+    FIRST_SYNC_S,
+    LEARN_INTERVAL_S,
+    SYNC_INTERVAL_S,
+    SlaveSynchronize,
+)
 from mqcore.broker.services.transactions import TransactionService
 from mqcore.broker.statistics import (
     DAY_INTERVAL_S,
@@ -105,6 +113,8 @@ class Ports:
     caller: Caller
     publish: Publisher = keep_to_oneself
     """Hands changed settings to the workers."""
+    replica: Replica | None = None
+    """Of a slave only."""
 
 
 class BrokerCore:
@@ -183,6 +193,12 @@ class BrokerCore:
             store=ports.store,
             pulls=ports.pulls,
         )
+        self.slave: SlaveSynchronize | None = None
+        if ports.replica is not None:
+            self.slave = SlaveSynchronize(
+                live, topics, self.broker.groups, self.broker.offsets, schedule, ports.replica, ports.caller
+            )
+            self.broker.registration.on_master = self.slave.learn
         self._pull = PullProcessor(self.broker)
         self._handlers = self._make_handlers()
         self._periodic = Periodic()
@@ -236,12 +252,23 @@ class BrokerCore:
         """Register with the name servers and start everything that runs by itself. The store must have recovered."""
         if not self._is_loaded:
             self.load()
-        self.broker.schedule.correct_offsets()
-        self.broker.schedule.start()
-        self.broker.transactions.start()
+        if self.slave is None:
+            self.broker.schedule.correct_offsets()
+            self.broker.schedule.start()
+            self.broker.transactions.start()
         await self.broker.registration.register_all(check_order=True, oneway=False, force=True)
         self._periodic.run(self.broker.registration.run(), "registration")
         self._start_periodic()
+        if self.slave is not None:
+            self._periodic.run(self.slave.keep_copying(), "copy the master's log")
+            self._periodic.every(SYNC_INTERVAL_S, self.slave.copy_tables, "copy tables", first_s=FIRST_SYNC_S)
+            self._periodic.every(LEARN_INTERVAL_S, self._ask_for_master, "ask for the master")
+
+    async def _ask_for_master(self) -> None:
+        """A slave that was there before its master does not wait for the next registration to learn of it."""
+        assert self.slave is not None
+        if not self.slave.is_known:
+            await self.broker.registration.register_all(check_order=False, oneway=False, force=True)
 
     def _start_periodic(self) -> None:
         broker, every = self.broker, self._periodic.every

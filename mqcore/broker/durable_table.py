@@ -43,6 +43,11 @@ class Draft(Generic[T]):
         self.touch(name)
         return True
 
+    def replace(self, table: Mapping[str, T], version: DataVersion) -> None:
+        """Take another broker's table as it is, with its version."""
+        self.touched.update(dict.fromkeys(self.table.keys() | table.keys()))
+        self.table, self.version = dict(table), version
+
     def touch(self, *names: str) -> None:
         """Give the table its next version, for changes of *names*."""
         self.version = DataVersion(counter=self.version.counter + 1, timestamp=self.clock())

@@ -86,6 +86,13 @@ class SubscriptionGroupManager:
         logger.info("consumer group deleted group=%s existed=%s", group, removed)
         return removed
 
+    async def replace(self, wrapper: SubscriptionGroupWrapper) -> None:
+        """Take the table of the master, unless it is the one that is there."""
+        if wrapper.data_version != self._table.version:
+            table = wrapper.subscription_group_table
+            await self._table.change(lambda draft: draft.replace(table, wrapper.data_version))
+            logger.info("groups copied from the master count=%d", len(table))
+
     async def close(self) -> None:
         await self._table.close()
 

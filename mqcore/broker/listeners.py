@@ -9,12 +9,11 @@ import contextlib
 import socket
 from dataclasses import dataclass
 
-from mqcore.address import FAST_PORT_DISTANCE
+from mqcore.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE
 from mqcore.config import Settings
 from mqcore.errors import ConfigError
 
 FREE_PORT_TRIES = 50
-HA_PORT_DISTANCE = 1
 
 
 @dataclass(frozen=True, slots=True)

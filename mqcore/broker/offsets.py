@@ -41,7 +41,10 @@ class ConsumerOffsetManager:
 
         A store whose light queues have just been enabled goes on with what the other file says.
         """
-        loaded = (self._light_file and self._light_file.load()) or self._file.load() or {}
+        self.merge((self._light_file and self._light_file.load()) or self._file.load() or {})
+
+    def merge(self, loaded: Mapping[str, Any]) -> None:
+        """Put the offsets of *loaded*, the content of such a file, over those that are there."""
         for key, offset in (loaded.get(LIGHT_TABLE) or {}).items():
             topic, _, group = key.partition(SEPARATOR)
             self._table.put(group, topic, LIGHT_QUEUE_ID, int(offset))

@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from mqcore.broker.live_settings import LiveSettings
+from mqcore.broker.ports import Caller
 from mqcore.broker.topics import TopicConfigManager
 from mqcore.codes import PermName, RemotingFlag, RequestCode, ResponseCode
 from mqcore.errors import BrokerError, MQError
@@ -26,14 +27,6 @@ UNREGISTER_TIMEOUT_S: Final = 3.0
 QUERY_TIMEOUT_S: Final = 3.0
 
 
-class Caller(Protocol):
-    """What registration needs of a remoting client."""
-
-    async def invoke(self, address: str, command: RemotingCommand, timeout_s: float) -> RemotingCommand: ...
-
-    async def invoke_oneway(self, address: str, command: RemotingCommand, timeout_s: float) -> None: ...
-
-
 class Registration:
     """Keeps the name servers informed. Without name servers it does nothing."""
 
@@ -42,6 +35,8 @@ class Registration:
     ) -> None:
         """*address* is what clients are to connect to, *ha_address* what slaves are."""
         self.address = address
+        self.on_master: Callable[[str | None, str | None], None] = lambda address, ha_address: None
+        """Called with the addresses of the master that the first name server knows, for a broker that is a slave."""
         self._settings = settings
         self._topics = topics
         self._caller = caller
@@ -137,11 +132,15 @@ class Registration:
     async def _register(self, wrapper: TopicConfigSerializeWrapper, *, check_order: bool, oneway: bool) -> None:
         request = self._register_request(self._as_published(wrapper))
         timeout_s = self._settings.broker.register_broker_timeout_ms / 1000
+        broker_id = self._settings.broker.broker_id
         if oneway:
             request.flag |= int(RemotingFlag.ONEWAY)
             await asyncio.gather(*(self._send(address, request, timeout_s) for address in self.name_servers))
             return
         replies = [reply for reply in await self._call_all(request, timeout_s) if reply is not None]
+        if replies and broker_id > 0:
+            answer = headers.decode_response(RequestCode.REGISTER_BROKER, replies[0].ext_fields)
+            self.on_master(answer["master_addr"], answer["ha_server_addr"])
         if check_order and replies and replies[0].body:
             await self._topics.update_order(KVTable.decode(replies[0].body).table)
 

@@ -26,6 +26,7 @@ from mqcore.broker.links import WorkerLink
 from mqcore.broker.listeners import Listeners, open_listeners
 from mqcore.broker.ports import Channel, PullBinding, PullHeader, wall_clock_ms
 from mqcore.broker.segment.queue_drops import QueueDrops
+from mqcore.broker.segment.replica import SharedReplica
 from mqcore.broker.segment.shared_ports import (
     SharedCounters,
     SharedOffsetTable,
@@ -160,7 +161,15 @@ class BrokerServer:
             pulls=self,
             caller=self._client,
             publish=self.supervisor.publish,
+            replica=self._make_replica(),
         )
+
+    def _make_replica(self) -> SharedReplica | None:
+        if self.settings.store.broker_role is not BrokerRole.SLAVE:
+            return None
+        (worker,) = self.supervisor.of_kind("ha")
+        assert self._store_view is not None
+        return SharedReplica(self._segment, self._store_view, lambda: self.supervisor.wake(worker))
 
     def _use(self, before: Settings, after: Settings) -> None:
         """Let what lives in this process beside the deciding part go by changed settings."""

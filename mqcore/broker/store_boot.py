@@ -10,7 +10,7 @@ import time
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.ports import wall_clock_ms
-from mqcore.config import FlushDiskType, Settings
+from mqcore.config import BrokerRole, FlushDiskType, Settings
 from mqcore.files import GRAVE_PREFIX
 from mqcore.store.abort_file import AbortFile
 from mqcore.store.geometry import StoreGeometry
@@ -76,6 +76,9 @@ class StoreBoot:
         if self._settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             # Nobody reads what a power cut may take back.
             segment.set("read_gates", READ_GATE["FLUSHED"])
+        if self._settings.store.broker_role is BrokerRole.SLAVE:
+            # Only what its master has may get into its log.
+            segment.set_flags(STORE_FLAG["SLAVE"])
         segment.set("prepared_end", end - end % self._settings.store.mapped_file_size_commit_log)
         segment.set("warmed_end", end)
         segment.set("index_timestamp", result.checkpoint.index_timestamp)

@@ -167,6 +167,12 @@ class TopicConfigManager:
         if any(config.order != (name in ordered) for name, config in self._table.records.items()):
             await self._table.change(lambda draft: _mark_order(draft, ordered))
 
+    async def replace(self, wrapper: TopicConfigSerializeWrapper) -> None:
+        """Take the table of the master, unless it is the one that is there."""
+        if wrapper.data_version != self.version:
+            await self._table.change(lambda draft: draft.replace(wrapper.topic_config_table, wrapper.data_version))
+            logger.info("topics copied from the master count=%d", len(wrapper.topic_config_table))
+
     async def bump_version(self) -> None:
         """Give the table a new version, since what a registration says of the topics has changed."""
         await self._table.change(lambda draft: draft.touch())

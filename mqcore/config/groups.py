@@ -109,6 +109,8 @@ class StoreSettings:
     enable_lmq: bool
     enable_multi_dispatch: bool
     max_lmq_consume_queue_num: int
+    ha_master_address: str
+    offset_check_in_slave: bool
     ha_send_heartbeat_interval_ms: int
     ha_housekeeping_interval_ms: int
     ha_transfer_batch_size: int

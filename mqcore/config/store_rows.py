@@ -171,6 +171,13 @@ LIGHT_QUEUES = (
 )
 
 REPLICAS = (
+    text(
+        "haMasterAddress",
+        "",
+        "host:port where a slave's master listens for slaves; empty: the name server tells",
+        SHOWN,
+    ),
+    flag("offsetCheckInSlave", False, "a slave corrects offsets of pulls that lie outside its queues", BY_PULL),
     number(
         "haSendHeartbeatInterval",
         5_000,
@@ -198,7 +205,14 @@ REPLICAS = (
     ),
 )
 
-ROLES = (choice("brokerRole", BrokerRole.ASYNC_MASTER, "only ASYNC_MASTER for now; replicas are not built", SHOWN),)
+ROLES = (
+    choice(
+        "brokerRole",
+        BrokerRole.ASYNC_MASTER,
+        "a SLAVE copies its master, which has the same brokerName; SYNC_MASTER is not built yet",
+        SHOWN,
+    ),
+)
 
 DLEDGER = "DLedger is not built"
 POOL = "appends go to the mapped file: what waits in a pool is acknowledged and lost when the process dies"
@@ -223,10 +237,8 @@ UNUSED = (
     unused("redeleteHangedFileInterval", 120_000, "a file in use is unmapped when its last reader lets go"),
     unused("putMsgIndexHightWater", 600_000, "RocketMQ does not use it either"),
     fixed(unused("haListenPort", ha_listen_port, "always listenPort + 1, in RocketMQ too")),
-    unused("haMasterAddress", "", HA, SHOWN),
     unused("haSlaveFallbehindMax", 256 * 2**20, HA),
     unused("slaveTimeout", 3_000, HA),
-    unused("offsetCheckInSlave", False, HA),
     unused("debugLockEnable", False, "dumps the threads of a JVM"),
     unused("duplicationEnable", False, "RocketMQ keeps it off"),
     unused("diskFallRecorded", True, "always recorded"),

@@ -1,4 +1,4 @@
-"""Replicas: a whole broker as master, and slaves that speak RocketMQ's few bytes."""
+"""Replicas: a whole broker as master, with slaves that speak RocketMQ's few bytes, and a whole broker as slave."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mqcore import layout
+from mqcore.codes import RequestCode, ResponseCode
 from tests.compat import apache_requests as requests
 from tests.fault.rig import await_successor, find_worker, worker_kind
 from tests.rigs import MqcoreBroker, wire
@@ -24,6 +25,12 @@ REPORT = layout.HA_REPORT
 TOPIC = "Replicated"
 FILE_SIZE = 1 << 18
 DEADLINE_S = 60.0
+SMALL = {
+    "mappedFileSizeCommitLog": str(FILE_SIZE),
+    "haSendHeartbeatInterval": "100",
+    "bindAddress": "127.0.0.1",
+    "brokerIP2": "127.0.0.1",
+}
 
 
 @pytest.fixture(scope="module")
@@ -135,3 +142,89 @@ def test_a_slave_of_a_broker_that_stops_leaves_with_everything(tmp_path: Path) -
         slave.close()
         wait_until(lambda: not broker.child.is_alive, DEADLINE_S, "the broker has stopped")
         assert slave.data == log_bytes(broker, len(slave.data))
+
+
+# A slave of our own -----------------------------------------------------------------------------------------------
+
+
+def start_slave(master: MqcoreBroker, store: Path, **properties: str) -> MqcoreBroker:
+    given = {"namesrvAddr": master.name_server, "brokerId": "1", "brokerRole": "SLAVE", **SMALL, **properties}
+    return MqcoreBroker(store, given)
+
+
+@pytest.fixture(scope="module")
+def slave(master: MqcoreBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
+    with start_slave(master, tmp_path_factory.mktemp("slave") / "store") as broker:
+        yield broker
+
+
+def await_copy(master: MqcoreBroker, slave: MqcoreBroker) -> None:
+    """Wait until the slave has all of the log, which must be the same bytes."""
+    end = log_end(master)
+    wait_until(lambda: log_end(slave) >= end, DEADLINE_S, f"the slave has the log up to {end}")
+    assert log_bytes(slave, end) == log_bytes(master, end)
+
+
+def test_a_slave_copies_the_log_over_file_rolls_and_deaths(master: MqcoreBroker, slave: MqcoreBroker) -> None:
+    send(master, 150)
+    await_copy(master, slave)
+    for broker in (slave, master):
+        os.kill(find_worker(broker, "ha").pid, signal.SIGKILL)
+        send(master, 20)
+        await_copy(master, slave)
+    slave.kill()
+    send(master, 100)
+    slave.start_again()
+    await_copy(master, slave)
+    slave.restart()
+    send(master, 10)
+    await_copy(master, slave)
+    wait_until(lambda: wire.is_dispatched(slave.broker_address), DEADLINE_S, "the copy is dispatched")
+    assert wire.max_offset(slave.broker_address, TOPIC, 0) == wire.max_offset(master.broker_address, TOPIC, 0)
+    of_both = [requests.pull_all(broker.broker_address, TOPIC, 0) for broker in (master, slave)]
+    assert of_both[0] == of_both[1]
+
+
+def test_a_slave_has_its_masters_tables(master: MqcoreBroker, slave: MqcoreBroker) -> None:
+    wire.create_topic(master.broker_address, "OfTheMaster", queues=3)
+    wire.commit_offset(master.broker_address, "billing", TOPIC, 0, 7)
+    wait_until(
+        lambda: wire.consumer_offset(slave.broker_address, "billing", TOPIC, 0) == 7, DEADLINE_S, "the offset is copied"
+    )
+    tables = [wire.call(broker.broker_address, RequestCode.GET_ALL_TOPIC_CONFIG).json() for broker in (master, slave)]
+    assert tables[0] == tables[1]
+    assert "OfTheMaster" in tables[1]["topicConfigTable"]
+
+
+def test_a_slave_takes_no_messages_and_no_orders_about_topics_and_groups(
+    master: MqcoreBroker, slave: MqcoreBroker
+) -> None:
+    await_copy(master, slave)
+    answer = requests.send(slave.broker_address, TOPIC, 0, b"x", int(time.time() * 1000), {"WAIT": "true"})
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    with pytest.raises(AssertionError, match="slave"):
+        wire.create_topic(slave.broker_address, "OfTheSlave", queues=1)
+    await_copy(master, slave)
+
+
+def test_a_slave_of_another_history_stays_away_and_says_why(master: MqcoreBroker, tmp_path: Path) -> None:
+    other = MqcoreBroker(tmp_path / "other", SMALL)
+    with other:
+        wire.create_topic(other.broker_address, TOPIC, queues=1)
+        send(other, 3)
+        other.stop()
+    before = log_bytes(other, FILE_SIZE)
+    send(master, 10)
+    with start_slave(master, tmp_path / "other", brokerId="2") as slave:
+        log = slave.child.log
+        wait_until(lambda: "another history" in log.read_text(), DEADLINE_S, "the slave says why it does not copy")
+        assert log_bytes(slave, FILE_SIZE) == before
+
+
+def test_a_slave_with_other_file_sizes_stays_away_and_says_why(master: MqcoreBroker, tmp_path: Path) -> None:
+    with start_slave(master, tmp_path / "other", brokerId="2", mappedFileSizeCommitLog=str(2 * FILE_SIZE)) as slave:
+        log = slave.child.log
+        wait_until(
+            lambda: f"mappedFileSizeCommitLog: the master has {FILE_SIZE}" in log.read_text(), DEADLINE_S, "it says why"
+        )
+        assert log_end(slave) == 0

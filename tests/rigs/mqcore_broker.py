@@ -48,7 +48,8 @@ class MqcoreBroker:
             **TEST_PROPERTIES,
             **(properties or {}),
         }
-        self.name_server = f"127.0.0.1:{self.properties['namesrvListenPort']}"
+        own_name_server = f"127.0.0.1:{self.properties['namesrvListenPort']}"
+        self.name_server = self.properties.get("namesrvAddr", own_name_server)
         self.broker_address = f"127.0.0.1:{self.properties['listenPort']}"
         self.child = self._start()
 

@@ -308,9 +308,14 @@ def test_slave_needs_an_id_of_its_own() -> None:
     )
 
 
-@pytest.mark.parametrize("role", ["SLAVE", "SYNC_MASTER"])
-def test_role_that_is_not_built_is_refused(role: str) -> None:
-    assert f"brokerRole: got '{role}', wanted ASYNC_MASTER" in refusal(brokerRole=role, brokerId="1")
+def test_slave_keeps_its_id() -> None:
+    settings = broker(brokerRole="SLAVE", brokerId="3")
+    assert settings.broker.broker_id == 3
+    assert settings.warnings == ()
+
+
+def test_role_that_is_not_built_is_refused() -> None:
+    assert "brokerRole: got 'SYNC_MASTER', wanted ASYNC_MASTER" in refusal(brokerRole="SYNC_MASTER")
 
 
 # Where values come from.

@@ -372,8 +372,8 @@ def test_a_row_that_counts_is_whole(segment: SharedSegment, children: Mortals, c
 @pytest.mark.parametrize("address", [b"\x7f\0\0\1", bytes(range(16))])
 def test_where_the_master_is_can_be_told_and_told_anew(segment: SharedSegment, address: bytes) -> None:
     segment.set_master(b"\x0a\0\0\1", 1)
-    segment.set_master(address, 10912)
-    assert segment.master() == (4, address, 10912)
+    segment.set_master(address, 10912, 4096)
+    assert segment.master() == (4, address, 10912, 4096)
     segment.add("master_version", 1)
     assert segment.master() is None, "somebody is writing it"
 
@@ -381,4 +381,4 @@ def test_where_the_master_is_can_be_told_and_told_anew(segment: SharedSegment, a
 def test_a_masters_address_has_the_size_of_one(segment: SharedSegment) -> None:
     with pytest.raises(ValueError, match="got 5 address bytes"):
         segment.set_master(b"12345", 10912)
-    assert segment.master() == (0, b"", 0)
+    assert segment.master() == (0, b"", 0, 0)

@@ -91,6 +91,7 @@ class HaRig:
             "row": HA_ROW, "wake": self._wake, "link": self._theirs.fileno(), "listener": self._listener.fileno(),
             "senders": [(SEND_ROW, self.send_wake)], "broker": (BROKER_ROW, self._wake),
             "commit_log": str(log.directory), "commit_log_file_size": log.file_size, "waits_for_slaves": False,
+            "reput": (3, self._wake), "flush": (4, self._wake), "is_slave": False, "wakes_flush": False,
             "heartbeat_ms": PATIENT_MS, "silence_ms": PATIENT_MS, "frame_size_max": 32768, "from_first_file": False,
         } | changes  # fmt: skip
         self.start()

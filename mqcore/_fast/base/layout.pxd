@@ -11,7 +11,7 @@ cdef enum:
     TOPIC_SIZE_MAX = 127
     PROPERTIES_SIZE_MAX = 32767
     BODY_CRC_MASK = 2147483647
-    REFUSING_FLAGS = 1150
+    REFUSING_FLAGS = 5246
     CONSUME_QUEUE_FILE_UNITS = 300000
     EXT_FILE_FULL = -1
     EXT_FILE_END_MIN_BLANK_SIZE = 4
@@ -122,6 +122,7 @@ cdef enum:
     STORE_FLAG_NO_NEXT_FILE = 256
     STORE_FLAG_WORKER_MISSING = 1024
     STORE_FLAG_PULL_CLOSED = 2048
+    STORE_FLAG_SLAVE = 4096
     READ_GATE_FLUSHED = 1
     TOPIC_WORD_EXISTS = 1
     TOPIC_WORD_SENDABLE = 2
@@ -309,6 +310,7 @@ cdef extern from "shared_layout.h" nogil:
         int32_t master_port
         int32_t master_host_size
         uint8_t master_host[16]
+        int64_t master_start
     ctypedef struct SlaveRow:
         int64_t state
         int32_t port

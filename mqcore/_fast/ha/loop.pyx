@@ -1,4 +1,4 @@
-"""The event loop of the ha worker: slaves that come, report and are sent the log.
+"""The event loop of the ha worker: slaves that come, report and are sent the log; of a slave, its master's log.
 
 It sleeps for as long as nobody has anything for it. While it waits for more of the log it says so in its row; with
 SYNC_MASTER at once, since somebody waits for each message, else after a while of naps, so that those who append need
@@ -8,6 +8,7 @@ not wake it as long as traffic lasts.
 from libc.errno cimport errno
 from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memset
 
 import os
 
@@ -17,7 +18,8 @@ from mqcore._fast.base.layout cimport (SEND_WORKERS_MAX, SLAVE_CAPACITY, SLAVE_S
                                        WORKER_COMMAND_STOP, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED)
 from mqcore._fast.ha.master cimport (accept_slaves, check_slaves, close_slave, has_news, is_copied, next_deadline,
                                      publish_slaves, push_slave, read_slave, wants_news)
-from mqcore._fast.ha.state cimport MARK_LINK, MARK_LISTENER, MARK_SLAVE, MARK_WAKE, HaState
+from mqcore._fast.ha.replica cimport begin_replica, close_replica, read_master, replica_deadline, tend_replica
+from mqcore._fast.ha.state cimport MARK_LINK, MARK_LISTENER, MARK_MASTER, MARK_SLAVE, MARK_WAKE, HaState
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.segment.boards cimport SharedSegment
 
@@ -45,6 +47,7 @@ cdef enum:
     DISK_PAUSE_MS = 1               # between looks whether the pages are there
     STOP_MS_MAX = 1000              # for slaves to report what is there when nothing more comes
     STOP_PAUSE_MS = 20
+    LOCK_WAIT_MS = 5000
 
 cdef int64_t NOTHING_MAPPED = 2**63 - 1
 
@@ -60,6 +63,9 @@ cdef void handle_event(HaState *state, const epoll_event *event) noexcept nogil:
             state.is_link_closed = True
     elif event.data.u64 == MARK_LISTENER:
         state.has_callers = True
+    elif event.data.u64 == MARK_MASTER:
+        if state.replica.fd >= 0:
+            read_master(state)
     else:
         slot = <int>(event.data.u64 - MARK_SLAVE)
         if state.slaves[slot].fd < 0:
@@ -68,6 +74,20 @@ cdef void handle_event(HaState *state, const epoll_event *event) noexcept nogil:
             state.slaves[slot].is_writable = True
         if event.events & (EPOLLIN | EPOLLRDHUP | EPOLLHUP | EPOLLERR):
             read_slave(state, slot)
+
+
+cdef void wake_followers(HaState *state) noexcept nogil:
+    # As a send worker does behind its appends.
+    if not state.has_received:
+        return
+    state.has_received = False
+    full_fence()
+    if peek(&state.reput_row.sleeping) != 0:
+        wake_fd(state.reput_wake)
+        state.row.wakes += 1
+    if state.settings.wakes_flush and peek(&state.flush_row.sleeping) != 0:
+        wake_fd(state.flush_wake)
+        state.row.wakes += 1
 
 
 cdef void wake_waiters(HaState *state) noexcept nogil:
@@ -91,7 +111,7 @@ cdef void housekeeping(HaState *state) noexcept nogil:
     state.housekeeping_at = state.turn_ms + HOUSEKEEPING_MS
     put_relaxed(&state.row.heartbeat, now_ms())
     check_slaves(state)
-    if state.slave_count == 0:
+    if state.slave_count == 0 and state.replica.fd < 0:
         files_trim(state.files, NOTHING_MAPPED)
         publish(&state.row.released, NOTHING_MAPPED)
         return
@@ -101,14 +121,22 @@ cdef void housekeeping(HaState *state) noexcept nogil:
     publish(&state.row.released, cold)
 
 
+cdef bint is_in_use(const HaState *state) noexcept nogil:
+    return state.slave_count > 0 or state.replica.fd >= 0
+
+
 cdef int rest_ms(HaState *state) noexcept nogil:
     # How long to wait for an event; -1 = for ever. Says in the row whether it wants to be woken.
     cdef int64_t due
     cdef int64_t found = -1
     if state.has_more:
         return 0
-    if state.slave_count > 0:
-        due = min(next_deadline(state) + 1, state.housekeeping_at)
+    if is_in_use(state):
+        due = state.housekeeping_at
+        if state.slave_count > 0:
+            due = min(due, next_deadline(state) + 1)
+        if state.replica.fd >= 0:
+            due = min(due, replica_deadline(state) + 1)
         found = max(<int64_t>0, due - state.turn_ms)
     if state.stop_at != 0:
         return STOP_PAUSE_MS
@@ -136,6 +164,9 @@ cdef void turn(HaState *state) noexcept nogil:
         handle_event(state, &events[index])
     # Reports first: somebody may wait for them.
     wake_waiters(state)
+    wake_followers(state)
+    if state.replica.fd >= 0:
+        tend_replica(state)
     if state.has_callers:
         # Not among the events: a slot that was given up there must not get those of its successor.
         state.has_callers = False
@@ -144,9 +175,9 @@ cdef void turn(HaState *state) noexcept nogil:
         if state.slaves[slot].fd >= 0 and (state.slaves[slot].is_writable or not state.slaves[slot].is_blocked):
             state.slaves[slot].is_writable = False
             push_slave(state, slot)
-    if state.slave_count > 0 and state.turn_ms >= state.housekeeping_at:
+    if is_in_use(state) and state.turn_ms >= state.housekeeping_at:
         housekeeping(state)
-    elif state.slave_count == 0 and peek(&state.row.released) != NOTHING_MAPPED:
+    elif not is_in_use(state) and peek(&state.row.released) != NOTHING_MAPPED:
         housekeeping(state)
 
 
@@ -156,6 +187,8 @@ cdef bint follow_command(HaState *state) noexcept nogil:
         return True
     if observe(&state.row.command) != WORKER_COMMAND_STOP:
         return False
+    if state.is_slave:
+        return True
     if state.stop_at == 0:
         state.stop_at = state.turn_ms + STOP_MS_MAX
     # Nothing is appended any more: a slave that keeps up leaves with everything.
@@ -196,7 +229,21 @@ cdef class HaLoop:
         state.files = <FileSet *>malloc(sizeof(FileSet))
         if state.files == NULL:
             raise MemoryError()
-        files_open(state.files, options["commit_log"], state.file_size, False)
+        state.is_slave = options["is_slave"]
+        state.replica.fd = -1
+        files_open(state.files, options["commit_log"], state.file_size, state.is_slave, segment.fd)
+        state.reput_row = &segment.shared.workers[<int>options["reput"][0]]
+        state.reput_wake = options["reput"][1]
+        state.flush_row = &segment.shared.workers[<int>options["flush"][0]]
+        state.flush_wake = options["flush"][1]
+        state.appender.shared = state.shared
+        state.appender.files = state.files
+        state.appender.file_size = state.file_size
+        state.appender.lock_timeout_ms = LOCK_WAIT_MS
+        # What was told a predecessor is over with it; who knows the master tells anew.
+        state.master_version = observe(&state.shared.board.master_version)
+        if state.is_slave:
+            close_replica(state)
         self.open_epoll()
 
     def use(self, dict options not None):
@@ -206,6 +253,7 @@ cdef class HaLoop:
         state.settings.silence_ms = options["silence_ms"]
         state.settings.frame_size_max = options["frame_size_max"]
         state.settings.from_first_file = options["from_first_file"]
+        state.settings.wakes_flush = options["wakes_flush"]
 
     cdef open_epoll(self):
         cdef HaState *state = &self.state
@@ -222,7 +270,8 @@ cdef class HaLoop:
     def run(self, int64_t settings_version=0):
         """Serve until the broker process says STOP or is gone. Holds no GIL; raises nothing.
 
-        True: the board has another version of the settings than *settings_version*; ``use`` them and call again.
+        True: the board has another version of the settings than *settings_version*, which are to be used, or another
+        master, or the connection to it is over; see to it and call again.
         """
         cdef HaState *state = &self.state
         cdef bint is_over = False
@@ -237,17 +286,55 @@ cdef class HaLoop:
                 is_over = follow_command(state)
                 if is_over or observe(&state.shared.board.settings_version) != settings_version:
                     break
+                if state.is_slave and (state.replica.why != NULL or (
+                        observe(&state.shared.board.master_version) != state.master_version)):
+                    break
                 turn(state)
             if is_over:
                 for slot in range(SLAVE_CAPACITY):
                     if state.slaves[slot].fd >= 0:
                         close_slave(state, slot, NULL, 0)
+                if state.is_slave:
+                    close_replica(state)
                 publish(&state.row.state, WORKER_STATE_STOPPED)
         return not is_over
+
+    def join_master(self, int fd, int64_t version, int64_t start):
+        """Copy from the master that the connected socket *fd*, which is given away, leads to, as told by *version*.
+
+        An empty log begins at *start*; see SharedSegment.set_master. With *fd* -1 there is none to copy from.
+        """
+        cdef HaState *state = &self.state
+        cdef epoll_event event
+        self.leave_master()
+        state.master_version = version
+        if fd < 0:
+            return
+        state.turn_ms = coarse_ms()
+        event.events = EPOLLIN | EPOLLRDHUP
+        event.data.u64 = MARK_MASTER
+        if epoll_ctl(state.epoll, EPOLL_CTL_ADD, fd, &event) != 0:
+            raise OSError(errno, "epoll: " + os.strerror(errno))
+        with nogil:
+            begin_replica(state, fd, start)
+
+    def leave_master(self):
+        """End the connection to the master, if there is one; why it was over, or None."""
+        cdef HaState *state = &self.state
+        why = None
+        if state.replica.why != NULL:
+            reason = f": {os.strerror(state.replica.why_error)}" if state.replica.why_error else ""
+            why = f"{state.replica.why.decode()}{reason} (offset={state.replica.why_offset})"
+        close_replica(state)
+        memset(&state.replica, 0, sizeof(state.replica))
+        state.replica.fd = -1
+        return why
 
     def __dealloc__(self):
         cdef HaState *state = &self.state
         cdef int slot
+        if state.replica.fd > 0:
+            close(state.replica.fd)
         for slot in range(SLAVE_CAPACITY):
             if state.slaves[slot].fd > 0:
                 close(state.slaves[slot].fd)

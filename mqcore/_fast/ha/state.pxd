@@ -2,6 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore._fast.base.layout cimport SEND_WORKERS_MAX, SLAVE_CAPACITY, WorkerRow
+from mqcore._fast.log.append cimport Appender
 from mqcore._fast.log.mapped_file cimport FileSet
 from mqcore._fast.segment.boards cimport Shared
 
@@ -10,7 +11,9 @@ cdef enum:
     MARK_WAKE = 0
     MARK_LINK = 1
     MARK_LISTENER = 2
+    MARK_MASTER = 3
     MARK_SLAVE = 16
+    STAGED_SIZE = 4096
 
 # A slave that is connected. Its slot is that of its row on the board, where what others look at stands.
 cdef struct Slave:
@@ -27,12 +30,29 @@ cdef struct Slave:
     int64_t read_ms             # coarse ms of the last read and write
     int64_t wrote_ms
 
+# The connection of this broker, a slave, to its master.
+cdef struct Replica:
+    int fd                      # -1 = none
+    bint begins_inside          # an empty log was asked for from byte 1 on
+    int32_t staged_start        # what was read and is not taken yet, heads of frames first of all
+    int32_t staged_end
+    int32_t frame_left          # bytes of the body under way that are still to come
+    int64_t received            # end of what lies in the mapped file
+    int64_t reported
+    int64_t read_ms             # coarse ms of the last read and report
+    int64_t wrote_ms
+    const char *why             # it is over, and why; NULL = it is not
+    int64_t why_offset
+    int why_error               # errno, or 0
+    uint8_t staged[STAGED_SIZE]
+
 cdef struct HaSettings:
     int64_t heartbeat_ms
     int64_t silence_ms
     int32_t frame_size_max
     bint from_first_file        # an empty slave is sent the whole log
     bint waits_for_slaves       # SYNC_MASTER: somebody waits for each byte
+    bint wakes_flush            # the flush worker wants to know of what a slave has received
 
 cdef struct HaState:
     Shared *shared
@@ -44,6 +64,15 @@ cdef struct HaState:
     int listener
     int wake
     int link
+    bint is_slave
+    Appender appender           # of a slave
+    Replica replica
+    int64_t master_version      # of the address that it goes by
+    bint has_received           # the log of a slave has grown
+    WorkerRow *reput_row
+    int reput_wake
+    WorkerRow *flush_row
+    int flush_wake
     Slave slaves[SLAVE_CAPACITY]
     int32_t slave_count         # of those that are connected
     bint has_callers            # somebody waits to be let in

@@ -103,10 +103,11 @@ typedef struct {
     int32_t master_port;
     int32_t master_host_size;
     uint8_t master_host[16];
-    uint8_t pad_master_version[32];
+    int64_t master_start;
+    uint8_t pad_master_version[24];
 } StoreBoard;
 static_assert(sizeof(StoreBoard) == 1472, "StoreBoard");
-static_assert(offsetof(StoreBoard, pad_master_version) == 1440, "StoreBoard.pad_master_version");
+static_assert(offsetof(StoreBoard, pad_master_version) == 1448, "StoreBoard.pad_master_version");
 
 typedef struct {
     int64_t state;

@@ -56,6 +56,16 @@ cdef void tally_put(Shared *shared, int64_t took_ms) noexcept nogil
 # what was taken is out.end_offset, also when the status is not PUT_OK: MESSAGE_ILLEGAL for what does not belong there.
 cdef int append_raw(Appender *appender, int64_t offset, const uint8_t *data, int64_t size, Appended *out) noexcept nogil
 
+# The same for bytes that lie in the mapped file already, behind the published end *offset*.
+cdef int publish_raw(Appender *appender, int64_t offset, int64_t size, Appended *out) noexcept nogil
+
+# Let an empty log begin at *offset*, the start of a file, which is made. False: it is not empty, or the file is not to
+# be had.
+cdef bint begin_log(Appender *appender, int64_t offset) noexcept nogil
+
+# Zeros in [published end, end), which hold what somebody had not published; False: the lock or a file is not to be had.
+cdef bint wipe_behind(Appender *appender, int64_t end) noexcept nogil
+
 # How many members a batch body has, or -1 if it is malformed.
 cdef int32_t count_batch(const uint8_t *body, int32_t body_size) noexcept nogil
 

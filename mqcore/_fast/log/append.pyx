@@ -5,7 +5,7 @@ intent is cleared. Whoever takes the lock over from a dead owner reads the inten
 is there and the queue's next offset is completed; if not, the bytes past the published end are nobody's.
 """
 
-from libc.errno cimport ENOSPC
+from libc.errno cimport ENOENT, ENOSPC
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
@@ -22,7 +22,8 @@ from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLAN
                                        PUT_STATUS_MESSAGE_ILLEGAL, PUT_STATUS_OS_PAGECACHE_BUSY,
                                        PUT_STATUS_PROPERTIES_SIZE_EXCEEDED, PUT_STATUS_PUT_OK,
                                        PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR, REFUSING_FLAGS,
-                                       STORE_FLAG_NO_NEXT_FILE, TOPIC_WORD_EXISTS, QueueRow, StoreBoard)
+                                       STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_SLAVE, TOPIC_WORD_EXISTS,
+                                       QueueRow, StoreBoard)
 from mqcore._fast.log.mapped_file cimport (FileSet, MappedFile, file_at, file_made_at, files_close, files_open,
                                            files_release, files_rest, files_trim)
 from mqcore._fast.log.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS_TRANSACTION_MASK,
@@ -30,7 +31,7 @@ from mqcore._fast.log.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS
                                       RecordFields, RecordView, decode_record, encode_record, next_batch_member,
                                       record_size)
 from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic
-from mqcore._fast.segment.bounds cimport note_written, queue_max_offset
+from mqcore._fast.segment.bounds cimport note_flushed, note_written, queue_max_offset
 from mqcore._fast.wire.replies cimport put_decimal
 
 from mqcore.errors import StoreError
@@ -113,14 +114,18 @@ cdef int hold_put_lock(Appender *appender) noexcept nogil:
     return PUT_STATUS_PUT_OK
 
 
-cdef int take_put_lock(Appender *appender) noexcept nogil:
+cdef int take_put_lock_despite(Appender *appender, int64_t flags) noexcept nogil:
     cdef int status = hold_put_lock(appender)
     if status != PUT_STATUS_PUT_OK:
         return status
-    if observe(&appender.shared.board.store_flags) & REFUSING_FLAGS:
+    if observe(&appender.shared.board.store_flags) & REFUSING_FLAGS & ~flags:
         give_put_lock(appender)
         return PUT_STATUS_SERVICE_NOT_AVAILABLE
     return PUT_STATUS_PUT_OK
+
+
+cdef int take_put_lock(Appender *appender) noexcept nogil:
+    return take_put_lock_despite(appender, 0)
 
 
 cdef uint8_t *room_for(Appender *appender, int64_t size, int64_t *start) noexcept nogil:
@@ -485,8 +490,8 @@ cdef int64_t whole_run(const Appender *appender, const uint8_t *data, int64_t si
     cdef DecodeStatus status
     while at < min(size, rest):
         status = decode_record(data + at, size - at, False, &record)
-        if status == DECODE_SHORT:
-            break
+        if status == DECODE_SHORT and record.total_size + FILE_END_MIN_BLANK_SIZE <= rest - at:
+            break  # what is to come fits into this file
         if status == DECODE_BLANK and load_i32(data + at + BLANK_RECORD_TOTAL_SIZE_AT) == rest - at:
             return rest if size >= rest else at
         if status != DECODE_OK or record.physical_offset != offset + at or (
@@ -504,7 +509,7 @@ cdef int append_raw(Appender *appender, int64_t offset, const uint8_t *data, int
     cdef StoreBoard *board = shared.board
     cdef int64_t run = 1
     cdef MappedFile *file
-    cdef int status = take_put_lock(appender)
+    cdef int status = take_put_lock_despite(appender, STORE_FLAG_SLAVE)
     out.physical_offset = out.end_offset = offset
     out.count = 0
     if status != PUT_STATUS_PUT_OK:
@@ -533,6 +538,74 @@ cdef int append_raw(Appender *appender, int64_t offset, const uint8_t *data, int
     put_relaxed(&board.locked_since, 0)
     give_put_lock(appender)
     return status
+
+
+cdef int publish_raw(Appender *appender, int64_t offset, int64_t size, Appended *out) noexcept nogil:
+    cdef StoreBoard *board = appender.shared.board
+    cdef MappedFile *file
+    cdef int64_t run = 1
+    cdef int status = PUT_STATUS_PUT_OK
+    out.physical_offset = out.end_offset = offset
+    out.count = 0
+    # Nobody else writes there, so it is looked at before the lock is taken.
+    while run > 0 and out.end_offset - offset < size:
+        file = file_at(appender.files, out.end_offset)
+        if file == NULL:
+            return no_room(appender)
+        run = whole_run(appender, file.base + (out.end_offset - file.start), size - (out.end_offset - offset),
+                        out.end_offset, out)
+        out.end_offset += max(<int64_t>0, run)
+    if out.end_offset > offset:
+        status = take_put_lock_despite(appender, STORE_FLAG_SLAVE)
+        if status != PUT_STATUS_PUT_OK:
+            out.end_offset = offset
+            return status
+        if peek(&board.wrote_offset) != offset:
+            out.end_offset = offset
+            run = -1
+        else:
+            publish(&board.wrote_offset, out.end_offset)
+            note_written(board)
+            publish(&board.wrote_timestamp, max(peek(&board.wrote_timestamp), out.store_timestamp))
+        give_put_lock(appender)
+    return PUT_STATUS_PUT_OK if run >= 0 else PUT_STATUS_MESSAGE_ILLEGAL
+
+
+cdef bint begin_log(Appender *appender, int64_t offset) noexcept nogil:
+    cdef StoreBoard *board = appender.shared.board
+    cdef bint ok
+    if hold_put_lock(appender) != PUT_STATUS_PUT_OK:
+        return False
+    ok = (peek(&board.wrote_offset) == 0 and offset % appender.file_size == 0
+          and file_made_at(appender.files, offset) != NULL)
+    if ok:
+        # What is kept and on disk begins there too; the end comes last, since everybody else goes by that.
+        publish(&board.min_offset, offset)
+        publish(&board.flushed_offset, offset)
+        publish(&board.wrote_offset, offset)
+        note_written(board)
+        note_flushed(board)
+    give_put_lock(appender)
+    return ok
+
+
+cdef bint wipe_behind(Appender *appender, int64_t end) noexcept nogil:
+    cdef int64_t at, size
+    cdef MappedFile *file
+    cdef bint ok = True
+    if hold_put_lock(appender) != PUT_STATUS_PUT_OK:
+        return False
+    at = peek(&appender.shared.board.wrote_offset)
+    while ok and at < end:
+        size = min(end - at, appender.file_size - at % appender.file_size)
+        file = file_at(appender.files, at)
+        if file != NULL:
+            memset(file.base + (at - file.start), 0, size)
+        elif appender.files.error != ENOENT:
+            ok = False
+        at += size
+    give_put_lock(appender)
+    return ok
 
 
 cdef bint fill_fields(SharedSegment segment, RecordFields *fields, bytes topic, int queue_id, int flag, int sys_flag,

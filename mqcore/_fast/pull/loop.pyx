@@ -94,6 +94,8 @@ cdef struct PullState:
     QueueReader queues
     ColdReader cold
     ScanLimits limits
+    bint is_slave
+    bint leaves_offsets         # a pull of an offset that is not there is to be tried again, not to go elsewhere
     HeldPulls pulls
     FileSet *files                              # the newest part of the log, for filters
     Held *filtered                              # pulls that look into records, the oldest first
@@ -394,7 +396,8 @@ cdef bint hold(PullState *state, Held *held) noexcept nogil:
 
 
 cdef void commit(PullState *state, const Held *held) noexcept nogil:
-    if held.is_first and held.request.sys_flag & FLAG_COMMIT:
+    # Of a slave its master says what is committed.
+    if held.is_first and held.request.sys_flag & FLAG_COMMIT and not state.is_slave:
         publish(&state.shared.offsets[held.binding.offset_row].committed, held.request.commit_offset)
 
 
@@ -429,6 +432,10 @@ cdef void read_and_answer(PullState *state, Held *held, bint may_hold) noexcept 
         start_reply(held, &reply)
         reply.status = read_queue(state, held, &reply, ranges)
         reply.code = code_of(reply.status, held.request.queue_offset)
+        if reply.code == OFFSET_MOVED_CODE and state.leaves_offsets:
+            # A slave may only lag, and its queues end where its master's do not.
+            reply.code = RETRY_IMMEDIATELY
+            reply.next_begin_offset = held.request.queue_offset
         if reply.code == RETRY_IMMEDIATELY and may_hold and not held.is_first:
             # Woken for messages that its filter does not want: it goes on behind them.
             held.request.queue_offset = reply.next_begin_offset
@@ -805,6 +812,8 @@ cdef class PullLoop:
         state.limits.bytes_on_disk_max = options["bytes_on_disk_max"]
         state.limits.count_on_disk_max = options["count_on_disk_max"]
         state.limits.in_memory_bytes_max = options["in_memory_bytes_max"]
+        state.is_slave = options["is_slave"]
+        state.leaves_offsets = state.is_slave and not options["corrects_offsets"]
 
     def run(self, int64_t settings_version=0):
         """Serve until the broker process says STOP or is gone. Holds no GIL; raises nothing.

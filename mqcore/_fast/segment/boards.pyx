@@ -545,8 +545,11 @@ cdef class SharedSegment:
 
     # Replicas --------------------------------------------------------------------------------------------------
 
-    def set_master(self, const uint8_t[::1] address not None, int port):
-        """Tell a slave's ha worker where its master listens for slaves; *port* 0: that is not known any more."""
+    def set_master(self, const uint8_t[::1] address not None, int port, int64_t start=0):
+        """Tell a slave's ha worker to copy from the master that listens at *address* and *port*.
+
+        An empty log begins at *start*: 0 = with all there is, -1 = where the master, which has nothing, begins.
+        """
         if address.shape[0] != 4 and address.shape[0] != 16:
             raise ValueError(f"master: got {address.shape[0]} address bytes, wanted 4 or 16")
         # A version that is under way is odd: what is read between two looks at the same even one is of one master.
@@ -554,16 +557,17 @@ cdef class SharedSegment:
         memcpy(self.shared.board.master_host, &address[0], address.shape[0])
         self.shared.board.master_host_size = <int32_t>address.shape[0]
         self.shared.board.master_port = port
+        self.shared.board.master_start = start
         add_full(&self.shared.board.master_version, 1)
 
     def master(self):
-        """(version, address bytes, port) of the master as it was told last; None while it is being told."""
+        """(version, address bytes, port, start) of the master as it was told last; None while it is being told."""
         cdef int64_t version = observe(&self.shared.board.master_version)
         address = (<const char *>self.shared.board.master_host)[:self.shared.board.master_host_size]
-        port = self.shared.board.master_port
+        port, start = self.shared.board.master_port, self.shared.board.master_start
         if version & 1 or observe(&self.shared.board.master_version) != version:
             return None
-        return version, address, port
+        return version, address, port, start
 
     def slaves(self):
         """The connections of slaves, each a dict of the fields of mqcore.layout.SLAVE_ROW; *host* are its bytes."""

@@ -9,11 +9,13 @@ Each port has its module; the values that cross it live with the nouns they belo
 
 from mqcore.broker.counts import BrokerTotals, GetCount, PutCount
 from mqcore.broker.pools import PoolFacts
+from mqcore.broker.ports.caller import Caller
 from mqcore.broker.ports.channel import Channel
 from mqcore.broker.ports.counters import Counters
 from mqcore.broker.ports.offset_table import OffsetTable
 from mqcore.broker.ports.pool_view import PoolView
 from mqcore.broker.ports.pull_dispatcher import PullDispatcher
+from mqcore.broker.ports.replica import Replica
 from mqcore.broker.ports.sink import MessageSink
 from mqcore.broker.ports.store_view import StoreView
 from mqcore.broker.ports.time import Clock, wall_clock_ms
@@ -27,6 +29,7 @@ from mqcore.store.queues.units import QueueUnit
 
 __all__ = [
     "BrokerTotals",
+    "Caller",
     "Channel",
     "Clock",
     "Counters",
@@ -45,6 +48,7 @@ __all__ = [
     "PutStatus",
     "QueryResult",
     "QueueUnit",
+    "Replica",
     "STORED_STATUSES",
     "StoreFacts",
     "StoreView",

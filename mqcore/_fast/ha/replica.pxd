@@ -1,0 +1,14 @@
+# The slave's side: the master's log is received where it belongs, published at whole records, and reported.
+from libc.stdint cimport int64_t
+
+from mqcore._fast.ha.state cimport HaState
+
+# Take over the connected socket *fd*. An empty log begins at *start*: 0 = with the master's first byte, above that at
+# that file; -1 = where the master begins with it.
+cdef bint begin_replica(HaState *state, int fd, int64_t start) noexcept nogil
+# Read what has come, publish whole records, report. On failure replica.why says what is wrong.
+cdef void read_master(HaState *state) noexcept nogil
+# Report if the time has come, and give a master up that is silent.
+cdef void tend_replica(HaState *state) noexcept nogil
+cdef int64_t replica_deadline(const HaState *state) noexcept nogil
+cdef void close_replica(HaState *state) noexcept nogil

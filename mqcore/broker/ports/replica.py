@@ -1,0 +1,31 @@
+"""The copy of a master's log that a slave's ha worker makes."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Replica(Protocol):
+    """What the broker process of a slave sees of it, and may ask for."""
+
+    @property
+    def end(self) -> int:
+        """The end of the log, bytes."""
+        ...
+
+    @property
+    def is_copying(self) -> bool:
+        """Whether it is connected to the master, or about to be."""
+        ...
+
+    def newest_record(self) -> tuple[int, bytes] | None:
+        """The newest record that is in a consume queue: where it lies, and its bytes. None if there is none."""
+        ...
+
+    def follow(self, host: str, port: int, start: int) -> None:
+        """Copy from the master that listens for slaves at *host*, an address in figures, and *port*.
+
+        An empty log begins at *start*, the start of a file; 0 is all there is, -1 where the master, which has nothing
+        yet, begins.
+        """
+        ...

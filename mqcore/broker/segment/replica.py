@@ -1,0 +1,54 @@
+"""The port of a slave's copy on the shared segment."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Callable
+
+from mqcore import clock, layout
+from mqcore._fast.segment.boards import SharedSegment
+from mqcore.broker.ports import StoreView
+
+MASTER_STATE = layout.constants("MasterState")
+CONNECT_LIMIT_S = 5.0
+"""Within this time the ha worker says whether it got through."""
+
+
+class SharedReplica:
+    """Tells the ha worker what to do by the board, and reads there what it does."""
+
+    def __init__(self, segment: SharedSegment, store: StoreView, wake: Callable[[], None]) -> None:
+        self._segment = segment
+        self._store = store
+        self._wake = wake
+        self._told = 0
+        self._told_until = 0.0
+
+    @property
+    def end(self) -> int:
+        return self._segment.get("wrote_offset")
+
+    @property
+    def is_copying(self) -> bool:
+        if self._segment.get("master_state") != MASTER_STATE["UNKNOWN"]:
+            self._told_until = 0.0
+            return True
+        return clock.monotonic_s() < self._told_until
+
+    def newest_record(self) -> tuple[int, bytes] | None:
+        rows = range(self._segment.queue_count())
+        row = max(rows, key=lambda row: self._segment.queue_word(row, "max_physical"), default=None)
+        if row is None:
+            return None
+        topic, queue_id = self._segment.queue_key(row)
+        _, end = self._segment.queue_bounds(row)
+        units = self._store.read_units(topic.decode(), queue_id, end - 1, 1) if end > 0 else ()
+        if not units:
+            return None
+        record = self._store.look_message(units[0].physical_offset, units[0].record_size)
+        return None if record is None else (units[0].physical_offset, record)
+
+    def follow(self, host: str, port: int, start: int) -> None:
+        self._segment.set_master(ipaddress.ip_address(host).packed, port, start)
+        self._told_until = clock.monotonic_s() + CONNECT_LIMIT_S
+        self._wake()
