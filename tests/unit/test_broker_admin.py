@@ -343,6 +343,42 @@ async def test_a_cpp_caller_makes_the_push_a_list(rig: BrokerRig) -> None:
     )
 
 
+def one_queue(queue_id: int, offset: int | None, timestamp: int = 0) -> dict[str, object]:
+    return reset_ext(timestamp) | {"queueId": queue_id} | ({} if offset is None else {"offset": offset})
+
+
+@pytest.mark.parametrize(("offset", "timestamp", "wanted"), [(2, 0, 2), (0, 0, 0), (None, -1, 3), (-1, START_MS, 0)])
+async def test_one_queue_is_reset_alone(rig: BrokerRig, offset: int | None, timestamp: int, wanted: int) -> None:
+    channel = await consuming(rig)
+    rig.broker.offsets.commit("g", "orders", 1, 0, "c")
+    reply = await rig.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, one_queue(0, offset, timestamp))
+    table = b'{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"orders"}:%d}}' % wanted
+    assert (reply.code, reply.body) == (0, table)
+    assert [push.body for push in channel.sent] == [table]
+    assert [rig.broker.offsets.query("g", "orders", queue_id) for queue_id in (0, 1)] == [wanted, 0]
+
+
+async def test_one_queue_is_reset_without_members_too(rig: BrokerRig) -> None:
+    rig.core.on_channel_closed(await consuming(rig))
+    assert (await rig.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, one_queue(0, 2))).code == 0
+    assert rig.broker.offsets.query("g", "orders", 0) == 2
+
+
+@pytest.mark.parametrize("offset", [0, 5, -7])
+async def test_one_queue_is_not_reset_to_where_it_has_nothing(rig: BrokerRig, offset: int) -> None:
+    await consuming(rig)
+    rig.store.drop_before("orders", 0, 1)
+    reply = await rig.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, one_queue(0, offset))
+    assert (reply.code, reply.remark) == (1, f"Target offset {offset} not in consume queue range [1-3]")
+    assert rig.broker.offsets.query("g", "orders", 0) == 1
+
+
+async def test_all_queues_are_meant_by_a_queue_below_zero(rig: BrokerRig) -> None:
+    await consuming(rig)
+    reply = await rig.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, one_queue(-1, -1, -1))
+    assert reply.body.count(b"queueId") == 2
+
+
 async def test_resets_that_cannot_be(rig: BrokerRig) -> None:
     reply = await rig.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, reset_ext() | {"topic": "none"})
     assert (reply.code, "no topic in this broker" in (reply.remark or "")) == (1, True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 from typing import Any, Final
 
-from mqcore.broker.consumers import ClientChannelInfo
+from mqcore.broker.consumers import ClientChannelInfo, channel_address
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.ports import Channel
 from mqcore.broker.remarks import NOT_SET
@@ -56,7 +56,7 @@ class AdminConsumerProcessor:
     async def reset_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 222: tell every member where to go on, and the caller too.
 
-        The broker's own offsets stay; the members commit the new ones.
+        The broker's own offsets stay, unless one queue alone is asked for; the members commit the new ones.
         """
         header = headers.decode_request(request.code, request.ext_fields)
         topic, group, timestamp = header["topic"], header["group"], header["timestamp"]
@@ -66,6 +66,8 @@ class AdminConsumerProcessor:
                 ResponseCode.SYSTEM_ERROR,
                 f"[reset-offset] reset offset failed, no topic in this broker. topic={topic}",
             )
+        if header["queue_id"] is not None and header["queue_id"] >= 0:
+            return self._reset_queue(channel, request, header)
         offsets: dict[MessageQueue, int] = {}
         for queue_id in range(config.write_queue_nums):
             current = self._broker.offsets.query(group, topic, queue_id)
@@ -74,21 +76,51 @@ class AdminConsumerProcessor:
             target = self._target(topic, queue_id, timestamp)
             keep = not header["is_force"] and target >= current
             offsets[self._broker.queue(topic, queue_id)] = current if keep else target
-        members = self._broker.consumers.groups.get(group)
-        if members is None:
+        if group not in self._broker.consumers.groups:
             return request.reply(
                 ResponseCode.CONSUMER_NOT_ONLINE,
                 f"Consumer not online, so can not reset offset, Group: {group} Topic: {topic} Timestamp: {timestamp}",
             )
+        return self._push_reset(request, header, offsets)
+
+    def _reset_queue(self, channel: Channel, request: RemotingCommand, header: dict[str, Any]) -> RemotingCommand:
+        """Reset one queue, to an offset or by time, as tools of 5.x ask for it; a group may be offline then.
+
+        A broker of 4.9 does not know these fields, and would reset every queue to a time that nobody meant. One of 5.x
+        gives members the offset with their next pull. This takes its meaning and its refusal, and pushes as 4.9 does.
+        """
+        topic, group, queue_id, offset = header["topic"], header["group"], header["queue_id"], header["offset"]
+        store = self._broker.store
+        if offset is None or offset == LATEST:
+            offset = self._target(topic, queue_id, header["timestamp"])
+        else:
+            first, end = store.min_offset(topic, queue_id), store.max_offset(topic, queue_id)
+            if 0 <= offset < first or not 0 <= offset <= end + 1:
+                return request.reply(
+                    ResponseCode.SYSTEM_ERROR, f"Target offset {offset} not in consume queue range [{first}-{end}]"
+                )
+        self._broker.offsets.commit(group, topic, queue_id, offset, channel_address(channel))
+        return self._push_reset(request, header, {self._broker.queue(topic, queue_id): offset})
+
+    def _push_reset(
+        self, request: RemotingCommand, header: dict[str, Any], offsets: dict[MessageQueue, int]
+    ) -> RemotingCommand:
+        """Tell the members, if there are any, and the caller."""
+        topic, group = header["topic"], header["group"]
         push = RemotingCommand(
             RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
             flag=int(RemotingFlag.ONEWAY),
             ext_fields=headers.encode_request(
-                RequestCode.RESET_CONSUMER_CLIENT_OFFSET, topic=topic, group=group, timestamp=timestamp, is_force=False
+                RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+                topic=topic,
+                group=group,
+                timestamp=header["timestamp"],
+                is_force=False,
             ),
             body=_reset_body(offsets, request.language),
         )
-        for info in members.channels.values():
+        members = self._broker.consumers.groups.get(group)
+        for info in members.channels.values() if members is not None else ():
             if info.version < MQVersion.V3_0_7_SNAPSHOT:
                 return request.reply(ResponseCode.SYSTEM_ERROR, _too_old(info))
             info.channel.send(push)
