@@ -23,6 +23,7 @@ import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyContext;
 import org.apache.rocketmq.client.consumer.listener.ConsumeOrderlyStatus;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerConcurrently;
 import org.apache.rocketmq.client.consumer.listener.MessageListenerOrderly;
+import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragely;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueAveragelyByCircle;
 import org.apache.rocketmq.client.consumer.rebalance.AllocateMessageQueueConsistentHash;
 import org.apache.rocketmq.common.MixAll;
@@ -42,6 +43,9 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * <p>The option poll-ms shortens the pauses between looks at routes and at the shares of the group, which decide how soon a retry topic is found.
  *
  * <p>With the option broadcasting it keeps its offsets in a file below user.home, as Java clients do.
+ *
+ * <p>The option from says where a new group begins (a name of ConsumeFromWhere, with timestamp as yyyyMMddHHmmss); trace, namespace and unit-mode
+ * are the client's.
  *
  * <p>With the option live the report is written line by line, so that the process may be killed.
  *
@@ -66,13 +70,20 @@ final class Consume {
         }
         report = new Report(options.text("report"), options.has("live"));
         answers = options.has("answers") ? new ArrayList<>(Arrays.asList(options.text("answers").split(","))) : null;
-        consumer = new DefaultMQPushConsumer(options.text("group"));
+        consumer = new DefaultMQPushConsumer(options.text("group"), null, new AllocateMessageQueueAveragely(), options.has("trace"), null);
+        if (options.has("namespace")) {
+            consumer.setNamespace(options.text("namespace"));
+        }
+        consumer.setUnitMode(options.has("unit-mode"));
         consumer.setNamesrvAddr(options.text("name-server"));
         consumer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
         consumer.setAwaitTerminationMillisWhenShutdown(30_000);
         consumer.setPollNameServerInterval(options.number("poll-ms", 30_000));
         consumer.setInstanceName(options.text("instance", "DEFAULT"));
-        consumer.setConsumeFromWhere(ConsumeFromWhere.CONSUME_FROM_FIRST_OFFSET);
+        consumer.setConsumeFromWhere(ConsumeFromWhere.valueOf(options.text("from", "CONSUME_FROM_FIRST_OFFSET")));
+        if (options.has("timestamp")) {
+            consumer.setConsumeTimestamp(options.text("timestamp"));
+        }
         consumer.setConsumeThreadMin(options.number("threads", 1));
         consumer.setConsumeThreadMax(options.number("threads", 1));
         consumer.setConsumeMessageBatchMaxSize(options.number("batch-size", 32));

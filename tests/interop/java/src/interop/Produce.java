@@ -37,7 +37,11 @@ final class Produce {
         corpus = new Corpus(options);
         // Read when a producer is made; both releases have this property, only the younger one has a method.
         System.setProperty("rocketmq.message.compressType", options.text("compress-type", "ZLIB"));
-        producer = new DefaultMQProducer(options.text("group", "INTEROP_PRODUCER"));
+        producer = new DefaultMQProducer(options.text("group", "INTEROP_PRODUCER"), null, options.has("trace"), null);
+        if (options.has("namespace")) {
+            producer.setNamespace(options.text("namespace"));
+        }
+        producer.setUnitMode(options.has("unit-mode"));
         producer.setNamesrvAddr(options.text("name-server"));
         producer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
         producer.setSendMsgTimeout(options.number("timeout-ms", 60_000));
