@@ -6,7 +6,7 @@ from typing import Any
 
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.send.loop import SendLoop
-from mqcore.config import FlushDiskType, Settings
+from mqcore.config import BrokerRole, FlushDiskType, Settings
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
@@ -28,6 +28,8 @@ def live_options(settings: Settings) -> dict[str, Any]:
         "trace_on": settings.broker.trace_on,
         "max_message_size": store.max_message_size,
         "sync_timeout_ms": store.sync_flush_timeout_ms,
+        "slave_timeout_ms": store.slave_timeout_ms,
+        "slave_lag_max": store.ha_slave_fallbehind_max,
         "lock_timeout_ms": store.os_page_cache_busy_time_out_ms,
     }
 
@@ -59,6 +61,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "read_budget": READ_BUDGET_BYTES,
             "write_budget": WRITE_BUDGET_BYTES,
             "idle_timeout_ms": settings.server.server_channel_max_idle_time_seconds * 1000,
+            "waits_for_slave": store.broker_role is BrokerRole.SYNC_MASTER,
             "waits_for_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
             "is_only_sender": settings.mqcore.send_worker_nums == 1,
             **live_options(settings),

@@ -110,6 +110,8 @@ class StoreSettings:
     enable_multi_dispatch: bool
     max_lmq_consume_queue_num: int
     ha_master_address: str
+    ha_slave_fallbehind_max: int
+    slave_timeout_ms: int
     offset_check_in_slave: bool
     ha_send_heartbeat_interval_ms: int
     ha_housekeeping_interval_ms: int

@@ -58,7 +58,6 @@ def _lines() -> Iterator[str]:
             yield from _table(USED_HEAD, (_used_cells(row) for row in rows))
     yield from ("", "## Refused values", "")
     yield "These would promise something that mqcore does not keep, so the start stops and says so."
-    yield "`brokerRole=SYNC_MASTER` is refused too."
     yield ""
     yield from _table(
         ("Property", "Refused", "Because"), (_refused_cells(row) for row in SETTINGS if row.refused_values)

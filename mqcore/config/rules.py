@@ -117,17 +117,12 @@ def check_port(values: Mapping[str, Value], program: Program, where: Mapping[str
 
 
 def check_role(values: dict[str, Value], where: Mapping[str, str]) -> list[str]:
-    """A master has broker id 0 whatever the file says; a slave has its own. SYNC_MASTER is not built.
-
-    It promises a second copy of what is acknowledged, so obeying it half would break a promise.
-    """
+    """A master has broker id 0 whatever the file says; a slave has its own, and stops the start without one."""
     role, broker_id = values["brokerRole"], int(values["brokerId"])
     if role == BrokerRole.SLAVE:
         if broker_id <= 0:
             raise _refuse("brokerId", values, where, "an id above 0, since brokerRole is SLAVE")
         return []
-    if role == BrokerRole.SYNC_MASTER:
-        raise _refuse("brokerRole", values, where, "ASYNC_MASTER or SLAVE: nothing would wait for slaves yet")
     if broker_id == 0:
         return []
     values["brokerId"] = 0

@@ -177,6 +177,14 @@ REPLICAS = (
         "host:port where a slave's master listens for slaves; empty: the name server tells",
         SHOWN,
     ),
+    number(
+        "haSlaveFallbehindMax",
+        256 * 2**20,
+        "no send of a SYNC_MASTER waits for slaves that lag so much",
+        BY_BROKER | BY_SEND,
+        unit=Unit.BYTES,
+    ),
+    number("slaveTimeout", 3_000, "longest wait of a send for a slave", BY_BROKER | BY_SEND, unit=Unit.MS),
     flag("offsetCheckInSlave", False, "a slave corrects offsets of pulls that lie outside its queues", BY_PULL),
     number(
         "haSendHeartbeatInterval",
@@ -209,14 +217,13 @@ ROLES = (
     choice(
         "brokerRole",
         BrokerRole.ASYNC_MASTER,
-        "a SLAVE copies its master, which has the same brokerName; SYNC_MASTER is not built yet",
+        "a SLAVE copies its master, which has the same brokerName; sends to a SYNC_MASTER wait for a slave",
         SHOWN,
     ),
 )
 
 DLEDGER = "DLedger is not built"
 POOL = "appends go to the mapped file: what waits in a pool is acknowledged and lost when the process dies"
-HA = "replicas are not built"
 DELIVERY = "delayed messages are delivered in order"
 
 UNUSED = (
@@ -237,8 +244,6 @@ UNUSED = (
     unused("redeleteHangedFileInterval", 120_000, "a file in use is unmapped when its last reader lets go"),
     unused("putMsgIndexHightWater", 600_000, "RocketMQ does not use it either"),
     fixed(unused("haListenPort", ha_listen_port, "always listenPort + 1, in RocketMQ too")),
-    unused("haSlaveFallbehindMax", 256 * 2**20, HA),
-    unused("slaveTimeout", 3_000, HA),
     unused("debugLockEnable", False, "dumps the threads of a JVM"),
     unused("duplicationEnable", False, "RocketMQ keeps it off"),
     unused("diskFallRecorded", True, "always recorded"),

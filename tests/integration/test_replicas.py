@@ -228,3 +228,31 @@ def test_a_slave_with_other_file_sizes_stays_away_and_says_why(master: MqcoreBro
             lambda: f"mappedFileSizeCommitLog: the master has {FILE_SIZE}" in log.read_text(), DEADLINE_S, "it says why"
         )
         assert log_end(slave) == 0
+
+
+# SYNC_MASTER ------------------------------------------------------------------------------------------------------
+
+
+def test_sends_to_a_sync_master_say_whether_a_slave_has_the_message(tmp_path: Path) -> None:
+    properties = {**SMALL, "brokerRole": "SYNC_MASTER", "slaveTimeout": "300"}
+
+    def code(broker: MqcoreBroker, wait: str = "true") -> int:
+        now = int(time.time() * 1000)
+        return int(requests.send(broker.broker_address, TOPIC, 0, bytes(4000), now, {"WAIT": wait}).code)
+
+    with MqcoreBroker(tmp_path / "master", properties) as master:
+        wire.create_topic(master.broker_address, TOPIC, queues=1)
+        assert code(master) == ResponseCode.SLAVE_NOT_AVAILABLE
+        with start_slave(master, tmp_path / "slave") as slave:
+            wait_until(lambda: code(master) == SUCCESS, DEADLINE_S, "a slave copies")
+            assert [code(master) for _ in range(20)] == [SUCCESS] * 20
+            end = log_end(master)
+            assert log_bytes(slave, end) == log_bytes(master, end)
+            (worker,) = ha_workers(slave)
+            os.kill(worker, signal.SIGSTOP)
+            assert code(master) == ResponseCode.FLUSH_SLAVE_TIMEOUT
+            assert code(master, "false") == SUCCESS
+            os.kill(worker, signal.SIGCONT)
+            wait_until(lambda: code(master) == SUCCESS, DEADLINE_S, "the slave copies again")
+            slave.kill()
+            wait_until(lambda: code(master) == ResponseCode.SLAVE_NOT_AVAILABLE, DEADLINE_S, "the slave is missed")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import signal
 import time
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 from fast_rig import Mortals, RawSegment, mortals, shared_segment
 
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.ports import InnerMessage, PutStatus
 from mqcore.broker.segment.shared_ports import SharedSink
 from mqcore.config import load
@@ -67,3 +69,71 @@ async def test_the_event_loop_goes_on_while_an_append_waits_for_the_put_lock(tmp
         assert sorted(result.queue_offset for result in puts.result()) == list(range(MESSAGES))
         assert children.finish() == [-9]
         sink.close()
+
+
+# Waiting for disk and slaves -------------------------------------------------------------------------------------
+
+STORED = 1 << 40
+
+
+def sink_of(directory: Path, segment: SharedSegment, **overrides: str) -> SharedSink:
+    (directory / "commitlog").mkdir()
+    given = {
+        "bindAddress": "127.0.0.1", "storePathRootDir": str(directory), "mappedFileSizeCommitLog": str(1 << 20),
+        "brokerRole": "SYNC_MASTER", "syncFlushTimeout": "1", "slaveTimeout": "1",
+    }  # fmt: skip
+    return SharedSink(load(overrides=given | overrides, environment={}), segment, HostAddress("127.0.0.1", 10911))
+
+
+@pytest.mark.parametrize("flush", ["SYNC_FLUSH", "ASYNC_FLUSH"])
+@pytest.mark.parametrize(
+    ("has_slave", "is_copied", "status"),
+    [
+        (True, True, PutStatus.PUT_OK),
+        (True, False, PutStatus.FLUSH_SLAVE_TIMEOUT),
+        (False, False, PutStatus.SLAVE_NOT_AVAILABLE),
+    ],
+)
+async def test_what_is_said_of_slaves_goes_before_what_is_said_of_the_disk(
+    tmp_path: Path, flush: str, has_slave: bool, is_copied: bool, status: PutStatus
+) -> None:
+    host = HostAddress("127.0.0.1", 10911)
+    with shared_segment() as segment, contextlib.closing(sink_of(tmp_path, segment, flushDiskType=flush)) as sink:
+        segment.set("slave_count", int(has_slave))
+        segment.set("replicated_offset", STORED * is_copied)
+        result = await sink.put(InnerMessage("T", 0, b"x", 1, host, host))
+        if status is PutStatus.PUT_OK and flush == "SYNC_FLUSH":
+            status = PutStatus.FLUSH_DISK_TIMEOUT
+        assert (result.status, result.is_stored) == (status, True)
+        result = await sink.put(InnerMessage("T", 0, b"x", 1, host, host, wait_store_ok=False))
+        assert result.status is PutStatus.PUT_OK
+
+
+async def test_a_put_waits_until_a_slave_has_it(tmp_path: Path) -> None:
+    host = HostAddress("127.0.0.1", 10911)
+    with (
+        shared_segment() as segment,
+        contextlib.closing(sink_of(tmp_path, segment, slaveTimeout="60000")) as sink,
+    ):
+        segment.set("slave_count", 1)
+        asyncio.get_running_loop().add_reader(sink.wake, sink.on_wake)
+        put = asyncio.ensure_future(sink.put(InnerMessage("T", 0, b"x", 1, host, host)))
+        while not segment.worker_word(0, "sleeping"):
+            await asyncio.sleep(0)
+        assert not put.done()
+        segment.set("replicated_offset", STORED)
+        os.eventfd_write(sink.wake, 1)
+        assert (await put).status is PutStatus.PUT_OK
+        assert segment.worker_word(0, "sleeping") == 0
+        asyncio.get_running_loop().remove_reader(sink.wake)
+
+
+async def test_no_put_waits_for_slaves_that_lag_too_far(tmp_path: Path) -> None:
+    host = HostAddress("127.0.0.1", 10911)
+    with (
+        shared_segment() as segment,
+        contextlib.closing(sink_of(tmp_path, segment, slaveTimeout="60000", haSlaveFallbehindMax="100")) as sink,
+    ):
+        segment.set("slave_count", 1)
+        result = await sink.put(InnerMessage("T", 0, bytes(1000), 1, host, host))
+        assert result.status is PutStatus.SLAVE_NOT_AVAILABLE

@@ -74,7 +74,8 @@ class LoopRig:
             "commit_log": str(log.directory), "commit_log_file_size": FILE_SIZE, "cluster": "c", "region": "here",
             "trace_on": True, "max_message_size": 100_000, "frame_length_max": FRAME_LENGTH_MAX,
             "write_buffer_max": 1 << 24, "read_budget": 1 << 24, "write_budget": 1 << 24, "idle_timeout_ms": 60_000,
-            "sync_timeout_ms": 10_000, "waits_for_flush": False, "wakes_flush": False, "refuses_halves": False,
+            "sync_timeout_ms": 10_000, "waits_for_flush": False, "waits_for_slave": False,
+            "slave_timeout_ms": 10_000, "slave_lag_max": 1 << 28, "wakes_flush": False, "refuses_halves": False,
             "lock_timeout_ms": 1000, "is_only_sender": True,
         }  # fmt: skip
         self._loop = SendLoop(self.segment, {**options, **changes})
@@ -780,3 +781,115 @@ def test_each_range_of_a_pull_comes_out_of_its_own_file(log: Log, size: int, num
         assert answer.body == b"".join(number.to_bytes(4, "big") * (size // 4) for number in numbers)
     finally:
         rig.close()
+
+
+# Slaves ----------------------------------------------------------------------------------------------------------
+
+
+OK, DISK_LATE, SLAVE_LATE, NO_SLAVE = (
+    ResponseCode.SUCCESS,
+    ResponseCode.FLUSH_DISK_TIMEOUT,
+    ResponseCode.FLUSH_SLAVE_TIMEOUT,
+    ResponseCode.SLAVE_NOT_AVAILABLE,
+)
+AT_ONCE_MS, NEVER_MS = 1, 1 << 30
+
+
+@contextlib.contextmanager
+def sync_master(log: Log, **changes: Any) -> Iterator[LoopRig]:
+    options = {"waits_for_slave": True, "slave_timeout_ms": NEVER_MS, "sync_timeout_ms": NEVER_MS}
+    with contextlib.closing(LoopRig(log, **options | changes)) as rig:
+        yield rig
+
+
+def test_a_send_waits_until_a_slave_has_the_message(log: Log) -> None:
+    with sync_master(log) as loop, loop.connect() as client:
+        loop.segment.set("slave_count", 1)
+        client.sendall(send_request(1).encode())
+        wait_until(lambda: loop.word("parked") == 1, describe="the answer waits")
+        loop.segment.set("replicated_offset", log.end - 1)
+        loop.wake()
+        assert select.select([client], [], [], 0.05)[0] == []
+        loop.segment.set("replicated_offset", log.end)
+        loop.wake()
+        (reply,) = replies(client, 1)
+        assert (reply.code, reply.opaque) == (OK, 1)
+
+
+@pytest.mark.parametrize(
+    ("is_flushed", "has_slave", "is_copied", "code"),
+    [
+        (True, True, True, OK),
+        (True, True, False, SLAVE_LATE),
+        (True, False, False, NO_SLAVE),
+        (False, True, True, DISK_LATE),
+        (False, True, False, SLAVE_LATE),
+        (False, False, False, NO_SLAVE),
+    ],
+)
+def test_what_is_said_of_slaves_goes_before_what_is_said_of_the_disk(
+    log: Log, is_flushed: bool, has_slave: bool, is_copied: bool, code: int
+) -> None:
+    late = {"slave_timeout_ms": AT_ONCE_MS, "sync_timeout_ms": AT_ONCE_MS}
+    with sync_master(log, waits_for_flush=True, **late) as loop, loop.connect() as client:
+        loop.segment.set("slave_count", int(has_slave))
+        loop.segment.set("flushed_offset", (1 << 40) * is_flushed)
+        loop.segment.set("replicated_offset", (1 << 40) * is_copied)
+        client.sendall(send_request(1).encode())
+        (reply,) = replies(client, 1)
+        assert reply.code == code
+        assert reply.ext_fields is not None
+        assert reply.ext_fields["queueOffset"] == "0", "it is stored in any case"
+
+
+def test_who_waits_for_disk_and_slave_waits_for_both(log: Log) -> None:
+    with sync_master(log, waits_for_flush=True) as loop, loop.connect() as client:
+        loop.segment.set("slave_count", 1)
+        client.sendall(send_request(1).encode())
+        wait_until(lambda: loop.word("parked") == 1, describe="the answer waits")
+        loop.segment.set_flushed(log.end)
+        loop.wake()
+        assert select.select([client], [], [], 0.05)[0] == []
+        loop.segment.set("replicated_offset", log.end)
+        loop.wake()
+        assert replies(client, 1)[0].code == OK
+
+
+def test_a_message_that_does_not_wait_is_answered_at_once(log: Log) -> None:
+    with sync_master(log, waits_for_flush=True) as loop, loop.connect() as client:
+        client.sendall(send_request(1, i="WAIT\x01false\x02").encode())
+        assert replies(client, 1)[0].code == OK
+
+
+@pytest.mark.parametrize("lag_max", [1000, 100_000])
+def test_slaves_that_lag_too_far_are_nobody_to_wait_for(log: Log, lag_max: int) -> None:
+    with sync_master(log, slave_lag_max=lag_max, slave_timeout_ms=AT_ONCE_MS) as loop, loop.connect() as client:
+        loop.segment.set("slave_count", 1)
+        client.sendall(send_request(1, bytes(5000)).encode())
+        assert replies(client, 1)[0].code == (NO_SLAVE if lag_max == 1000 else SLAVE_LATE)
+
+
+def test_a_sync_that_failed_is_told_whatever_the_slaves_have(log: Log) -> None:
+    with sync_master(log, waits_for_flush=True) as loop, loop.connect() as client:
+        loop.segment.set("slave_count", 1)
+        client.sendall(send_request(1).encode())
+        wait_until(lambda: loop.word("parked") == 1, describe="the answer waits")
+        loop.segment.set("replicated_offset", log.end)
+        loop.segment.set_flags(STORE_FLAG["SYNC_FAILED"])
+        loop.wake()
+        assert replies(client, 1)[0].code == ResponseCode.SERVICE_NOT_AVAILABLE
+
+
+def test_the_ha_worker_is_woken_only_when_it_sleeps(log: Log) -> None:
+    ha_wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
+    try:
+        with sync_master(log, waits_for_slave=False, ha_wake=ha_wake) as loop, loop.connect() as client:
+            client.sendall(send_request(1).encode())
+            replies(client, 1)
+            assert select.select([ha_wake], [], [], 0)[0] == []
+            loop.segment.set_worker_word(HA_ROW, "sleeping", 1)
+            client.sendall(send_request(2).encode())
+            replies(client, 1)
+            assert select.select([ha_wake], [], [], DEADLINE_S)[0]
+    finally:
+        os.close(ha_wake)

@@ -28,7 +28,7 @@ from mqcore._fast.segment.rings cimport open_pull_reply_ring, open_pull_request_
 from mqcore._fast.send.connections cimport (close_connection, doom, drop_partial, find_connection, link_request,
                                             make_room, mark_dirty, open_connection, write_dirty, write_link)
 from mqcore._fast.send.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
-from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, handle_send, release_waiting
+from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, can_answer, handle_send, release_waiting
 from mqcore._fast.send.state cimport (LISTENERS_MAX, MARK_LINK, MARK_LISTENER, MARK_WAKE, MEMBERS_MAX, READ_SIZE,
                                       SCRATCH_SIZE, Connection, SendState, Ticket)
 from mqcore._fast.send.transaction cimport handle_end_transaction
@@ -328,9 +328,6 @@ cdef void wake_others(SendState *state) noexcept nogil:
         if peek(&state.reput_row.sleeping):
             wake_fd(state.reput_wake)
             state.row.wakes += 1
-        if peek(&state.ha_row.sleeping):
-            wake_fd(state.ha_wake)
-            state.row.wakes += 1
     for puller in range(state.settings.puller_count):
         if state.puller_has_news[puller]:
             state.puller_has_news[puller] = False
@@ -344,9 +341,8 @@ cdef bint has_news(SendState *state) noexcept nogil:
     for puller in range(state.settings.puller_count):
         if not ring_is_empty(&state.reply_rings[puller]):
             return True
-    return state.waiting_head < state.waiting_tail and (
-        state.waiting[state.waiting_head & (state.waiting_capacity - 1)].end_offset
-        <= observe(&state.shared.board.flushed_offset))
+    return state.waiting_head < state.waiting_tail and can_answer(
+        state, &state.waiting[state.waiting_head & (state.waiting_capacity - 1)])
 
 
 cdef int64_t unsent_connections(SendState *state) noexcept nogil:
@@ -397,6 +393,17 @@ cdef int linger(SendState *state, epoll_event *events) noexcept nogil:
     return 0
 
 
+cdef void wake_copiers(SendState *state) noexcept nogil:
+    # Disk and slaves first: somebody may wait for them.
+    full_fence()
+    if state.settings.wakes_flush and peek(&state.flush_row.sleeping):
+        wake_fd(state.flush_wake)
+        state.row.wakes += 1
+    if peek(&state.ha_row.sleeping):
+        wake_fd(state.ha_wake)
+        state.row.wakes += 1
+
+
 cdef void turn(SendState *state) noexcept nogil:
     cdef epoll_event events[EVENTS_MAX]
     cdef int count = 0
@@ -415,11 +422,8 @@ cdef void turn(SendState *state) noexcept nogil:
     state.row.turns += 1
     for index in range(count):
         handle_event(state, &events[index])
-    if state.settings.wakes_flush and state.has_appended:
-        full_fence()
-        if peek(&state.flush_row.sleeping):
-            wake_fd(state.flush_wake)
-            state.row.wakes += 1
+    if state.has_appended:
+        wake_copiers(state)
     check_pullers(state)
     take_pull_replies(state)
     release_waiting(state)
@@ -492,6 +496,7 @@ cdef class SendLoop:
         state.settings.write_budget = options["write_budget"]
         state.settings.idle_timeout_ms = options["idle_timeout_ms"]
         state.settings.waits_for_flush = options["waits_for_flush"]
+        state.settings.waits_for_slave = options["waits_for_slave"]
         state.settings.puller_count = len(options["pullers"])
         self.use(options)
 
@@ -504,6 +509,8 @@ cdef class SendLoop:
         state.settings.trace_on_size = <int32_t>len(trace_on)
         state.settings.max_message_size = options["max_message_size"]
         state.settings.sync_timeout_ms = options["sync_timeout_ms"]
+        state.settings.slave_timeout_ms = options["slave_timeout_ms"]
+        state.settings.slave_lag_max = options["slave_lag_max"]
         state.settings.wakes_flush = options["wakes_flush"]
         state.settings.refuses_halves = options["refuses_halves"]
         state.appender.record_size_max = <int64_t>options["max_message_size"] + 65536
@@ -525,7 +532,7 @@ cdef class SendLoop:
         state.appender.shared = state.shared
         state.appender.file_size = options["commit_log_file_size"]
         state.appender.counts_topics = True
-        state.appender.tallies = not options["waits_for_flush"]
+        state.appender.tallies = not (options["waits_for_flush"] or options["waits_for_slave"])
         # Alone it may keep the put lock for all the messages of one read; several would wait for each other.
         state.appender.keeps_lock = options["is_only_sender"]
         tickets_open(state)

@@ -12,8 +12,11 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
 
 # Answer what the flushed watermark has passed, and what has waited too long.
 cdef void release_waiting(SendState *state) noexcept nogil
-# Have an answer wait until sent.end_offset is flushed. False: memory is short.
-cdef bint wait_for_flush(SendState *state, const Waiting *sent) noexcept nogil
+# Answer for a message that is stored: at once, or, if it *waits*, when it is on disk and on a slave as far as the
+# settings ask for it. sent.ids is given away.
+cdef void answer_stored(SendState *state, Connection *connection, Waiting *sent, bint waits) noexcept nogil
+# Whether the answer can be given now.
+cdef bint can_answer(const SendState *state, const Waiting *sent) noexcept nogil
 # A short reply without header object: code and remark, which may be NULL.
 cdef void answer_short(SendState *state, Connection *connection, int32_t serialize_type, int32_t opaque, int32_t code,
                        const char *remark) noexcept nogil

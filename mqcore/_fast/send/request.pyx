@@ -14,7 +14,7 @@ from mqcore._fast.base.crc32 cimport crc32
 from mqcore._fast.base.layout cimport (BODY_CRC_MASK, PROPERTIES_SIZE_MAX, PUT_STATUS_OS_PAGECACHE_BUSY,
                                        PUT_STATUS_PUT_OK, STORE_FLAG_SYNC_FAILED,
                                        TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_READ_SHIFT,
-                                       TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT)
+                                       TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT, StoreBoard)
 from mqcore._fast.log.append cimport Appended, append_batch, append_record, tally_put
 from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, RecordFields
 from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic
@@ -31,6 +31,8 @@ cdef int32_t SUCCESS = ResponseCode.SUCCESS
 cdef int32_t SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
 cdef int32_t SERVICE_NOT_AVAILABLE = ResponseCode.SERVICE_NOT_AVAILABLE
 cdef int32_t FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
+cdef int32_t FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
+cdef int32_t SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
 cdef int32_t MULTI_TAGS = SysFlag.MULTI_TAGS
 
 cdef bytes HALF_TOPIC_TEXT = TRANS_HALF_TOPIC.encode()
@@ -323,7 +325,7 @@ cdef bint grow_waiting(SendState *state) noexcept nogil:
     return True
 
 
-cdef bint wait_for_flush(SendState *state, const Waiting *sent) noexcept nogil:
+cdef bint wait_for_others(SendState *state, const Waiting *sent) noexcept nogil:
     if state.waiting_tail - state.waiting_head >= state.waiting_capacity and not grow_waiting(state):
         return False
     state.waiting[state.waiting_tail & (state.waiting_capacity - 1)] = sent[0]
@@ -332,31 +334,73 @@ cdef bint wait_for_flush(SendState *state, const Waiting *sent) noexcept nogil:
     return True
 
 
-cdef void answer_flushed(SendState *state, Connection *connection, const Waiting *sent, int32_t code) noexcept nogil:
+cdef void answer_waiter(SendState *state, Connection *connection, const Waiting *sent, int32_t code) noexcept nogil:
     if sent.is_short:
-        answer_short(state, connection, sent.serialize_type, sent.opaque, code, sent.remark)
+        # The end of a transaction is one wherever it is stored, as upstream has it.
+        answer_short(state, connection, sent.serialize_type, sent.opaque, SUCCESS, sent.remark)
     else:
         answer_send(state, connection, sent, code, NULL)
 
 
-cdef void release_waiting(SendState *state) noexcept nogil:
-    cdef int64_t flushed = observe(&state.shared.board.flushed_offset)
+cdef bint has_slave(const SendState *state, int64_t end) noexcept nogil:
+    return observe(&state.shared.board.slave_count) > 0 and (
+        end - observe(&state.shared.board.replicated_offset) < state.settings.slave_lag_max)
+
+
+cdef void answer_stored(SendState *state, Connection *connection, Waiting *sent, bint waits) noexcept nogil:
+    if waits:
+        sent.needs_flush = state.settings.waits_for_flush
+        sent.needs_slave = state.settings.waits_for_slave and has_slave(state, sent.end_offset)
+        if state.settings.waits_for_slave and not sent.needs_slave:
+            sent.slave_code = SLAVE_NOT_AVAILABLE
+    if sent.needs_flush or sent.needs_slave:
+        if not wait_for_others(state, sent):
+            free(sent.ids)
+            doom(state, connection)
+        return
+    answer_waiter(state, connection, sent, sent.slave_code)
+    free(sent.ids)
+
+
+cdef bint can_answer(const SendState *state, const Waiting *sent) noexcept nogil:
+    # Whether what it waits for has come, or will not. Both have a time of their own, and are waited for side by side.
+    cdef const StoreBoard *board = state.shared.board
+    cdef int64_t age = state.turn_ms - sent.since
+    if (sent.needs_flush and sent.end_offset > observe(&board.flushed_offset)
+            and not observe(&board.store_flags) & STORE_FLAG_SYNC_FAILED and age < state.settings.sync_timeout_ms):
+        return False
+    return (not sent.needs_slave or sent.end_offset <= observe(&board.replicated_offset)
+            or age >= state.settings.slave_timeout_ms)
+
+
+cdef void release(SendState *state, Connection *connection, const Waiting *sent) noexcept nogil:
+    # What is said of the slaves is said before what is said of the disk, as upstream has it; but what may be gone after
+    # a sync that failed was not stored.
+    cdef bint is_flushed = not sent.needs_flush or sent.end_offset <= observe(&state.shared.board.flushed_offset)
     cdef bint has_failed = (observe(&state.shared.board.store_flags) & STORE_FLAG_SYNC_FAILED) != 0
+    cdef int32_t code = sent.slave_code
+    if not is_flushed and has_failed:
+        answer_plain(state, connection, sent.serialize_type, sent.opaque, SERVICE_NOT_AVAILABLE, SYNC_FAILED)
+        return
+    if sent.needs_slave and sent.end_offset > observe(&state.shared.board.replicated_offset):
+        code = FLUSH_SLAVE_TIMEOUT
+    elif code == SUCCESS and not is_flushed:
+        code = FLUSH_DISK_TIMEOUT
+    if code == SUCCESS:
+        tally_put(state.shared, state.turn_ms - sent.since)
+    answer_waiter(state, connection, sent, code)
+
+
+cdef void release_waiting(SendState *state) noexcept nogil:
     cdef Waiting *sent
     cdef Connection *connection
     while state.waiting_head < state.waiting_tail:
         sent = &state.waiting[state.waiting_head & (state.waiting_capacity - 1)]
-        if sent.end_offset > flushed and not has_failed and state.turn_ms - sent.since < state.settings.sync_timeout_ms:
+        if not can_answer(state, sent):
             break
         connection = find_connection(state, sent.connection_id)
         if connection != NULL:
-            if sent.end_offset <= flushed:
-                tally_put(state.shared, state.turn_ms - sent.since)
-                answer_flushed(state, connection, sent, SUCCESS)
-            elif has_failed:
-                answer_plain(state, connection, sent.serialize_type, sent.opaque, SERVICE_NOT_AVAILABLE, SYNC_FAILED)
-            else:
-                answer_flushed(state, connection, sent, FLUSH_DISK_TIMEOUT)
+            release(state, connection, sent)
         free(sent.ids)
         state.waiting_head += 1
     put_relaxed(&state.row.parked, state.waiting_tail - state.waiting_head)
@@ -449,10 +493,5 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     sent.since = state.turn_ms
     if done.count > 1:
         sent.ids = join_message_ids(state, done.count, &sent.ids_size)
-    if state.settings.waits_for_flush and traits.waits:
-        if not wait_for_flush(state, &sent):
-            doom(state, connection)
-        return SEND_DONE
-    answer_send(state, connection, &sent, SUCCESS, NULL)
-    free(sent.ids)
+    answer_stored(state, connection, &sent, traits.waits)
     return SEND_DONE

@@ -44,7 +44,7 @@ cdef struct Connection:
     int32_t first_ticket        # of those of its pulls that are under way, newest first; -1 = none
     int32_t ticket_count
 
-# An answer that waits for the flushed watermark.
+# An answer that waits until the message is on disk, or on a slave.
 cdef struct Waiting:
     int64_t connection_id
     int64_t end_offset
@@ -58,6 +58,9 @@ cdef struct Waiting:
     uint8_t *ids                # message ids of a batch, owned; NULL = one id from physical_offset
     bint is_short               # the answer is a code and *remark*: the end of a transaction
     const char *remark          # a literal; NULL = none
+    bint needs_flush
+    bint needs_slave
+    int32_t slave_code          # SLAVE_NOT_AVAILABLE: there was nobody to wait for; else 0
 
 # A pull that is with a pull worker.
 cdef struct Ticket:
@@ -79,6 +82,9 @@ cdef struct SendSettings:
     int64_t idle_timeout_ms
     int64_t sync_timeout_ms
     bint waits_for_flush        # SYNC_FLUSH
+    bint waits_for_slave        # SYNC_MASTER
+    int64_t slave_timeout_ms
+    int64_t slave_lag_max       # slaves that lag so many bytes are nobody to wait for
     bint refuses_halves         # rejectTransactionMessage
     bint wakes_flush            # the flush worker wants to know of what was appended
     int32_t puller_count

@@ -20,8 +20,8 @@ from mqcore._fast.log.append cimport Appended, append_pair, append_record
 from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, RecordFields, RecordView
 from mqcore._fast.log.republish cimport Republication, StoredRecord, republished, stored_close, stored_open
 from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic
-from mqcore._fast.send.connections cimport connection_id, doom
-from mqcore._fast.send.request cimport SEND_DONE, SEND_UNUSUAL, SendOutcome, answer_short, wait_for_flush
+from mqcore._fast.send.connections cimport connection_id
+from mqcore._fast.send.request cimport SEND_DONE, SEND_UNUSUAL, SendOutcome, answer_short, answer_stored
 from mqcore._fast.send.state cimport Connection, SendState, Waiting
 from mqcore._fast.wire.header cimport CommandView, TextView, field_of, text_to_i32, text_to_i64
 from mqcore._fast.wire.replies cimport put_decimal
@@ -192,15 +192,12 @@ cdef void answer_end(SendState *state, Connection *connection, const CommandView
         answer_short(state, connection, command.serialize_type, command.opaque, code, remark)
 
 
-cdef void answer_stored(SendState *state, Connection *connection, const CommandView *command, const EndHeader *header,
-                        const Appended *done) noexcept nogil:
+cdef void answer_end_stored(SendState *state, Connection *connection, const CommandView *command,
+                            const EndHeader *header, const Appended *done) noexcept nogil:
     cdef Waiting sent
     cdef const char *remark = not_set if header.outcome == ROLLBACK else NULL
     state.has_appended = True
     if command.flag & FLAG_ONEWAY:
-        return
-    if not state.settings.waits_for_flush:
-        answer_short(state, connection, command.serialize_type, command.opaque, SUCCESS, remark)
         return
     memset(&sent, 0, sizeof(sent))
     sent.connection_id = connection_id(state, connection)
@@ -210,8 +207,7 @@ cdef void answer_stored(SendState *state, Connection *connection, const CommandV
     sent.since = state.turn_ms
     sent.is_short = True
     sent.remark = remark
-    if not wait_for_flush(state, &sent):
-        doom(state, connection)
+    answer_stored(state, connection, &sent, True)
 
 
 cdef SendOutcome end_stored(SendState *state, Connection *connection, const CommandView *command,
@@ -234,7 +230,7 @@ cdef SendOutcome end_stored(SendState *state, Connection *connection, const Comm
     status = append_end(state, header, record, &half, &done)
     if status != PUT_STATUS_PUT_OK:
         return SEND_UNUSUAL
-    answer_stored(state, connection, command, header, &done)
+    answer_end_stored(state, connection, command, header, &done)
     return SEND_DONE
 
 

@@ -19,7 +19,7 @@ from mqcore._fast.segment.offsets import committed_offsets, offset_text
 from mqcore.broker.ports import BrokerTotals, GetCount, InnerMessage, PoolFacts, PutCount, PutResult, PutStatus
 from mqcore.broker.segment.multi_dispatch import LightQueues, MultiDispatch, text_for_offsets
 from mqcore.broker.supervisor import BROKER_ROW
-from mqcore.config import FlushDiskType, Settings
+from mqcore.config import BrokerRole, FlushDiskType, Settings
 from mqcore.errors import StoreError
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import TopicConfig
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 STORE_FLAG = layout.constants("StoreFlag")
 PUT_STATUSES = {number: PutStatus(name) for name, number in layout.constants("PutStatus").items()}
-FLUSH_CHECK_S = 0.1
+MOVE_CHECK_S = 0.1
 LOCK_WAIT_MS = 1
 """How long the event loop itself waits for the put lock: longer than an append has it, and nobody sees the pause."""
 
@@ -174,7 +174,8 @@ class SharedSink:
         self._multi_dispatch = MultiDispatch(settings, self.light_queues)
         self.use(settings)
         self._waits_for_flush = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
-        self._flushed = asyncio.Event()
+        self._waits_for_slave = store.broker_role is BrokerRole.SYNC_MASTER
+        self._moved = asyncio.Event()
         self._appending = asyncio.Lock()
         self._waiting = 0
         self.wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
@@ -186,6 +187,8 @@ class SharedSink:
         self._writer.use(store.max_message_size, store.os_page_cache_busy_time_out_ms)
         self._max_message_size = store.max_message_size
         self._sync_timeout_s = store.sync_flush_timeout_ms / 1000
+        self._slave_timeout_s = store.slave_timeout_ms / 1000
+        self._slave_lag_max = store.ha_slave_fallbehind_max
 
     async def put(self, message: InnerMessage) -> PutResult:
         return await self._put(message, is_batch=False)
@@ -244,8 +247,8 @@ class SharedSink:
             store_host=message.store_host,
             count=len(offsets),
         )
-        if self._waits_for_flush and message.wait_store_ok:
-            return replace(result, status=await self._wait_for_flush(end))
+        if message.wait_store_ok and (self._waits_for_flush or self._waits_for_slave):
+            return replace(result, status=await self._wait_for_others(end))
         return result
 
     async def _append(self, append: Callable[..., Appended], **fields: Any) -> Appended:
@@ -261,34 +264,53 @@ class SharedSink:
         async with self._appending:
             return await asyncio.to_thread(append, **fields)
 
-    async def _wait_for_flush(self, end: int) -> PutStatus:
-        # The flush worker writes our eventfd when it has moved the watermark and we say that we sleep.
-        deadline = asyncio.get_running_loop().time() + self._sync_timeout_s
+    async def _wait_for_others(self, end: int) -> PutStatus:
+        """Wait until everything before *end* is on disk, and on a slave, as far as the settings ask for it."""
+        needs_slave = self._waits_for_slave and self._has_slave(end)
         self._waiting += 1
         try:
-            while True:
-                self._flushed.clear()
-                self._segment.set_worker_word(BROKER_ROW, "sleeping", 1)
-                if self._segment.get("flushed_offset") >= end:
-                    return PutStatus.PUT_OK
-                if self._segment.get("store_flags") & STORE_FLAG["SYNC_FAILED"]:
-                    return PutStatus.SERVICE_NOT_AVAILABLE
-                left = deadline - asyncio.get_running_loop().time()
-                if left <= 0:
-                    return PutStatus.FLUSH_DISK_TIMEOUT
-                with contextlib.suppress(TimeoutError):
-                    async with asyncio.timeout(min(left, FLUSH_CHECK_S)):
-                        await self._flushed.wait()
+            status = await self._wait(end, needs_slave)
         finally:
             self._waiting -= 1
             if self._waiting == 0:
                 self._segment.set_worker_word(BROKER_ROW, "sleeping", 0)
+        # What is said of the slaves goes before what is said of the disk, as upstream has it.
+        if self._waits_for_slave and not needs_slave and status is not PutStatus.SERVICE_NOT_AVAILABLE:
+            return PutStatus.SLAVE_NOT_AVAILABLE
+        return status
+
+    def _has_slave(self, end: int) -> bool:
+        get = self._segment.get
+        return get("slave_count") > 0 and end - get("replicated_offset") < self._slave_lag_max
+
+    async def _wait(self, end: int, needs_slave: bool) -> PutStatus:
+        # Flush worker and ha worker write our eventfd when they have moved their words and we say that we sleep.
+        now = asyncio.get_running_loop().time
+        began, get = now(), self._segment.get
+        while True:
+            self._moved.clear()
+            self._segment.set_worker_word(BROKER_ROW, "sleeping", 1)
+            is_flushed = not self._waits_for_flush or get("flushed_offset") >= end
+            is_copied = not needs_slave or get("replicated_offset") >= end
+            if not is_flushed and get("store_flags") & STORE_FLAG["SYNC_FAILED"]:
+                return PutStatus.SERVICE_NOT_AVAILABLE
+            flush_left = 0.0 if is_flushed else began + self._sync_timeout_s - now()
+            copy_left = 0.0 if is_copied else began + self._slave_timeout_s - now()
+            left = max(flush_left, copy_left)
+            if left <= 0:
+                break
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(min(left, MOVE_CHECK_S)):
+                    await self._moved.wait()
+        if not is_copied:
+            return PutStatus.FLUSH_SLAVE_TIMEOUT
+        return PutStatus.PUT_OK if is_flushed else PutStatus.FLUSH_DISK_TIMEOUT
 
     def on_wake(self) -> None:
-        """The eventfd is readable: the flushed watermark may have moved."""
+        """The eventfd is readable: what is flushed, or copied, may have grown."""
         with contextlib.suppress(BlockingIOError):
             os.eventfd_read(self.wake)
-        self._flushed.set()
+        self._moved.set()
 
     def trim(self) -> None:
         """Let go of files that retention has deleted."""

@@ -1,0 +1,102 @@
+"""SIGKILL to a SYNC_MASTER, its slave, and their workers, while producers wait for acknowledgements.
+
+Whatever dies: what was acknowledged is on both, once per queue offset, and the logs are the same bytes up to the end of
+the shorter one. At the end the master is gone, and the slave's files alone must have it all.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.fault.history import History
+from tests.fault.rig import (
+    ASYNC_FLUSH,
+    COMMIT_LOG_FILE_SIZE,
+    DEADLINE_S,
+    Witness,
+    attach_segment,
+    await_resumption,
+    check_history,
+    check_store,
+    find_worker,
+    new_history,
+    seeded,
+    seeds,
+    under_load,
+)
+from tests.rigs import MqcoreBroker
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.fault
+
+PAIR = {**ASYNC_FLUSH, "brokerIP2": "127.0.0.1", "haSendHeartbeatInterval": "200"}
+WORKERS = [("master", "ha"), ("slave", "ha"), ("slave", "reput"), ("slave", "flush"), ("master", "send")]
+EVERYDAY = [("slave", "ha")]
+SLOW = [*WORKERS, ("slave", "broker"), ("master", "broker")]
+SLOW_ROUNDS = 5
+
+
+def start_slave(master: MqcoreBroker, store: Path) -> MqcoreBroker:
+    role = {"namesrvAddr": master.name_server, "brokerId": "1", "brokerRole": "SLAVE"}
+    return MqcoreBroker(store, {**PAIR, **role})
+
+
+def await_slave(master: MqcoreBroker) -> None:
+    segment = attach_segment(master)
+    wait_until(lambda: segment.get("slave_count") == 1, DEADLINE_S, "the slave copies")
+
+
+def kill(broker: MqcoreBroker, kind: str) -> None:
+    """SIGKILL a worker, or the whole broker, which is then started again."""
+    if kind == "broker":
+        broker.kill()
+        broker.start_again()
+    else:
+        os.kill(find_worker(broker, kind).pid, signal.SIGKILL)
+
+
+def logs_agree(one: Path, other: Path) -> None:
+    """The bytes of both logs are the same up to the end of the shorter one, behind which there are zeros."""
+    names = [sorted(path.name for path in (store / "commitlog").iterdir()) for store in (one, other)]
+    for name in sorted(set(names[0]) & set(names[1])):
+        ours, theirs = ((store / "commitlog" / name).read_bytes() for store in (one, other))
+        end = min(len(ours.rstrip(b"\0")), len(theirs.rstrip(b"\0")))
+        assert ours[:end] == theirs[:end], f"the logs differ in {name}"
+        assert len(ours) == len(theirs) == COMMIT_LOG_FILE_SIZE
+
+
+def kill_some(tmp_path: Path, victims: list[tuple[str, str]], seed: int) -> None:
+    rng = seeded(seed)
+    with MqcoreBroker(tmp_path / "master", {**PAIR, "brokerRole": "SYNC_MASTER"}) as master:
+        history: History = new_history(master, "OnBoth", str(seed))
+        with start_slave(master, tmp_path / "slave") as slave:
+            await_slave(master)
+            with under_load(history, master):
+                for number, kind in rng.sample(victims, len(victims)):
+                    time.sleep(rng.uniform(0, 0.3))
+                    witness = Witness()
+                    kill(master if number == "master" else slave, kind)
+                    taken_s = await_resumption(history, time.monotonic(), witness)
+                    print(f"{number}'s {kind}: resumed after {taken_s:.2f} s, {history.summary()}")
+                time.sleep(rng.uniform(0, 0.3))
+                master.kill()
+            slave.stop()
+            check_store(history, slave.store_dir)
+            logs_agree(master.store_dir, slave.store_dir)
+            master.start_again()
+            check_history(history, master)
+
+
+def test_what_is_acknowledged_is_on_both_whoever_is_killed(tmp_path: Path) -> None:
+    kill_some(tmp_path, EVERYDAY, seeds(1)[0])
+
+
+@pytest.mark.slow
+def test_what_is_acknowledged_is_on_both_after_many_kills(tmp_path: Path) -> None:
+    for number, seed in enumerate(seeds(SLOW_ROUNDS)):
+        kill_some(tmp_path / str(number), SLOW, seed)
