@@ -103,6 +103,8 @@ TOPIC_FORM = re.compile(rf"[%|a-zA-Z0-9_-]{{1,{TOPIC_SIZE_MAX}}}")
 """What may become the name of a topic, and so of a directory."""
 # The length of a properties text is an int16.
 PROPERTIES_SIZE_MAX = 32767
+RECORD_OVERHEAD_MAX = 1 << 16
+"""By how much a record may be longer than its body."""
 BODY_CRC_MASK = 0x7FFFFFFF
 PRE_FILL_SIZE = 0x7FFFFFFF
 
@@ -819,6 +821,7 @@ class Region:
         return self.count * self.row_size
 
 
+PAGE_SIZE = 4096
 TOPIC_CAPACITY = 1 << 16
 QUEUE_CAPACITY = 1 << 20
 GROUP_CAPACITY = 1 << 16
@@ -836,6 +839,8 @@ TICKETS_MAX = 1 << 16
 """Pulls of one send worker that may be under way at a time."""
 PULL_RING_BYTES = 1 << 20
 ARRIVAL_RING_BYTES = 1 << 20
+PULL_STRINGS_MAX = 1 << 15
+"""Bytes of a pull's topic, group, subscription and expression type together; a longer one is refused."""
 PULL_RANGES_MAX = 1023
 """Messages of one pull reply: one writev takes 1024 parts (IOV_MAX), of which the first is the frame's head."""
 LOG_PLACES_MAX = 32
@@ -865,7 +870,6 @@ REGIONS: tuple[Region, ...] = (
     Region("arrival_rings", None, PULL_WORKERS_MAX, RING_HEAD.size + ARRIVAL_RING_BYTES),
     Region("slaves", SLAVE_ROW, SLAVE_CAPACITY, SLAVE_ROW.size),
 )
-PAGE = 4096
 
 
 def region_offsets() -> dict[str, int]:
@@ -874,7 +878,7 @@ def region_offsets() -> dict[str, int]:
     offsets: dict[str, int] = {}
     for region in REGIONS:
         offsets[region.name] = at
-        at += -(-region.size // PAGE) * PAGE
+        at += -(-region.size // PAGE_SIZE) * PAGE_SIZE
     offsets["end"] = at
     return offsets
 
@@ -886,6 +890,8 @@ def is_power_of_two(number: int) -> bool:
 # A record without body, topic and properties has both hosts of IPv4 (4 bytes and a port of 4), and the three lengths.
 assert RECORD_HEAD.size + 8 + RECORD_STORE_TIME.size + 8 + RECORD_MIDDLE.size + 4 + 1 + 2 == RECORD_SIZE_MIN
 assert BLANK_RECORD.size == FILE_END_MIN_BLANK_SIZE
+# The same with both hosts of IPv6, 12 bytes longer each, and topic and properties as long as their lengths can say.
+assert RECORD_SIZE_MIN + 2 * 12 + TOPIC_SIZE_MAX + PROPERTIES_SIZE_MAX <= RECORD_OVERHEAD_MAX
 # A store that RocketMQ made with its defaults has 300,000 units in a file.
 assert CONSUME_QUEUE_FILE_UNITS * CONSUME_QUEUE_UNIT.size == 6_000_000
 # Places are found by masking: hash indexes (twice as long as their rows), epochs, tickets, rings.
@@ -893,11 +899,12 @@ assert all(map(is_power_of_two, (TOPIC_CAPACITY, QUEUE_CAPACITY, GROUP_CAPACITY,
 assert all(map(is_power_of_two, (EPOCH_ROWS, TICKETS_MAX, PULL_RING_BYTES, ARRIVAL_RING_BYTES)))
 # Words are stored and loaded whole, so each lies on a boundary of 8 bytes: rows, and what is behind a ring's heads.
 assert all(region.row_size % 8 == 0 for region in REGIONS if region.row is not None)
-assert all(size % 8 == 0 for size in (RING_HEAD.size, RING_ENTRY.size, PULL_RING_BYTES, ARRIVAL_RING_BYTES, PAGE))
+assert all(size % 8 == 0 for size in (RING_HEAD.size, RING_ENTRY.size, PULL_RING_BYTES, ARRIVAL_RING_BYTES, PAGE_SIZE))
 # The broker process, send and pull workers, reput and flush.
 assert 1 + SEND_WORKERS_MAX + PULL_WORKERS_MAX + 2 <= WORKER_CAPACITY
 # An entry goes into an empty ring wherever its tail stands: it may have to leave out nearly its own length at the end.
 assert 2 * (RING_ENTRY.size + PULL_REPLY.size + PULL_RANGES_MAX * PULL_RANGE.size) <= PULL_RING_BYTES
+assert 2 * (RING_ENTRY.size + PULL_REQUEST.size + PULL_STRINGS_MAX) <= PULL_RING_BYTES
 # Linux' IOV_MAX.
 assert PULL_RANGES_MAX + 1 <= 1024
 assert LOG_PLACES_MAX <= 32

@@ -15,6 +15,10 @@ from mqcore.files import sync_directory
 from mqcore.layout import CHECKPOINT, CHECKPOINT_FILE_SIZE
 
 SAFETY_MARGIN_MS = 3000
+SECTOR_SIZE = 512
+
+# Written in place: a power cut leaves all of the old times or all of the new.
+assert CHECKPOINT.size <= SECTOR_SIZE <= CHECKPOINT_FILE_SIZE
 
 logger = logging.getLogger(__name__)
 
@@ -58,6 +62,7 @@ class Checkpoint:
         In place is safe: the times share one sector, and each of the old and new values was true.
         """
         times = (self.physic_timestamp, self.logics_timestamp, self.index_timestamp)
+        assert min(times) >= 0, times
         is_new = not path.exists()
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
         try:

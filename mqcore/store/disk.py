@@ -8,6 +8,8 @@ from pathlib import Path
 
 CLEAN_FORCIBLY_RATIO = 0.85
 WARNING_LEVEL_RATIO = 0.90
+# A disk is cleaned at once before it counts as full.
+assert 0 < CLEAN_FORCIBLY_RATIO < WARNING_LEVEL_RATIO < 1
 
 
 @dataclass(frozen=True, slots=True)

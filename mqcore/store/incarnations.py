@@ -31,6 +31,8 @@ logger = logging.getLogger(__name__)
 QueueKey = tuple[str, int]
 NO_FILE: Final = -1
 CRC_END: Final = BIRTH_HEAD.offsets["born"]
+# The CRC covers everything behind itself, and the size in front of it is checked against the topic's.
+assert list(BIRTH_HEAD.offsets)[:3] == ["entry_size", "crc", "born"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +124,7 @@ class Incarnations:
         """Note *births*, durably: on return they outlive a power cut. Raises OSError, and then none of them counts."""
         new = list(births)
         data = b"".join(birth.encode() for birth in new)
+        assert decode(data, self.path) == new, "what is promised for good can be read again"
         make_directory(self.path.parent)
         is_new = not self.path.exists()
         descriptor = os.open(self.path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -146,6 +149,7 @@ class Incarnations:
 
         Those whose dropped records have expired go, and so do those of another log.
         """
+        assert end >= 0
         kept = {birth.key: replace(birth, born=min(birth.born, end)) for birth in self.of(log)}
         if kept == self._births and len(kept) == self._entry_count:
             return

@@ -95,6 +95,7 @@ def delete_commit_log_files(
     for index, start in enumerate(starts):
         if index > 0:
             pause()
+        assert files.starts[0] == start < files.starts[-1], "a log loses its oldest file, and keeps one"
         path = files.path_of(start)
         try:
             files.delete(start)

@@ -125,8 +125,8 @@ def test_regions_start_on_pages_and_do_not_overlap() -> None:
     offsets = layout.region_offsets()
     ends = [offsets[region.name] + region.size for region in layout.REGIONS]
     starts = [*(offsets[region.name] for region in layout.REGIONS[1:]), offsets["end"]]
-    assert all(end <= start < end + layout.PAGE for end, start in zip(ends, starts, strict=True))
-    assert all(offset % layout.PAGE == 0 for offset in offsets.values())
+    assert all(end <= start < end + layout.PAGE_SIZE for end, start in zip(ends, starts, strict=True))
+    assert all(offset % layout.PAGE_SIZE == 0 for offset in offsets.values())
     assert all(region.row is None or region.row.size == region.row_size for region in layout.REGIONS)
 
 

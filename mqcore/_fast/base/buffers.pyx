@@ -4,6 +4,8 @@ from libc.stdint cimport int64_t, uint8_t
 from libc.stdlib cimport free, realloc
 from libc.string cimport memcpy, memmove
 
+from mqcore._fast.base.checks cimport check
+
 cdef enum:
     BUFFER_SIZE_MIN = 1024
     BUFFER_SIZE_KEPT = 65536        # an empty buffer larger than this is freed
@@ -47,6 +49,7 @@ cdef bint buffer_put(Buffer *buffer, const void *data, int64_t size) noexcept no
 
 
 cdef void buffer_take(Buffer *buffer, int64_t size) noexcept nogil:
+    check(0 <= size <= buffer.end - buffer.start, "what is taken from a buffer is there")
     buffer.start += size
     if buffer.start == buffer.end:
         buffer.start = 0

@@ -21,8 +21,8 @@ from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLAN
                                        PROPERTIES_SIZE_MAX, PUT_STATUS_CREATE_MAPEDFILE_FAILED,
                                        PUT_STATUS_MESSAGE_ILLEGAL, PUT_STATUS_OS_PAGECACHE_BUSY,
                                        PUT_STATUS_PROPERTIES_SIZE_EXCEEDED, PUT_STATUS_PUT_OK,
-                                       PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR, REFUSING_FLAGS,
-                                       STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_SLAVE, TOPIC_WORD_EXISTS,
+                                       PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR, RECORD_OVERHEAD_MAX,
+                                       REFUSING_FLAGS, STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_SLAVE, TOPIC_WORD_EXISTS,
                                        QueueRow, StoreBoard)
 from mqcore._fast.log.mapped_file cimport (FileSet, MappedFile, file_at, file_made_at, files_close, files_open,
                                            files_release, files_rest, files_trim)
@@ -660,7 +660,7 @@ cdef class CommitLogWriter:
         self.appender.shared = &segment.shared
         self.appender.files = self.files
         self.appender.file_size = file_size
-        self.appender.record_size_max = max_message_size + 65536
+        self.appender.record_size_max = max_message_size + RECORD_OVERHEAD_MAX
         self.appender.lock_timeout_ms = lock_timeout_ms
         self.appender.counts_topics = False
         self.appender.tallies = tallies
@@ -672,7 +672,7 @@ cdef class CommitLogWriter:
 
     def use(self, int64_t max_message_size, int64_t lock_timeout_ms):
         """Go by other limits from the next append on."""
-        self.appender.record_size_max = max_message_size + 65536
+        self.appender.record_size_max = max_message_size + RECORD_OVERHEAD_MAX
         self.appender.lock_timeout_ms = lock_timeout_ms
 
     def trim(self, int64_t offset):

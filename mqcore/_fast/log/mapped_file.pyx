@@ -12,6 +12,7 @@ from libc.string cimport memset
 
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.fixed_file cimport mq_map_open, mq_unmap_file
+from mqcore._fast.base.layout cimport PAGE_SIZE
 from mqcore._fast.log.places cimport make_placed, open_placed, places_close, places_open
 
 import os
@@ -110,7 +111,7 @@ cdef void files_release(FileSet *files, int64_t offset) noexcept nogil:
     cdef int index
     cdef int64_t start, end
     cdef const MappedFile *file
-    offset &= ~<int64_t>4095
+    offset &= ~<int64_t>(PAGE_SIZE - 1)
     if offset <= files.released:
         return
     for index in range(FILE_MAPPINGS_MAX):
@@ -262,7 +263,7 @@ cdef class MappedFiles:
         cdef int failed = 0
         if file == NULL:
             raise OSError(self.files.error, os.strerror(self.files.error), str(self.places))
-        at = (offset - file.start) & ~<int64_t>4095
+        at = (offset - file.start) & ~<int64_t>(PAGE_SIZE - 1)
         end = min(offset - file.start + size, self.files.file_size)
         with nogil:
             # EINVAL: a kernel before 5.14, where the appends touch the pages themselves.
@@ -281,7 +282,7 @@ cdef class MappedFiles:
         """Tell the kernel that pages will be read soon."""
         cdef MappedFile *file = file_at(self.files, offset)
         if file != NULL:
-            madvise(file.base + ((offset - file.start) & ~<int64_t>4095), size, MADV_WILLNEED)
+            madvise(file.base + ((offset - file.start) & ~<int64_t>(PAGE_SIZE - 1)), size, MADV_WILLNEED)
 
     def trim(self, int64_t offset):
         """Unmap the files that end at or before *offset*."""

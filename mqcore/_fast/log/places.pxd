@@ -13,7 +13,7 @@ cdef struct LogPlaces:
     int count
     int writable_count          # these come first, sorted
     int guard                   # descriptor that the lock is taken on; -1 = with one directory the link itself decides
-    char paths[LOG_PLACES_MAX][4096]
+    char paths[LOG_PLACES_MAX][PLACE_PATH_SIZE]
 
 # Take over a directory (str) or a store.log_places.LogPlaces. *lock_fd* is any descriptor of a file that all makers
 # have open; without one (-1) nobody else may make files. Raises StoreError, OSError.

@@ -9,6 +9,7 @@ from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memset
 
 from mqcore._fast.base.atomics cimport monotonic_ns
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.hashing cimport hash_bytes
 from mqcore._fast.base.layout cimport PullRequest
 from mqcore._fast.filter.program cimport filter_free, filter_load
@@ -90,6 +91,7 @@ cdef void sweep_next(BindingTable *table, const Shared *shared, int64_t now_ms) 
                 shared == NULL or now_ms - binding.used_at >= REST_MS or not binding_is_good(shared, binding)):
             link[0] = binding.next
             table.bytes -= bytes_of(binding)
+            check(table.bytes >= 0, "bindings take back what they took of the budget")
             free_binding(binding)
         else:
             link = &binding.next

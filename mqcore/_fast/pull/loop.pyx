@@ -14,6 +14,7 @@ import os
 from mqcore._fast.base.atomics cimport (add_full, add_relaxed, coarse_ms, drain_fd, exchange_full, full_fence,
                                         monotonic_ns, now_ms, observe, peek, publish, put_relaxed, wake_fd)
 from mqcore._fast.base.buffers cimport Buffer, buffer_free, buffer_put, buffer_size, buffer_take
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_COMMIT_LOG_NOT_READABLE,
                                        GET_STATUS_CONSUME_QUEUE_NOT_READABLE, GET_STATUS_FOUND,
                                        GET_STATUS_MESSAGE_WAS_REMOVING, GET_STATUS_NO_MATCHED_MESSAGE,
@@ -162,6 +163,7 @@ cdef void start_reply(const Held *held, PullReply *reply) noexcept nogil:
 cdef void free_held(PullState *state, Held *held) noexcept nogil:
     ticket_clear(&state.pulls, held)
     if held.binding != NULL:
+        check(held.binding.references > 0, "a binding stays as long as a pull points to it")
         held.binding.references -= 1
     free(held)
 

@@ -10,10 +10,11 @@ from mqcore._fast.base.layout cimport (INDEX_ENTRY_SIZE, INDEX_HEADER_BEGIN_PHYS
                                        INDEX_HEADER_BEGIN_TIMESTAMP_AT, INDEX_HEADER_END_PHYSICAL_OFFSET_AT,
                                        INDEX_HEADER_END_TIMESTAMP_AT, INDEX_HEADER_INDEX_COUNT_AT, INDEX_HEADER_SIZE,
                                        INDEX_SLOT_SIZE)
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.fixed_file cimport mq_map_file, mq_unmap_file
 from mqcore._fast.base.store_file cimport (EUCLEAN, PATH_SIZE_MAX, mq_index_file_name, mq_make_file, mq_newest_file,
                                            mq_reserve_file, mq_sync_map)
-from mqcore._fast.queues.index_file cimport INDEX_FULL, index_file_size, index_put
+from mqcore._fast.queues.index_file cimport INDEX_FULL, IndexStatus, index_file_size, index_put
 
 
 cdef enum:
@@ -122,6 +123,7 @@ cdef bint reserve_entry(IndexWriter *index, FileFailure *failure) noexcept nogil
 cdef bint index_append(
     IndexWriter *index, int32_t key_hash, int64_t physical_offset, int64_t store_timestamp, FileFailure *failure
 ) noexcept nogil:
+    cdef IndexStatus status
     if index.map == NULL and not make_file(index, failure):
         return False
     if not reserve_entry(index, failure):
@@ -129,7 +131,8 @@ cdef bint index_append(
     if index_put(index.map, &index.geometry, key_hash, physical_offset, store_timestamp) == INDEX_FULL:
         if not make_file(index, failure) or not reserve_entry(index, failure):
             return False
-        index_put(index.map, &index.geometry, key_hash, physical_offset, store_timestamp)
+        status = index_put(index.map, &index.geometry, key_hash, physical_offset, store_timestamp)
+        check(status != INDEX_FULL, "a new index file has room for an entry")
     return True
 
 

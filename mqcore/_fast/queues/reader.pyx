@@ -7,7 +7,7 @@ from libc.stdlib cimport free, realloc
 from libc.string cimport memset
 
 from mqcore._fast.base.fixed_file cimport mq_map_file, mq_unmap_file
-from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, QueueRow, TopicRow
+from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, PAGE_SIZE, QueueRow, TopicRow
 from mqcore._fast.base.store_file cimport mq_expect_single_pages
 from mqcore._fast.queues.ext cimport ExtUnit, ext_offset, read_ext_unit
 from mqcore._fast.segment.boards cimport Shared
@@ -20,7 +20,6 @@ cdef extern from "<sys/mman.h>" nogil:
 cdef enum:
     READER_PATH_SIZE = 4096
     ROWS_MIN = 1024
-    PAGE_SIZE = 4096
     ADVISE_SIZE = 128 * 1024
     ADVISE_BEFORE = 16 * 1024       # a scan reads no more at once
 

@@ -6,6 +6,7 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.hashing cimport hash_bytes
 from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, PRE_FILL_SIZE, TOPIC_SIZE_MAX
 from mqcore._fast.base.fixed_file cimport mq_open_to_read
@@ -307,6 +308,10 @@ cdef bint append_unit(
         place = place_of(queues, queue)
         if not reserve_file(&queue.file, &place, failure):
             return False
+    check(queue.file.map != NULL, "the newest file is mapped before a unit is written")
+    check(queue.file.wrote + CQ_UNIT_SIZE <= queue.file.reserved and queue.file.reserved <= queues.file_size,
+          "a unit lies within its file, where blocks are reserved")
+    check(physical_offset >= 0 and record_size > 0, "a unit that is written says that it is")
     write_unit(queue.file.map + queue.file.wrote, physical_offset, record_size, tags_code)
     queue.file.wrote += CQ_UNIT_SIZE
     return True

@@ -13,9 +13,11 @@ import os
 from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TIMED_OUT, add_full, and_full, lock_make,
                                         lock_release, lock_take, observe, observe_i32, or_full, peek, publish,
                                         publish_i32, put_relaxed)
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.hashing cimport hash_bytes, hash_pair
-from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPACITY, QUEUE_CAPACITY, REGION_BOARD_AT,
-                                       REGION_END_AT, REGION_GROUPS_AT, REGION_GROUP_EPOCHS_AT, REGION_GROUP_INDEX_AT,
+from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPACITY, PAGE_SIZE, QUEUE_CAPACITY,
+                                       REGION_BOARD_AT, REGION_END_AT, REGION_GROUPS_AT, REGION_GROUP_EPOCHS_AT,
+                                       REGION_GROUP_INDEX_AT,
                                        REGION_OFFSETS_AT, REGION_OFFSET_INDEX_AT, REGION_QUEUES_AT,
                                        REGION_QUEUE_INDEX_AT, REGION_SLAVES_AT, REGION_TOPICS_AT,
                                        REGION_TOPIC_EPOCHS_AT, REGION_TOPIC_INDEX_AT, REGION_WORKERS_AT, SHARED_MAGIC,
@@ -38,7 +40,6 @@ cdef extern from "<sys/mman.h>" nogil:
 
 cdef enum:
     BOARD_LOCK_WAIT_MS = 5000
-    PAGE_SIZE = 4096
 
 
 cdef int32_t find_topic(const Shared *shared, const uint8_t *name, int32_t size) noexcept nogil:
@@ -422,6 +423,7 @@ cdef class SharedSegment:
     def fill_queue(self, int row, int64_t born, int64_t min_offset, int64_t max_offset, int64_t max_physical):
         """Before the first worker starts: what recovery has found of a queue, all of it on disk."""
         cdef QueueRow *queue = &self.shared.queues[row]
+        check(0 <= min_offset <= max_offset and born >= 0, "what recovery found of a queue has an order")
         publish(&queue.born, born)
         publish(&queue.next_offset, max_offset)
         publish(&queue.max_offset, max_offset)

@@ -13,6 +13,7 @@ from libc.string cimport memcpy, memset, strlen
 
 from mqcore._fast.base.atomics cimport add_relaxed, put_relaxed
 from mqcore._fast.base.buffers cimport buffer_free, buffer_size, buffer_take
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.layout cimport (CONNECTION_GENERATION_BITS, CONNECTION_SLOT_BITS, LINK_KIND_CLOSED,
                                        LINK_KIND_CONNECTED, LINK_KIND_REQUEST)
 from mqcore._fast.segment.link cimport link_put, link_unsent, link_write
@@ -221,6 +222,7 @@ cdef void mark_dirty(SendState *state, Connection *connection) noexcept nogil:
 
 cdef void drop_partial(SendState *state, Connection *connection) noexcept nogil:
     state.partial_bytes -= connection.partial.capacity
+    check(state.partial_bytes >= 0, "unfinished frames give back what they took of the budget")
     buffer_free(&connection.partial)
 
 
@@ -242,6 +244,7 @@ cdef bint make_room(SendState *state, const Connection *connection) noexcept nog
 
 cdef void count_unsent(SendState *state, Connection *connection) noexcept nogil:
     state.unsent_bytes += connection.out.capacity - connection.unsent_bytes
+    check(state.unsent_bytes >= 0, "unsent answers give back what they took of the budget")
     connection.unsent_bytes = connection.out.capacity
 
 

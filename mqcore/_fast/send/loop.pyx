@@ -17,7 +17,8 @@ from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full
 from mqcore._fast.base.big_endian cimport load_i32
 from mqcore._fast.base.buffers cimport buffer_put, buffer_room, buffer_size
 from mqcore._fast.base.layout cimport (CONNECTION_GENERATION_BITS, CONNECTION_LIFE_BITS, CONNECTION_SLOT_BITS,
-                                       LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, TICKETS_MAX,
+                                       LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, PULL_STRINGS_MAX,
+                                       RECORD_OVERHEAD_MAX, TICKETS_MAX,
                                        WORKER_COMMAND_DRAIN, WORKER_COMMAND_STOP, WORKER_STATE_DRAINED,
                                        WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, LinkHead)
 from mqcore._fast.log.append cimport append_rest
@@ -93,6 +94,7 @@ assert <int>MARK_LISTENER + <int>LISTENERS_MAX < 1 << <int>CONNECTION_SLOT_BITS
 
 cdef const char *OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 cdef const char *PULL_TOO_LONG = "the pull's topic, group and subscription are longer than 32768 bytes together"
+assert f"than {<int>PULL_STRINGS_MAX} bytes" in PULL_TOO_LONG.decode()
 
 
 cdef void handle_frame(SendState *state, Connection *connection, const uint8_t *payload, int32_t size) noexcept nogil:
@@ -513,7 +515,7 @@ cdef class SendLoop:
         state.settings.slave_lag_max = options["slave_lag_max"]
         state.settings.wakes_flush = options["wakes_flush"]
         state.settings.refuses_halves = options["refuses_halves"]
-        state.appender.record_size_max = <int64_t>options["max_message_size"] + 65536
+        state.appender.record_size_max = <int64_t>options["max_message_size"] + RECORD_OVERHEAD_MAX
         state.appender.lock_timeout_ms = options["lock_timeout_ms"]
 
     cdef take_memory(self, dict options):

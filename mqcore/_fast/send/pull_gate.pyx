@@ -11,8 +11,8 @@ from libc.string cimport memcpy, memset
 from mqcore._fast.base.atomics cimport add_relaxed, observe
 from mqcore._fast.base.buffers cimport Buffer, buffer_put, buffer_size, buffer_take
 from mqcore._fast.base.layout cimport (GET_STATUS_COMMIT_LOG_NOT_READABLE, GET_STATUS_MESSAGE_WAS_REMOVING,
-                                       PULL_RANGES_MAX, PullRange, PullReply, PullRequest, RING_KIND_PULL_REQUEST,
-                                       STORE_FLAG_PULL_CLOSED, TICKETS_MAX)
+                                       PULL_RANGES_MAX, PULL_STRINGS_MAX, PullRange, PullReply, PullRequest,
+                                       RING_KIND_PULL_REQUEST, STORE_FLAG_PULL_CLOSED, TICKETS_MAX)
 from mqcore._fast.base.store_file cimport EUCLEAN
 from mqcore._fast.base.worker_log cimport warn_unreadable
 from mqcore._fast.log.mapped_file cimport FILE_MAPPINGS_MAX, MappedFile, file_pinned_at, file_unpin
@@ -20,7 +20,7 @@ from mqcore._fast.segment.boards cimport puller_of
 from mqcore._fast.segment.rings cimport ring_peek, ring_publish, ring_release, ring_reserve
 from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty, write_connection
 from mqcore._fast.send.request cimport answer_plain
-from mqcore._fast.send.state cimport SCRATCH_SIZE, Connection, SendState, Ticket
+from mqcore._fast.send.state cimport Connection, SendState, Ticket
 from mqcore._fast.send.ticket cimport SERIAL_SHIFT, TICKET_INDEX_MASK, ticket_end, ticket_free, ticket_take
 from mqcore._fast.wire.header cimport CommandView, TextView, field_of, text_to_i32, text_to_i64, text_unescape
 from mqcore._fast.wire.replies cimport Reply, put_decimal, reply_field, reply_put, reply_remark, reply_start
@@ -42,7 +42,6 @@ cdef int32_t RETRY_IMMEDIATELY = ResponseCode.PULL_RETRY_IMMEDIATELY
 cdef int32_t SERVER_TYPE = SerializeType.JSON
 
 cdef enum:
-    REQUEST_STRINGS_MAX = 65536
     STATUS_COUNT = 16
     STATUS_SIZE = 32
     DIRECT_BYTES_MIN = 4096         # a smaller answer is copied, to be written together with others
@@ -66,7 +65,7 @@ cdef uint8_t *put_text(uint8_t *at, const TextView *text, int32_t *size) noexcep
     size[0] = -1
     if text.at == NULL:
         return at
-    size[0] = text_unescape(text, at, SCRATCH_SIZE // 4)
+    size[0] = text_unescape(text, at, PULL_STRINGS_MAX)
     return NULL if size[0] < 0 else at + size[0]
 
 
@@ -94,7 +93,7 @@ cdef int32_t read_request(SendState *state, const CommandView *command, PullRequ
     memset(out, 0, sizeof(PullRequest))
     if topic.at == NULL or group.at == NULL or not read_numbers(command, out):
         return -1
-    if topic.size + group.size + text_size(&subscription) + text_size(&expression_type) > SCRATCH_SIZE // 4:
+    if topic.size + group.size + text_size(&subscription) + text_size(&expression_type) > PULL_STRINGS_MAX:
         return -1
     at = put_text(at, &topic, &out.topic_size)
     at = put_text(at, &group, &out.group_size) if at != NULL else NULL

@@ -10,6 +10,7 @@ from libc.string cimport memchr, memcmp, memcpy, memset, strlen
 
 from mqcore._fast.base.atomics cimport observe, put_relaxed
 from mqcore._fast.base.big_endian cimport store_i32, store_i64
+from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.crc32 cimport crc32
 from mqcore._fast.base.layout cimport (BODY_CRC_MASK, PROPERTIES_SIZE_MAX, PUT_STATUS_OS_PAGECACHE_BUSY,
                                        PUT_STATUS_PUT_OK, STORE_FLAG_SYNC_FAILED,
@@ -328,6 +329,8 @@ cdef bint grow_waiting(SendState *state) noexcept nogil:
 cdef bint wait_for_others(SendState *state, const Waiting *sent) noexcept nogil:
     if state.waiting_tail - state.waiting_head >= state.waiting_capacity and not grow_waiting(state):
         return False
+    check(state.waiting_head == state.waiting_tail or sent.end_offset > state.waiting[
+        (state.waiting_tail - 1) & (state.waiting_capacity - 1)].end_offset, "answers wait in the order of the log")
     state.waiting[state.waiting_tail & (state.waiting_capacity - 1)] = sent[0]
     state.waiting_tail += 1
     put_relaxed(&state.row.parked, state.waiting_tail - state.waiting_head)

@@ -5,7 +5,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from mqcore._fast.base.buffers cimport Buffer
-from mqcore._fast.base.layout cimport PULL_WORKERS_MAX, WorkerRow
+from mqcore._fast.base.layout cimport PULL_STRINGS_MAX, PULL_WORKERS_MAX, WorkerRow
 from mqcore._fast.base.worker_log cimport Warning
 from mqcore._fast.log.append cimport Appender
 from mqcore._fast.log.mapped_file cimport FileSet
@@ -15,7 +15,7 @@ from mqcore._fast.segment.rings cimport Ring
 
 cdef enum:
     READ_SIZE = 262144          # bytes asked of the socket at once
-    SCRATCH_SIZE = 131072       # unescaped header fields of one request
+    SCRATCH_SIZE = 4 * PULL_STRINGS_MAX      # unescaped header fields of one request
     MEMBERS_MAX = 262144        # of one batch
     LISTENERS_MAX = 4           # sockets that clients connect to
     # Marks in epoll's data, below every connection's id.

@@ -284,7 +284,7 @@ def encode(record: Record, batch_properties: bytes = b"") -> bytes:
         sys_flag,
         record.born_timestamp,
     )
-    return b"".join(
+    encoded = b"".join(
         (
             head,
             record.born_host.encode(),
@@ -299,6 +299,8 @@ def encode(record: Record, batch_properties: bytes = b"") -> bytes:
             properties,
         )
     )
+    assert len(encoded) == record_size(record, batch_properties)
+    return encoded
 
 
 def is_torn(record: Record, physical_offset: int) -> bool:

@@ -36,6 +36,9 @@ MULTI_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
 LMQ_PREFIX = names.LMQ_PREFIX.encode()
 OFFSET_DIGITS_MAX = 18
 QUEUE_OFFSET_MAX = (1 << 62) // UNIT_SIZE
+# Both as a place in bytes and as so many digits an offset fits a Java long.
+assert QUEUE_OFFSET_MAX * UNIT_SIZE < 1 << 63
+assert 10**OFFSET_DIGITS_MAX < 1 << 63
 LEVEL_MAX = 0x7FFFFFFF
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from mqcore.layout import CONSUME_QUEUE_EXT_UNIT
+from mqcore.layout import CONSUME_QUEUE_EXT_UNIT, EXT_FILE_END_MIN_BLANK_SIZE, EXT_FILE_SIZE
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -17,6 +17,9 @@ EXT_ADDRESS_MAX = -(1 << 31) - 1
 EXT_ADDRESS_BASE = -(1 << 63)
 EXT_OFFSET_MAX = EXT_ADDRESS_MAX - EXT_ADDRESS_BASE
 EXT_UNIT_SIZE_MAX = (1 << 15) - 1
+# No hash of 32 bits is as small as an address, and a file has room for the longest unit.
+assert EXT_ADDRESS_MAX < -(1 << 31)
+assert EXT_UNIT_SIZE_MAX + EXT_FILE_END_MIN_BLANK_SIZE <= EXT_FILE_SIZE
 
 
 class ExtUnit(NamedTuple):

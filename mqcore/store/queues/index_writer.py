@@ -58,7 +58,8 @@ class IndexWriter:
         if not put(data, self._geometry, key_hash, physical_offset, store_timestamp):
             data = self._make_file()
             self._reserve_entry(data)
-            put(data, self._geometry, key_hash, physical_offset, store_timestamp)
+            is_put = put(data, self._geometry, key_hash, physical_offset, store_timestamp)
+            assert is_put, "a new index file has room for an entry"
 
     def _make_file(self) -> mmap.mmap:
         """Begin a new file, which inherits where the one before it ended."""

@@ -68,6 +68,8 @@ class NewestFile:
 
         It is not durable, for nobody is to wait for the disk here: who claims that its units are syncs its name too.
         """
+        assert file_start % self.file_size == 0
+        assert file_start > self.file_start, "files follow one another"
         self.directory.mkdir(parents=True, exist_ok=True)
         reserve = min(RESERVE_SIZE_MIN, self.file_size)
         make_sized_file(self.path(file_start), self.file_size, reserve, is_durable=False)
@@ -79,6 +81,7 @@ class NewestFile:
 
     def reserve(self, size: int) -> None:
         """See that *size* more bytes have their disk blocks."""
+        assert self.wrote + size <= self.file_size, "what is written lies within its file"
         if self.wrote + size > self._reserved:
             ahead = min(max(self.wrote, RESERVE_SIZE_MIN), RESERVE_SIZE_MAX)
             end = min(self.wrote + ahead, self.file_size)

@@ -88,6 +88,7 @@ class QueueWriter:
 
     def append(self, physical_offset: int, record_size: int, tags_code: int) -> None:
         """Append one unit after make_room."""
+        assert min(physical_offset, record_size - 1) >= 0, "a unit that is written says that it is"
         self.file.reserve(UNIT_SIZE)
         data, at = self.file.mapping(), self.file.wrote
         unit = encode_unit(physical_offset, record_size, tags_code)
