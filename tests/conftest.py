@@ -12,7 +12,7 @@ import itertools
 import os
 import signal
 import socket
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from mqcore import cause_log, clock
 from tests.rigs import SHORT_DELAYS, ApacheServer, RunningBroker, maven, start_broker_under_test
+from tests.suite.leftovers import kept, long_lived
 from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -30,8 +31,6 @@ ENDING_S = 30.0
 # Their tools are fixtures of the session.
 LONG_LIVED = "interop"
 
-long_lived: list[Callable[[], Iterable[int]]] = []
-"""Each gives pids and descriptors of what lives as long as the run, whichever module it was started for."""
 
 _tests = itertools.count(1)
 
@@ -136,14 +135,6 @@ def module_leaves_nothing_behind(request: pytest.FixtureRequest) -> Iterator[Non
         yield
     else:
         yield from leaves_nothing_behind(request.path.name)
-
-
-@contextlib.contextmanager
-def kept(broker: RunningBroker) -> Iterator[None]:
-    """While this lasts no module leaves the processes of *broker* behind. They may change: some tests restart it."""
-    long_lived.append(broker.pids)
-    yield
-    long_lived.remove(broker.pids)
 
 
 @pytest.fixture(scope="session")

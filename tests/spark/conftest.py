@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
-from tests.conftest import child_processes, listening_sockets, long_lived
+from tests.conftest import child_processes, listening_sockets
 from tests.rigs.patience import patient_clients
+from tests.suite.leftovers import long_lived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
