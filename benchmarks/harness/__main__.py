@@ -210,7 +210,7 @@ def pull(**options: Any) -> None:
     default=DEFAULT_LOADS,
     show_default=True,
     metavar="KIND:CxW",
-    help="send, batch or pull; connections x requests in flight on each. May be given again.",
+    help="send, batch, pull or transaction; connections x requests in flight on each. May be given again.",
 )
 @click.option(
     "--pairs",

@@ -11,6 +11,8 @@ cdef struct Answer:             # body is borrowed: valid only while the caller 
     int32_t code
     int32_t opaque
     int64_t next_begin_offset   # -1 if the header has none
+    int64_t queue_offset        # of a stored message, as answers to sends have it; -1 if the header has none
+    int64_t physical_offset     # the end of its msgId; -1 if the header has none. Both from JSON headers only
     const uint8_t *body
     size_t body_size
 

@@ -24,6 +24,7 @@ cdef enum:
     RESPONSE_BIT = 1
     DIGITS_MAX = 18                     # of a decimal number that always fits in an int64
     RECORD_QUEUE_ID_AT = 12
+    OFFSET_DIGITS = 16                  # hexadecimal, at the end of a message id
     RECORD_QUEUE_OFFSET_AT = 20
     RECORD_SIZE_MIN = 91                # fixed fields and lengths, IPv4 hosts, nothing in the variable parts
 
@@ -31,6 +32,8 @@ cdef const char *CODE_KEY = b'"code":'
 cdef const char *OPAQUE_KEY = b'"opaque":'
 cdef const char *FLAG_KEY = b'"flag":'
 cdef const char *NEXT_KEY = b'"nextBeginOffset":"'
+cdef const char *QUEUE_OFFSET_KEY = b'"queueOffset":"'
+cdef const char *MESSAGE_ID_KEY = b'"msgId":"'
 cdef const char *NEXT_NAME = b'nextBeginOffset'
 
 
@@ -71,6 +74,32 @@ cdef bint read_member(
     return read_decimal(found, length - <size_t> (found - text), value)
 
 
+cdef bint read_message_id(const uint8_t *text, size_t length, int64_t *offset) noexcept nogil:
+    # The physical offset: the last 16 hexadecimal digits before the quote that ends the id.
+    cdef const uint8_t *found = <const uint8_t *> memmem(text, length, MESSAGE_ID_KEY, 9)
+    cdef const uint8_t *end = text + length
+    cdef const uint8_t *quote
+    cdef uint64_t value = 0
+    cdef int digit
+    if found == NULL:
+        return False
+    found += 9
+    quote = found
+    while quote < end and quote[0] != c'"':
+        quote += 1
+    if quote == end or quote - found < OFFSET_DIGITS:
+        return False
+    found = quote - OFFSET_DIGITS
+    while found < quote:
+        digit = found[0] - c'0' if found[0] <= c'9' else (found[0] | 0x20) - c'a' + 10
+        if not 0 <= digit < 16:
+            return False
+        value = (value << 4) | <uint64_t> digit
+        found += 1
+    offset[0] = <int64_t> value
+    return True
+
+
 cdef bint read_json_header(const uint8_t *text, size_t length, Answer *out) noexcept nogil:
     cdef int64_t code, opaque, flag
     if not read_member(text, length, CODE_KEY, 7, &code):
@@ -83,6 +112,10 @@ cdef bint read_json_header(const uint8_t *text, size_t length, Answer *out) noex
     out.opaque = <int32_t> opaque
     if not read_member(text, length, NEXT_KEY, 19, &out.next_begin_offset):
         out.next_begin_offset = -1
+    if not read_member(text, length, QUEUE_OFFSET_KEY, 15, &out.queue_offset):
+        out.queue_offset = -1
+    if out.queue_offset < 0 or not read_message_id(text, length, &out.physical_offset):
+        out.physical_offset = -1
     return True
 
 
@@ -116,7 +149,7 @@ cdef bint read_binary_header(const uint8_t *header, size_t length, Answer *out) 
         return False
     out.code = (<int32_t> header[BINARY_CODE_AT] << 8) | header[BINARY_CODE_AT + 1]
     out.opaque = <int32_t> read_be32(header + BINARY_OPAQUE_AT)
-    out.next_begin_offset = -1
+    out.next_begin_offset = out.queue_offset = out.physical_offset = -1
     if not read_be32(header + BINARY_FLAG_AT) & RESPONSE_BIT:
         return False
     size = read_be32(header + at)

@@ -26,5 +26,6 @@ class Engine:
         end_offsets: Sequence[int],
         queue_count: int,
         messages_per_send: int = 1,
+        ends_transactions: bool = False,
     ) -> None: ...
     def run(self, seconds: float, request_limit: int = 0) -> RunCounts: ...

@@ -55,6 +55,7 @@ cdef enum:
     OPAQUE_FIRST = 1000000000               # ten digits, so that a patched JSON header keeps its length
     OPAQUE_ROUND = 1000000000
     OPAQUE_DIGITS = 10
+    HALF_OFFSET_DIGITS = 15                 # with zeros in front, so that a frame keeps its length
     TIMESTAMP_DIGITS = 13
     UNIQUE_DIGITS = 8
     POLL_MS = 100
@@ -80,6 +81,7 @@ cdef struct Template:
     Py_ssize_t timestamp_at                 # -1: none
     Py_ssize_t offset_at                    # a pull's queue offset, offset_digits wide; -1: none
     int offset_digits
+    Py_ssize_t half_at[2]                   # the half's queue offset and its physical offset; -1: none
     size_t *unique_at
     Py_ssize_t unique_count
 
@@ -87,7 +89,9 @@ cdef struct Slot:                           # one request in flight
     int32_t opaque                          # 0: none
     int32_t turn                            # how often this slot was used; makes its opaques differ
     int32_t queue
-    int64_t queue_offset                    # pull: where the outstanding or the next request reads
+    int64_t queue_offset                    # pull: where the outstanding or the next request reads; of a half
+    int64_t physical_offset                 # of a half that has been answered
+    bint is_ending                          # the request is, or will be, the end of a transaction
     int64_t sent_ns
 
 cdef struct Connection:
@@ -152,7 +156,9 @@ cdef class Engine:
     """A load on open, non-blocking sockets. `run` may be called many times; nothing is in flight when it returns.
 
     *templates* has, per queue, one send frame, or one pull frame for each number of digits that the queue offset may
-    have, rising from one. *end_offsets* is empty for sends; for pulls it has, per queue, where reading starts again at
+    have, rising from one. With *ends_transactions* the sends are half messages, and the last template, beside those of
+    the queues, ends each that was answered; half and end together are one message, whose latency is that of both.
+    *end_offsets* is empty for sends; for pulls it has, per queue, where reading starts again at
     0. The sockets stay the caller's, who closes them after the engine is gone.
     """
 
@@ -170,7 +176,7 @@ cdef class Engine:
     cdef int32_t window
     cdef int32_t next_queue
     cdef uint32_t next_unique
-    cdef bint is_pull
+    cdef bint is_pull, ends_transactions
     cdef int messages_per_send
     cdef int saved_errno
     cdef object kept
@@ -183,12 +189,13 @@ cdef class Engine:
     def __cinit__(self):
         self.epoll_fd = -1
 
-    def __init__(self, fds, int32_t window, templates, end_offsets, Py_ssize_t queue_count, int messages_per_send=1):
+    def __init__(self, fds, int32_t window, templates, end_offsets, Py_ssize_t queue_count, int messages_per_send=1,
+                 bint ends_transactions=False):
         if self.connections != NULL:
             raise RuntimeError("an engine is set up once")
         if not 1 <= window <= WINDOW_MAX:
             raise ValueError(f"window: got {window}, wanted 1 to {WINDOW_MAX}")
-        if queue_count < 1 or not templates or len(templates) % queue_count:
+        if queue_count < 1 or not templates or (len(templates) - ends_transactions) % queue_count:
             raise ValueError(f"templates: got {len(templates)} for {queue_count} queues")
         if not fds:
             raise ValueError("no connection given")
@@ -199,6 +206,7 @@ cdef class Engine:
         self.queue_count = queue_count
         self.messages_per_send = messages_per_send
         self.template_count = len(templates)
+        self.ends_transactions = ends_transactions
         self.templates_per_queue = self.template_count // queue_count
         self.kept = [template.data for template in templates]
         self._take_templates(templates)
@@ -228,6 +236,10 @@ cdef class Engine:
             if self.is_pull:
                 template.offset_digits = <int> (i % self.templates_per_queue) + 1
                 template.offset_at = self._hole(source.queue_offset_at, template.offset_digits, template.size)
+            template.half_at[0] = template.half_at[1] = -1
+            if source.half_at is not None:
+                for j in range(2):
+                    template.half_at[j] = self._hole(source.half_at[j], HALF_OFFSET_DIGITS, template.size)
             template.unique_count = len(source.unique_keys_at)
             template.unique_at = <size_t *> calloc(template.unique_count + 1, sizeof(size_t))
             if template.unique_at == NULL:
@@ -395,9 +407,12 @@ cdef class Engine:
         cdef Template *template
         cdef uint8_t *frame
         cdef Py_ssize_t i
-        if not self.is_issuing or (self.request_limit and self.requests >= self.request_limit):
+        if not slot.is_ending and (
+                not self.is_issuing or (self.request_limit and self.requests >= self.request_limit)):
             return
-        if self.is_pull:
+        if slot.is_ending:
+            template = &self.templates[self.template_count - 1]
+        elif self.is_pull:
             template = &self.templates[slot.queue * self.templates_per_queue + decimal_digits(slot.queue_offset) - 1]
         else:
             template = &self.templates[self.next_queue]
@@ -412,7 +427,8 @@ cdef class Engine:
         connection.outbox_end += template.size
         slot.turn = slot.turn + 1 if slot.turn < OPAQUE_ROUND // self.window - 1 else 0
         slot.opaque = OPAQUE_FIRST + slot.turn * self.window + slot_index
-        slot.sent_ns = now
+        if not slot.is_ending:
+            slot.sent_ns = now
         if template.opaque_is_text:
             write_decimal(frame + template.opaque_at, slot.opaque, OPAQUE_DIGITS)
         else:
@@ -425,7 +441,10 @@ cdef class Engine:
             self.next_unique += 1
         if template.offset_at >= 0:
             write_decimal(frame + template.offset_at, slot.queue_offset, template.offset_digits)
-        self.requests += 1
+        if template.half_at[0] >= 0:
+            write_decimal(frame + template.half_at[0], slot.queue_offset, HALF_OFFSET_DIGITS)
+            write_decimal(frame + template.half_at[1], slot.physical_offset, HALF_OFFSET_DIGITS)
+        self.requests += not slot.is_ending
         self.in_flight += 1
 
     cdef RunStatus _flush(self, Connection *connection) noexcept nogil:
@@ -515,8 +534,16 @@ cdef class Engine:
         cdef PulledRange pulled
         slot.opaque = 0
         self.in_flight -= 1
-        self.answers += 1
         self.last_answer_ns = now
+        if self.ends_transactions and not slot.is_ending and answer.code == 0:
+            slot.is_ending = True
+            slot.queue_offset = answer.queue_offset
+            slot.physical_offset = answer.physical_offset
+            if answer.physical_offset < 0:
+                self.unsound += 1
+            return
+        slot.is_ending = False
+        self.answers += 1
         self.buckets[bucket_index(latency_ns)] += 1
         if latency_ns > self.slowest_ns:
             self.slowest_ns = latency_ns

@@ -91,6 +91,8 @@ BARS: Final = (
     Bar("send:64x1", "messages_per_s", at_least=1.5),
     Bar("send:1x1", "p50_us", at_most=0.75),
     Bar("pull:8x1", "messages_per_s", at_least=1.3),
+    Bar("transaction:8x32", "messages_per_s", at_least=5.0),
+    Bar("transaction:8x32", "broker_cpu_us", at_most=0.2),
 )
 """mqcore first and Apache 4.9 second, both on the same machine in one run."""
 BAR_BODY_SIZE: Final = 1024

@@ -10,11 +10,13 @@ import random
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mqcore.codes import PullSysFlag, RequestCode, SerializeType
+from mqcore.codes import PullSysFlag, RequestCode, SerializeType, SysFlag
 from mqcore.protocol.batch import encode_batch
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import Message
 from mqcore.protocol.properties import (
+    PROPERTY_PRODUCER_GROUP,
+    PROPERTY_TRANSACTION_PREPARED,
     PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX,
     PROPERTY_WAIT_STORE_MSG_OK,
     encode_properties,
@@ -28,6 +30,7 @@ UNIQUE_PREFIX: Final = "7F0000010BE700001234"
 UNIQUE_MARK: Final = "89ABCDEF"
 
 QUEUE_OFFSET_DIGITS_MAX: Final = 12
+HALF_OFFSET_DIGITS: Final = 15
 PRODUCER_GROUP: Final = "benchmark_producer"
 CONSUMER_GROUP: Final = "benchmark_consumer"
 BROKER_NAME: Final = "broker-a"
@@ -44,6 +47,8 @@ class FrameTemplate:
     born_timestamp_at: int | None
     unique_keys_at: tuple[int, ...]
     queue_offset_at: int | None = None
+    half_at: tuple[int, int] | None = None
+    """The end of a transaction: the half's queue offset and its physical offset, HALF_OFFSET_DIGITS each."""
 
 
 def places_of(needle: bytes, data: bytes) -> tuple[int, ...]:
@@ -87,6 +92,14 @@ def template_of(command: RemotingCommand) -> FrameTemplate:
         ),
         unique_keys_at=places_of(UNIQUE_MARK.encode(), data),
         queue_offset_at=_after_name("queueOffset", command.serialize_type, data) if "queueOffset" in fields else None,
+        half_at=(
+            (
+                _after_name("tranStateTableOffset", command.serialize_type, data),
+                _after_name("commitLogOffset", command.serialize_type, data),
+            )
+            if "commitLogOffset" in fields
+            else None
+        ),
     )
 
 
@@ -113,30 +126,67 @@ def send_templates(
     if is_batch:
         body = encode_batch([Message(topic, body, properties=unique_properties)] * batch_size)
 
-    def request(queue_id: int) -> RemotingCommand:
-        fields = {
-            "a": PRODUCER_GROUP,
-            "b": topic,
-            "c": "TBW102",
-            "d": str(queue_count),
-            "e": str(queue_id),
-            "f": "0",
-            "g": BORN_TIMESTAMP_MARK,
-            "h": "0",
-            "i": encode_properties({PROPERTY_WAIT_STORE_MSG_OK: "true"} if is_batch else unique_properties),
-            "j": "0",
-            "k": "false",
-            "m": "true" if is_batch else "false",
-            "n": BROKER_NAME,
-        }
-        return RemotingCommand(
+    properties = encode_properties({PROPERTY_WAIT_STORE_MSG_OK: "true"} if is_batch else unique_properties)
+    requests = send_requests(topic, queue_count, properties, body, serialize_type, is_batch=is_batch)
+    return [template_of(request) for request in requests]
+
+
+def send_requests(
+    topic: str, queue_count: int, properties: str, body: bytes, serialize_type: SerializeType, *, is_batch: bool = False
+) -> list[RemotingCommand]:
+    """Return a send request for each queue, with the marks of what changes."""
+    return [
+        RemotingCommand(
             code=RequestCode.SEND_BATCH_MESSAGE if is_batch else RequestCode.SEND_MESSAGE_V2,
-            ext_fields=fields,
+            ext_fields={
+                "a": PRODUCER_GROUP,
+                "b": topic,
+                "c": "TBW102",
+                "d": str(queue_count),
+                "e": str(queue_id),
+                "f": "0",
+                "g": BORN_TIMESTAMP_MARK,
+                "h": "0",
+                "i": properties,
+                "j": "0",
+                "k": "false",
+                "m": "true" if is_batch else "false",
+                "n": BROKER_NAME,
+            },
             body=body,
             serialize_type=serialize_type,
         )
+        for queue_id in range(queue_count)
+    ]
 
-    return [template_of(request(queue_id)) for queue_id in range(queue_count)]
+
+def transaction_templates(topic: str, *, queue_count: int, body: bytes, repetition: int) -> list[FrameTemplate]:
+    """Return one half message per queue, and behind them the commit of any of them.
+
+    Clients send the commit without waiting for an answer; here one is asked for, or a broker that puts commits off
+    would seem fast. Offsets have zeros in front, which both brokers read as decimal. JSON only.
+    Source: RocketMQ client/impl/producer/DefaultMQProducerImpl.java, sendMessageInTransaction.
+    """
+    properties = {
+        **_unique_properties(repetition),
+        PROPERTY_TRANSACTION_PREPARED: "true",
+        PROPERTY_PRODUCER_GROUP: PRODUCER_GROUP,
+    }
+    halves = []
+    for template in send_requests(topic, queue_count, encode_properties(properties), body, SerializeType.JSON):
+        fields = dict(template.ext_fields or {}) | {"f": str(int(SysFlag.TRANSACTION_PREPARED))}
+        halves.append(template_of(replace(template, ext_fields=fields)))
+    commit = {
+        "producerGroup": PRODUCER_GROUP,
+        "tranStateTableOffset": "1" * HALF_OFFSET_DIGITS,
+        "commitLogOffset": "2" * HALF_OFFSET_DIGITS,
+        "commitOrRollback": str(int(SysFlag.TRANSACTION_COMMIT)),
+        "fromTransactionCheck": "false",
+        "msgId": UNIQUE_PREFIX,
+        "transactionId": UNIQUE_PREFIX,
+        "bname": BROKER_NAME,
+    }
+    return [*halves, template_of(RemotingCommand(code=RequestCode.END_TRANSACTION, ext_fields=commit))]
 
 
 def pull_templates(

@@ -36,12 +36,15 @@ STORED_CODES: Final = frozenset(
 )
 """Answers to a send that mean a place in the queue; only SUCCESS counts as a message sent."""
 
-LOAD_TEXT: Final = re.compile(r"(?P<kind>send|batch|pull):(?P<connections>\d+)x(?P<window>\d+)")
+LOAD_TEXT: Final = re.compile(r"(?P<kind>send|batch|pull|transaction):(?P<connections>\d+)x(?P<window>\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Load:
-    """One kind of traffic. A batch is a send with several messages in each request."""
+    """One kind of traffic. A batch is a send with several messages in each request.
+
+    A transaction is a half message and, once that is answered, its commit; both answers make one message.
+    """
 
     kind: str
     connections: int
@@ -59,7 +62,9 @@ class Load:
         """Read `send:8x32`, `batch:8x4` or `pull:8x1`: kind, connections, requests in flight on each."""
         match = LOAD_TEXT.fullmatch(text)
         if match is None:
-            raise ValueError(f"load: got {text!r}, wanted kind:CONNECTIONSxWINDOW with kind send, batch or pull")
+            raise ValueError(
+                f"load: got {text!r}, wanted kind:CONNECTIONSxWINDOW, kind send, batch, pull or transaction"
+            )
         connections, window = int(match["connections"]), int(match["window"])
         if connections < 1 or window < 1:
             raise ValueError(f"load: got {text!r}, wanted at least one connection and one request in flight")
@@ -174,6 +179,13 @@ class LoadSession:
                 message_count_max=load.pull_size,
                 serialize_type=load.serialize_type,
             )
+        elif load.kind == "transaction":
+            templates = frames.transaction_templates(
+                self.topic,
+                queue_count=load.queue_count,
+                body=frames.body_of(load.body_size),
+                repetition=self._repetition,
+            )
         else:
             templates = frames.send_templates(
                 self.topic,
@@ -184,7 +196,15 @@ class LoadSession:
                 repetition=self._repetition,
             )
         end_offsets = self._end_offsets if load.is_pull else []
-        return Engine(connections.fds, load.window, templates, end_offsets, load.queue_count, load.batch_size)
+        return Engine(
+            connections.fds,
+            load.window,
+            templates,
+            end_offsets,
+            load.queue_count,
+            load.batch_size,
+            load.kind == "transaction",
+        )
 
     def _account_for(self, codes: dict[int, int]) -> None:
         """Check that the queues have grown by what was acknowledged, and remember how long they are now."""
@@ -224,7 +244,7 @@ class LoadSession:
                 self._account_for(counts["codes"])
             use = CpuUse.between(first, CpuReading.take(self.broker_pid))
         if counts["unsound"]:
-            raise ControlError(f"{self.load}: {counts['unsound']} pull answers did not hold the messages asked for")
+            raise ControlError(f"{self.load}: {counts['unsound']} answers did not hold what was asked for")
         histogram = Histogram.of_counts(counts["buckets"], counts["slowest_ns"])
         p50_us, p99_us, p999_us = (histogram.percentile_ns(percent) / 1e3 for percent in PERCENTILES)
         elapsed_s = counts["elapsed_ns"] / 1e9

@@ -9,11 +9,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from benchmarks.harness.frames import FrameTemplate, body_of, pull_templates, send_templates
+from benchmarks.harness.frames import FrameTemplate, body_of, pull_templates, send_templates, transaction_templates
 from benchmarks.harness.histogram import Histogram
 from benchmarks.harness.native import Engine
 from benchmarks.harness.test_answers import record
-from mqcore.codes import SerializeType
+from mqcore.codes import RequestCode, SerializeType
 from mqcore.protocol.command import FrameSplitter, RemotingCommand
 
 Answerer = Callable[[socket.socket, list[RemotingCommand]], None]
@@ -185,3 +185,40 @@ def test_settings_that_make_no_sense_are_refused(window: int, end_offsets: list[
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(ValueError, match=r"got|wanted|needs"):
         Engine([ours.fileno()], window, send_frames(), end_offsets, queue_count)
+
+
+@pytest.mark.parametrize("window", [1, 5])
+def test_each_half_message_that_was_answered_is_ended_at_its_place(window: int) -> None:
+    halves: dict[int, tuple[int, str]] = {}
+
+    def serve(peer: socket.socket, requests: list[RemotingCommand]) -> None:
+        for request in requests:
+            fields = request.ext_fields or {}
+            if request.code == RequestCode.END_TRANSACTION:
+                place = int(fields["commitLogOffset"])
+                assert halves.pop(place)[0] == int(fields["tranStateTableOffset"])
+                peer.sendall(request.reply().encode())
+                continue
+            place = 1_000 + 7 * len(halves_seen)
+            halves_seen.append(fields["i"])
+            halves[place] = (len(halves_seen), fields["i"])
+            # Every fifth is refused, and never ended.
+            if len(halves_seen) % 5 == 0:
+                del halves[place]
+                peer.sendall(request.reply(2, "busy").encode())
+                continue
+            reply = {"queueOffset": str(len(halves_seen)), "msgId": f"7F00000100002A9F{place:016X}", "queueId": "0"}
+            peer.sendall(request.reply(ext_fields=reply).encode())
+
+    halves_seen: list[str] = []
+    templates = transaction_templates("T", queue_count=QUEUES, body=body_of(100), repetition=1)
+    with peer(serve) as (ours, asked):
+        engine = Engine([ours.fileno()], window, templates, [], QUEUES, ends_transactions=True)
+        counts = engine.run(30, 500)
+    assert halves == {}
+    assert len(halves_seen) == 500
+    assert all("TRAN_MSG\x01true" in text for text in halves_seen)
+    assert len(set(halves_seen)) == 500
+    assert counts["codes"] == {0: 400, 2: 100}
+    assert (counts["all_messages"], counts["unsound"]) == (400, 0)
+    assert len(asked) == 900

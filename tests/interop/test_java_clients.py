@@ -335,7 +335,6 @@ def test_a_request_gets_its_reply(
         ]
 
 
-@pytest.mark.beyond_mqcore
 @pytest.mark.usefixtures("as_4_9")
 def test_only_committed_transactions_are_delivered(start_broker: StartBroker, corpus: Corpus, java: JavaDriver) -> None:
     broker = start_broker({"transactionCheckInterval": "2000", "transactionTimeOut": "1000"})
