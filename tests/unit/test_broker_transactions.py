@@ -173,7 +173,7 @@ async def test_who_comes_later_is_asked_in_the_next_round(rig: BrokerRig, caplog
     await send_half(rig, "a")
     rig.core.on_channel_closed(rig.client)
     await check(rig, TIMEOUT_MS)
-    assert "nobody can be asked about a transaction" in caplog.text
+    assert "nobody can be asked about transactions group=producers count=1" in caplog.text
     other = MemoryChannel(port=40_002)
     await rig.heart_beat("", producers=[GROUP], channel=other, client_id="client-2")
     await check(rig, TIMEOUT_MS)

@@ -16,6 +16,7 @@ from broker_ports import START_MS, BrokerRig
 from fast_rig import Log, shared_segment
 from test_fast_send_loop import FILE_SIZE, LINK, SYNC_TIMEOUT_MS, LoopRig, replies
 
+from mqcore import layout
 from mqcore.broker.ports import PutStatus
 from mqcore.codes import RequestCode, ResponseCode, SysFlag
 from mqcore.protocol.command import RemotingCommand
@@ -380,6 +381,21 @@ def test_a_half_message_that_has_left_memory_is_for_the_broker_process(fast: Fas
     half = send_half(fast)
     fast.log.segment.set("cold_end", 1)
     assert asked_the_broker_process(fast, RequestCode.END_TRANSACTION, end_fields(half))
+
+
+def test_a_slave_s_send_worker_ends_nothing(fast: FastBroker) -> None:
+    half = send_half(fast)
+    fast.log.segment.set("store_flags", layout.constants("StoreFlag")["SLAVE"])
+    for outcome in (0, COMMIT, ROLLBACK):
+        assert asked_the_broker_process(fast, RequestCode.END_TRANSACTION, end_fields(half, outcome))
+
+
+def test_a_slave_refuses_the_end_of_a_transaction(plain: PlainBroker, monkeypatch: pytest.MonkeyPatch) -> None:
+    half = send_half(plain)
+    monkeypatch.setattr(type(plain.rig.broker), "is_slave", True)
+    for outcome in (0, COMMIT, ROLLBACK):
+        assert end(plain, half, outcome) == (ResponseCode.SLAVE_NOT_AVAILABLE, NOT_SET)
+    assert plain.records() == [half_record()]
 
 
 def test_no_half_message_is_taken_where_the_setting_forbids_it(fast: FastBroker) -> None:

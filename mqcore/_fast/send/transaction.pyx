@@ -14,8 +14,8 @@ from libc.string cimport memchr, memcmp, memset
 
 from mqcore._fast.base.atomics cimport now_ms, observe
 from mqcore._fast.base.crc32 cimport crc32
-from mqcore._fast.base.layout cimport (BODY_CRC_MASK, PROPERTIES_SIZE_MAX, PUT_STATUS_PUT_OK, TOPIC_WORD_EXISTS,
-                                       TOPIC_WORD_SENDABLE)
+from mqcore._fast.base.layout cimport (BODY_CRC_MASK, PROPERTIES_SIZE_MAX, PUT_STATUS_PUT_OK, STORE_FLAG_SLAVE,
+                                       TOPIC_WORD_EXISTS, TOPIC_WORD_SENDABLE)
 from mqcore._fast.log.append cimport Appended, append_pair, append_record
 from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, RecordFields, RecordView
 from mqcore._fast.log.republish cimport Republication, StoredRecord, republished, stored_close, stored_open
@@ -239,7 +239,7 @@ cdef SendOutcome handle_end_transaction(SendState *state, Connection *connection
     cdef EndHeader header
     cdef StoredRecord half
     cdef SendOutcome outcome
-    if not read_end_header(command, &header):
+    if not read_end_header(command, &header) or observe(&state.shared.board.store_flags) & STORE_FLAG_SLAVE:
         return SEND_UNUSUAL
     if header.outcome != COMMIT and header.outcome != ROLLBACK:
         # Not decided: the broker will ask. RocketMQ gives no answer either, also to who waits for one.

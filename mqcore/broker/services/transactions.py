@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from enum import Enum, auto
 from typing import Final
 
@@ -115,6 +116,8 @@ class TransactionService:
         # The positions that were saved last; others in the table are somebody else's, and a new beginning.
         self._saved = (NO_OFFSET, NO_OFFSET)
         self._began_before = self._began_op = 0
+        # How many half messages of a group could not be asked about in this round.
+        self._unasked: Counter[str] = Counter()
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
 
@@ -175,6 +178,9 @@ class TransactionService:
         await self._read_ops(known)
         is_whole = await self._look_at_halves(known, start)
         self._commit(known)
+        for group, count in self._unasked.items():
+            logger.warning("nobody can be asked about transactions group=%s count=%d", group, count)
+        self._unasked.clear()
         return None if is_whole else RETRY_S
 
     def _positions(self) -> DoneHalvesMap:
@@ -332,7 +338,7 @@ class TransactionService:
         channel = self._producers.available_channel(group)
         unique_id = copy.properties.get(PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX)
         if channel is None:
-            logger.warning("nobody can be asked about a transaction group=%s unique_key=%s", group, unique_id)
+            self._unasked[group] += 1
             return
         asked = MessageExt(
             copy.properties.get(PROPERTY_REAL_TOPIC, ""),
