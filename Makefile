@@ -17,7 +17,7 @@ PROCESSES := 2
 # A run of the tests starts thousands of Python processes: they need not compile the same modules, each for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run test test-all test-debug debug-build lint clean
+.PHONY: setup run run-pair test test-all test-debug debug-build lint clean
 
 setup: $(STAMP) $(BUILT)
 
@@ -43,6 +43,15 @@ run: $(READY) $(BUILT)
 
 # Tests among real processes wait for half of their time: one process more than cores, and no core is idle.
 test: PROCESSES := 3
+# A master whose sends wait for its slave, and the slave, on one machine; Ctrl-C stops both.
+run-pair: $(READY) $(BUILT)
+	trap 'kill $$master $$slave' INT TERM; \
+	$(BIN)/python -m mqcore.broker --store ./store-pair/master --set brokerName=broker-a --set brokerRole=SYNC_MASTER & \
+	master=$$!; \
+	$(BIN)/python -m mqcore.broker --store ./store-pair/slave --set brokerName=broker-a --set brokerRole=SLAVE \
+		--set brokerId=1 --set listenPort=10921 --set haMasterAddress=127.0.0.1:10912 -n 127.0.0.1:9876 & \
+	slave=$$!; wait; wait
+
 test: setup
 	$(PYTEST) -m "$(EVERYDAY)" --second-look
 

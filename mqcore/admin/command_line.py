@@ -11,6 +11,7 @@ from mqcore.admin.cluster_commands import broker, cluster, namesrv, producer
 from mqcore.admin.consume_command import consume
 from mqcore.admin.dlq_commands import dlq
 from mqcore.admin.group_commands import group
+from mqcore.admin.ha_commands import ha
 from mqcore.admin.message_commands import message
 from mqcore.admin.offset_commands import lag, offset
 from mqcore.admin.running import Common
@@ -45,5 +46,5 @@ def cli(context: click.Context, namesrv: str, verbose: bool) -> None:
     context.obj = Common(namesrv)
 
 
-for command in (send, consume, topic, group, offset, lag, message, dlq, cluster, broker, namesrv, producer):
+for command in (send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, namesrv, producer):
     cli.add_command(command)

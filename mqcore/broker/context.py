@@ -10,12 +10,13 @@ from mqcore.broker.consumers import ConsumerManager
 from mqcore.broker.groups import SubscriptionGroupManager
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.offsets import ConsumerOffsetManager
-from mqcore.broker.ports import Clock, MessageSink, PullDispatcher, StoreView
+from mqcore.broker.ports import Clock, MessageSink, PullDispatcher, ReplicationView, StoreView
 from mqcore.broker.producers import ProducerManager
 from mqcore.broker.queue_locks import QueueLocks
 from mqcore.broker.registration import Registration
 from mqcore.broker.runtime_info import RuntimeInfo
 from mqcore.broker.services.delay_levels import ScheduleMessageService
+from mqcore.broker.services.slave_synchronize import SlaveSynchronize
 from mqcore.broker.services.transactions import TransactionService
 from mqcore.broker.statistics import BrokerStatsManager
 from mqcore.broker.topics import TopicConfigManager
@@ -49,6 +50,9 @@ class BrokerContext:
     sink: MessageSink
     store: StoreView
     pulls: PullDispatcher
+    replication: ReplicationView | None = None
+    slave: SlaveSynchronize | None = None
+    """Of a slave only."""
 
     @property
     def is_slave(self) -> bool:

@@ -36,6 +36,7 @@ from mqcore.broker.ports import (
     PullDispatcher,
     PullHeader,
     Replica,
+    ReplicationView,
     StoreView,
     TopicBoard,
     wall_clock_ms,
@@ -43,6 +44,7 @@ from mqcore.broker.ports import (
 from mqcore.broker.processors.admin_config import AdminConfigProcessor
 from mqcore.broker.processors.admin_consumer import AdminConsumerProcessor
 from mqcore.broker.processors.admin_group import AdminGroupProcessor
+from mqcore.broker.processors.admin_ha import AdminHaProcessor, runtime_rows
 from mqcore.broker.processors.admin_offset import AdminOffsetProcessor
 from mqcore.broker.processors.admin_stats import AdminStatsProcessor
 from mqcore.broker.processors.admin_store import AdminStoreProcessor
@@ -115,6 +117,7 @@ class Ports:
     """Hands changed settings to the workers."""
     replica: Replica | None = None
     """Of a slave only."""
+    replication: ReplicationView | None = None
 
 
 class BrokerCore:
@@ -168,14 +171,18 @@ class BrokerCore:
             ConfigFile(files / "consumerOffset.json"),
             ConfigFile(files / "lmqConsumerOffset.json") if settings.store.enable_lmq else None,
         )
+        groups = SubscriptionGroupManager(
+            live, ConfigFile(files / "subscriptionGroup.json"), ports.board.bump_group, clock
+        )
+        slave: SlaveSynchronize | None = None
+        if ports.replica is not None:
+            slave = SlaveSynchronize(live, topics, groups, offsets, schedule, ports.replica, ports.caller)
         self.broker = BrokerContext(
             settings=live,
             clock=clock,
             address=address,
             topics=topics,
-            groups=SubscriptionGroupManager(
-                live, ConfigFile(files / "subscriptionGroup.json"), ports.board.bump_group, clock
-            ),
+            groups=groups,
             offsets=offsets,
             consumers=consumers,
             filters=filters,
@@ -192,13 +199,13 @@ class BrokerCore:
             sink=ports.sink,
             store=ports.store,
             pulls=ports.pulls,
+            replication=ports.replication,
+            slave=slave,
         )
-        self.slave: SlaveSynchronize | None = None
-        if ports.replica is not None:
-            self.slave = SlaveSynchronize(
-                live, topics, self.broker.groups, self.broker.offsets, schedule, ports.replica, ports.caller
-            )
-            self.broker.registration.on_master = self.slave.learn
+        if slave is not None:
+            self.broker.registration.on_master = slave.learn
+        if ports.replication is not None:
+            self.broker.runtime_info.show(lambda: runtime_rows(self.broker))
         self._pull = PullProcessor(self.broker)
         self._handlers = self._make_handlers()
         self._periodic = Periodic()
@@ -225,6 +232,7 @@ class BrokerCore:
             "admin_stats": AdminStatsProcessor(self.broker),
             "admin_config": AdminConfigProcessor(self.broker),
             "admin_store": AdminStoreProcessor(self.broker),
+            "admin_ha": AdminHaProcessor(self.broker),
             "transaction": TransactionProcessor(self.broker),
             "later": LaterProcessor(self.broker),
         }
@@ -252,22 +260,22 @@ class BrokerCore:
         """Register with the name servers and start everything that runs by itself. The store must have recovered."""
         if not self._is_loaded:
             self.load()
-        if self.slave is None:
+        if self.broker.slave is None:
             self.broker.schedule.correct_offsets()
             self.broker.schedule.start()
             self.broker.transactions.start()
         await self.broker.registration.register_all(check_order=True, oneway=False, force=True)
         self._periodic.run(self.broker.registration.run(), "registration")
         self._start_periodic()
-        if self.slave is not None:
-            self._periodic.run(self.slave.keep_copying(), "copy the master's log")
-            self._periodic.every(SYNC_INTERVAL_S, self.slave.copy_tables, "copy tables", first_s=FIRST_SYNC_S)
+        if self.broker.slave is not None:
+            self._periodic.run(self.broker.slave.keep_copying(), "copy the master's log")
+            self._periodic.every(SYNC_INTERVAL_S, self.broker.slave.copy_tables, "copy tables", first_s=FIRST_SYNC_S)
             self._periodic.every(LEARN_INTERVAL_S, self._ask_for_master, "ask for the master")
 
     async def _ask_for_master(self) -> None:
         """A slave that was there before its master does not wait for the next registration to learn of it."""
-        assert self.slave is not None
-        if not self.slave.is_known:
+        assert self.broker.slave is not None
+        if not self.broker.slave.is_known:
             await self.broker.registration.register_all(check_order=False, oneway=False, force=True)
 
     def _start_periodic(self) -> None:

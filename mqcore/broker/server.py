@@ -26,7 +26,7 @@ from mqcore.broker.links import WorkerLink
 from mqcore.broker.listeners import Listeners, open_listeners
 from mqcore.broker.ports import Channel, PullBinding, PullHeader, wall_clock_ms
 from mqcore.broker.segment.queue_drops import QueueDrops
-from mqcore.broker.segment.replica import SharedReplica
+from mqcore.broker.segment.replica import SharedReplica, SharedReplication
 from mqcore.broker.segment.shared_ports import (
     SharedCounters,
     SharedOffsetTable,
@@ -162,6 +162,7 @@ class BrokerServer:
             caller=self._client,
             publish=self.supervisor.publish,
             replica=self._make_replica(),
+            replication=SharedReplication(self._segment, wall_clock_ms),
         )
 
     def _make_replica(self) -> SharedReplica | None:

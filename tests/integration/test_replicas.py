@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -194,6 +197,26 @@ def test_a_slave_has_its_masters_tables(master: MqcoreBroker, slave: MqcoreBroke
     tables = [wire.call(broker.broker_address, RequestCode.GET_ALL_TOPIC_CONFIG).json() for broker in (master, slave)]
     assert tables[0] == tables[1]
     assert "OfTheMaster" in tables[1]["topicConfigTable"]
+
+
+def test_operators_see_who_copies_and_how_far(master: MqcoreBroker, slave: MqcoreBroker) -> None:
+    await_copy(master, slave)
+    status = wire.call(master.broker_address, RequestCode.GET_BROKER_HA_STATUS).json()
+    (copy,) = status["haConnectionInfo"]
+    assert (status["master"], status["inSyncSlaveNums"], copy["state"]) == (True, 1, "COPYING")
+    assert copy["slaveAckOffset"] == status["masterCommitLogMaxOffset"] == log_end(master)
+    table = wire.call(master.broker_address, wire.GET_BROKER_RUNTIME_INFO).json()["table"]
+    assert table["haSlaves"] == "1"
+    assert table[f"haSlave_{copy['addr']}"].startswith("COPYING")
+    status = wire.call(slave.broker_address, RequestCode.GET_BROKER_HA_STATUS).json()
+    assert status["master"] is False
+    assert status["haClientRuntimeInfo"]["activated"] is True
+    command = [sys.executable, "-m", "mqcore.admin.main", "-n", master.name_server, "ha", "status", "--output", "json"]
+    shown = json.loads(subprocess.run(command, check=True, capture_output=True, timeout=DEADLINE_S).stdout)
+    assert [(line["brokerId"], line["role"], line["state"]) for line in shown] == [
+        (0, "ASYNC_MASTER", "COPYING"),
+        (1, "SLAVE", "COPYING"),
+    ]
 
 
 def test_a_slave_takes_no_messages_and_no_orders_about_topics_and_groups(

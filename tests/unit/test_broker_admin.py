@@ -8,7 +8,7 @@ import pytest
 from broker_ports import START_MS, BrokerRig, MemoryChannel, subscription
 
 from mqcore.broker.ports import QueueUnit
-from mqcore.codes import LanguageCode, MQVersion, RequestCode
+from mqcore.codes import LanguageCode, MQVersion, RequestCode, ResponseCode
 from mqcore.protocol import fastjson
 from mqcore.protocol.bodies import (
     GetConsumerStatusBody,
@@ -635,3 +635,11 @@ async def test_orders_to_clean_up_reach_the_store(rig: BrokerRig, code: RequestC
     assert rig.store.orders[-1][0] == order
     if order == "clean unused":
         assert "orders" in rig.store.orders[-1][1]
+
+
+# Replicas
+
+
+async def test_a_broker_that_knows_no_replicas_says_so(rig: BrokerRig) -> None:
+    reply = await rig.ask(RequestCode.GET_BROKER_HA_STATUS)
+    assert (reply.code, reply.remark) == (ResponseCode.SYSTEM_ERROR, "this broker knows no replicas")

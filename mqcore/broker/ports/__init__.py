@@ -15,12 +15,13 @@ from mqcore.broker.ports.counters import Counters
 from mqcore.broker.ports.offset_table import OffsetTable
 from mqcore.broker.ports.pool_view import PoolView
 from mqcore.broker.ports.pull_dispatcher import PullDispatcher
-from mqcore.broker.ports.replica import Replica
+from mqcore.broker.ports.replica import Replica, ReplicationView
 from mqcore.broker.ports.sink import MessageSink
 from mqcore.broker.ports.store_view import StoreView
 from mqcore.broker.ports.time import Clock, wall_clock_ms
 from mqcore.broker.ports.topic_board import TopicBoard
 from mqcore.broker.pulls import PullBinding, PullHeader
+from mqcore.broker.replication import ReplicationFacts, SlaveFacts
 from mqcore.store.disk import DiskSpace
 from mqcore.store.facts import StoreFacts
 from mqcore.store.puts import STORED_STATUSES, InnerMessage, PutResult, PutStatus
@@ -49,7 +50,10 @@ __all__ = [
     "QueryResult",
     "QueueUnit",
     "Replica",
+    "ReplicationFacts",
+    "ReplicationView",
     "STORED_STATUSES",
+    "SlaveFacts",
     "StoreFacts",
     "StoreView",
     "TopicBoard",

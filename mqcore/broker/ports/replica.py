@@ -1,8 +1,10 @@
-"""The copy of a master's log that a slave's ha worker makes."""
+"""Copies of the log: that which a slave's ha worker makes, and how all of them are."""
 
 from __future__ import annotations
 
 from typing import Protocol
+
+from mqcore.broker.replication import ReplicationFacts
 
 
 class Replica(Protocol):
@@ -29,3 +31,9 @@ class Replica(Protocol):
         yet, begins.
         """
         ...
+
+
+class ReplicationView(Protocol):
+    """How the log is copied, to slaves and from a master."""
+
+    def facts(self) -> ReplicationFacts: ...

@@ -1,15 +1,18 @@
-"""The port of a slave's copy on the shared segment."""
+"""The ports of replicas on the shared segment."""
 
 from __future__ import annotations
 
 import ipaddress
 from collections.abc import Callable
+from typing import Any
 
 from mqcore import clock, layout
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.broker.ports import StoreView
+from mqcore.address import host_and_port
+from mqcore.broker.ports import Clock, ReplicationFacts, SlaveFacts, StoreView
 
 MASTER_STATE = layout.constants("MasterState")
+SLAVE_STATES = {number: name for name, number in layout.constants("SlaveState").items()}
 CONNECT_LIMIT_S = 5.0
 """Within this time the ha worker says whether it got through."""
 
@@ -52,3 +55,38 @@ class SharedReplica:
         self._segment.set_master(ipaddress.ip_address(host).packed, port, start)
         self._told_until = clock.monotonic_s() + CONNECT_LIMIT_S
         self._wake()
+
+
+class SharedReplication:
+    """What the ha worker says on the board."""
+
+    def __init__(self, segment: SharedSegment, clock: Clock) -> None:
+        self._segment = segment
+        self._clock = clock
+
+    def facts(self) -> ReplicationFacts:
+        get = self._segment.get
+        end = get("wrote_offset")
+        return ReplicationFacts(
+            end=end,
+            replicated_end=get("replicated_offset"),
+            slaves=tuple(self._slave(row, end) for row in self._segment.slaves()),
+            is_copying=get("master_state") == MASTER_STATE["COPYING"],
+            master_seen_ms=get("master_seen"),
+            master_end=get("master_end"),
+        )
+
+    def _slave(self, row: dict[str, Any], end: int) -> SlaveFacts:
+        acked = row["acked"]
+        behind_ms = 0
+        if acked < end:
+            behind_ms = max(0, self._clock() - (row["caught_up_at"] or row["connected_at"]))
+        return SlaveFacts(
+            address=host_and_port(str(ipaddress.ip_address(row["host"])), row["port"]),
+            state=SLAVE_STATES[row["state"]],
+            acked=acked,
+            sent=row["sent"],
+            sent_bytes=row["sent_bytes"],
+            behind_bytes=end - max(0, acked),
+            behind_ms=behind_ms,
+        )
