@@ -230,6 +230,7 @@ def test_a_slave_takes_no_messages_and_no_orders_about_topics_and_groups(
     await_copy(master, slave)
 
 
+@pytest.mark.slow
 def test_a_slave_of_another_history_stays_away_and_says_why(master: MqcoreBroker, tmp_path: Path) -> None:
     other = MqcoreBroker(tmp_path / "other", SMALL)
     with other:
@@ -244,6 +245,7 @@ def test_a_slave_of_another_history_stays_away_and_says_why(master: MqcoreBroker
         assert log_bytes(slave, FILE_SIZE) == before
 
 
+@pytest.mark.slow
 def test_a_slave_with_other_file_sizes_stays_away_and_says_why(master: MqcoreBroker, tmp_path: Path) -> None:
     with start_slave(master, tmp_path / "other", brokerId="2", mappedFileSizeCommitLog=str(2 * FILE_SIZE)) as slave:
         log = slave.child.log

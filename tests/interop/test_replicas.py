@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat import apache_requests as requests
-from tests.rigs import ApacheBroker, ApacheServer, MqcoreBroker, RunningBroker, maven, wire
+from tests.rigs import ApacheBroker, ApacheNamesrv, ApacheServer, JavaDriver, MqcoreBroker, RunningBroker, maven, wire
 from tests.rigs.wire import SUCCESS
 from tests.waiting import wait_until
 
@@ -135,3 +135,38 @@ def test_our_slave_copies_apaches_log_over_file_rolls_and_deaths_of_both(tmp_pat
             slave.restart()
             send(master, 10)
             await_copy(master, slave.broker_address, slave.store_dir)
+
+
+@pytest.mark.slow
+def test_javas_consumer_reads_on_from_the_slave_when_the_master_is_gone_and_goes_back(
+    tmp_path: Path, java_4_9_8: JavaDriver
+) -> None:
+    namesrv = ApacheNamesrv(RELEASE, tmp_path / "namesrv")
+    roles = {**SMALL, "namesrvAddr": namesrv.address, "brokerIP2": "127.0.0.1"}
+    try:
+        with (
+            MqcoreBroker(tmp_path / "master", roles) as master,
+            MqcoreBroker(tmp_path / "slave", {**roles, "brokerId": "1", "brokerRole": "SLAVE"}) as slave,
+        ):
+            wire.create_topic(master.broker_address, TOPIC, queues=1)
+            wait_until(lambda: wire.has_route(namesrv.address, TOPIC), DEADLINE_S, "the topic has a route")
+            with java_4_9_8.consumer(namesrv.address, TOPIC, "readers") as reader:
+                send(master, 100)
+                wait_until(lambda: reader.count() >= 100, DEADLINE_S, "the consumer reads from the master")
+                # The group and its offsets are copied every ten seconds.
+                wait_until(
+                    lambda: wire.consumer_offset(slave.broker_address, "readers", TOPIC, 0), DEADLINE_S, "offsets come"
+                )
+                send(master, 50)
+                await_copy(master, slave.broker_address, slave.store_dir)
+                master.kill()
+                wait_until(lambda: reader.count() >= 150, DEADLINE_S, "the consumer has all")
+                # Who comes now has nobody but the slave.
+                with java_4_9_8.consumer(namesrv.address, TOPIC, "latecomers") as latecomer:
+                    wait_until(lambda: latecomer.count() >= 150, DEADLINE_S, "the slave gives everything")
+                    master.start_again()
+                    send(master, 50)
+                    for consumer in (reader, latecomer):
+                        wait_until(lambda consumer=consumer: consumer.count() >= 200, DEADLINE_S, "they go back")
+    finally:
+        namesrv.kill()
