@@ -1,4 +1,4 @@
-"""A consumer that chooses by an SQL92 expression over properties. The broker needs enablePropertyFilter=true."""
+"""A consumer that chooses by an SQL92 expression over properties. Apache's broker needs enablePropertyFilter=true."""
 
 import sys
 import threading

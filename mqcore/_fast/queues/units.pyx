@@ -95,8 +95,11 @@ cdef int scan_units(
                 out.flags |= SCAN_FULL
                 break
             if is_wanted(unit.tags_code, tag_codes, tag_code_count, ext):
-                verdict = RECORD_WANTED if is_readable(&unit, limits) else RECORD_GONE
-                if records != NULL and verdict == RECORD_WANTED:
+                if not is_readable(&unit, limits):
+                    verdict = RECORD_GONE
+                elif records == NULL:
+                    verdict = RECORD_WANTED
+                else:
                     verdict = records.look(records.source, &unit)
                 if verdict == RECORD_WANTED:
                     ranges[out.range_count].physical_offset = unit.physical_offset
