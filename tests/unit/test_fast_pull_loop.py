@@ -100,6 +100,7 @@ class PullRig:
             "commit_log_file_size": geometry.commit_log_file_size, "bytes_in_memory_max": 1 << 18,
             "count_in_memory_max": 32, "bytes_on_disk_max": 1 << 16, "count_on_disk_max": 8,
             "in_memory_bytes_max": 1 << 30, "binding_budget": 1 << 26, "mapped_queues_max": 1 << 14,
+            "is_slave": False, "corrects_offsets": False,
         }  # fmt: skip
         self._loop = PullLoop(segment, {**options, **changes})
         self._options = options | changes
