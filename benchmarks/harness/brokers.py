@@ -1,16 +1,19 @@
 """The brokers of a comparison, started for it and stopped after it, each on a store of its own.
 
 They are named `apache:4.9.8`, `apache:5.3.3`, `mqcore` (this checkout, this interpreter), or
-`mqcore:revision=REV,python=PATH`: another commit, another interpreter, or both. Both sides get the same store settings,
-which are RocketMQ's defaults; the small files and the small heap of the test rigs would slow Apache's broker down.
+`mqcore:revision=REV,python=PATH`: another commit, another interpreter, or both. With `role=SYNC_MASTER` or
+`role=ASYNC_MASTER` a broker has a slave of its own kind, whose processor time is not counted. Both sides get the same
+store settings, which are RocketMQ's defaults; the small files and the small heap of the test rigs would slow Apache's
+broker down.
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -19,10 +22,13 @@ from benchmarks.harness.compare import Side
 from benchmarks.harness.control import Address, ControlError
 from benchmarks.harness.revisions import built_revision
 from mqcore.version import __version__
-from tests.rigs.apache import ApacheServer
+from tests.compat import apache_requests as requests
+from tests.rigs.apache import SMALL, ApacheBroker, ApacheServer
 from tests.rigs.maven import RELEASES
 from tests.rigs.mqcore_broker import MqcoreBroker
 from tests.rigs.process import Child
+from tests.rigs.wire import SUCCESS, create_topic
+from tests.waiting import wait_until
 
 APACHE_JVM: Final = (
     "-Xms3g",
@@ -45,6 +51,9 @@ STORE_PROPERTIES: Final = {
 }
 """RocketMQ's defaults. Source: store/config/MessageStoreConfig.java."""
 
+ROLES: Final = ("", "ASYNC_MASTER", "SYNC_MASTER")
+PROBE: Final = "ReplicaProbe"
+SLAVE_DEADLINE_S: Final = 60.0
 HOLDER_START_DEADLINE_S: Final = 60.0
 DISK_USED_MAX: Final = 0.8
 """Brokers begin to delete and to refuse not far above."""
@@ -58,18 +67,27 @@ class BrokerSpec:
     version: str = ""
     revision: str = ""
     python: str = ""
+    role: str = ""
+    """Of a master with a slave."""
 
     @classmethod
     def parse(cls, text: str) -> BrokerSpec:
-        """Read `apache:VERSION` or `mqcore[:revision=REV][,python=PATH]`. Raises ValueError for anything else."""
+        """Read `apache:VERSION[,role=ROLE]` or `mqcore[:revision=REV][,python=PATH][,role=ROLE]`.
+
+        Raises ValueError for anything else.
+        """
         kind, _, rest = text.partition(":")
-        if kind == "apache" and rest in RELEASES:
-            return cls(kind, version=rest)
-        options = dict(option.partition("=")[::2] for option in rest.split(",") if option)
-        if kind == "mqcore" and options.keys() <= {"revision", "python"} and all(options.values()):
-            return cls(kind, **options)
-        known = ", ".join(f"apache:{version}" for version in RELEASES)
-        raise ValueError(f"broker: got {text!r}, wanted {known}, or mqcore[:revision=REV][,python=PATH]")
+        first, _, others = rest.partition(",")
+        version = first if kind == "apache" else ""
+        options = dict(option.partition("=")[::2] for option in (others if version else rest).split(",") if option)
+        known = {"role"} if version else {"revision", "python", "role"}
+        is_known = kind == "mqcore" or version in RELEASES
+        if is_known and options.keys() <= known and all(options.values()) and options.get("role", "") in ROLES:
+            return cls(kind, version=version, **options)
+        releases = ", ".join(f"apache:{version}" for version in RELEASES)
+        raise ValueError(
+            f"broker: got {text!r}, wanted {releases}, or mqcore[:revision=REV][,python=PATH], each with ,role=ROLE"
+        )
 
     @property
     def is_apache(self) -> bool:
@@ -78,6 +96,10 @@ class BrokerSpec:
     @property
     def label(self) -> str:
         """What the tables call it. Apache's names the release of the broker jar where that differs from the rest."""
+        return f"{self._name} {self.role} with a slave" if self.role else self._name
+
+    @property
+    def _name(self) -> str:
         if self.is_apache:
             server_version = RELEASES[self.version].server_version
             return f"apache {self.version}" + (
@@ -109,8 +131,13 @@ def running_broker(spec: BrokerSpec, directory: Path, properties: Mapping[str, s
     """Run the broker, and the name server it needs, with its store in *directory*; kill both on leaving."""
     store_dir = directory / "store"
     settings = {**STORE_PROPERTIES, **properties}
+    if spec.role:
+        settings |= {"brokerRole": spec.role, "brokerIP2": "127.0.0.1"}
     if spec.is_apache:
-        with ApacheServer(spec.version, store_dir, settings, jvm_options=APACHE_JVM) as apache:
+        with (
+            ApacheServer(spec.version, store_dir, settings, jvm_options=APACHE_JVM) as apache,
+            running_slave(spec, directory, settings, apache.name_server, apache.broker_address),
+        ):
             yield Side(spec.label, address_of(apache.broker_address), apache.broker.pid)
         return
     # PYTHONSAFEPATH keeps the current directory, which is this checkout, from coming before the other revision.
@@ -120,8 +147,44 @@ def running_broker(spec: BrokerSpec, directory: Path, properties: Mapping[str, s
         with held_broker(spec, store_dir, settings, env) as side:
             yield side
         return
-    with MqcoreBroker(store_dir, settings, env=env) as broker:
+    with (
+        MqcoreBroker(store_dir, settings, env=env) as broker,
+        running_slave(spec, directory, settings, broker.name_server, broker.broker_address, env),
+    ):
         yield Side(spec.label, address_of(broker.broker_address), broker.pid)
+
+
+@contextmanager
+def running_slave(
+    spec: BrokerSpec,
+    directory: Path,
+    properties: Mapping[str, str],
+    name_server: str,
+    master: str,
+    env: Mapping[str, str] | None = None,
+) -> Iterator[None]:
+    """Run the slave that the role asks for, if any; it has caught up when this yields."""
+    if not spec.role:
+        yield
+        return
+    settings = {**properties, "brokerRole": "SLAVE", "brokerId": "1", "haSendHeartbeatInterval": "1000"}
+    with ExitStack() as stack:
+        if spec.is_apache:
+            slave = ApacheBroker(spec.version, directory / "slave", name_server, settings, jvm_options=SMALL)
+            stack.callback(slave.kill)
+            slave.await_service()
+        else:
+            stack.enter_context(MqcoreBroker(directory / "slave", {**settings, "namesrvAddr": name_server}, env=env))
+        create_topic(master, PROBE, queues=1)
+        if spec.role == "SYNC_MASTER":
+            wait_until(lambda: is_copied(master), SLAVE_DEADLINE_S, "the slave has what is sent")
+        yield
+
+
+def is_copied(master: str) -> bool:
+    """Whether the master's slave has a message in time."""
+    answer = requests.send(master, PROBE, 0, b"x", int(time.time() * 1000), {"WAIT": "true"})
+    return answer.code == SUCCESS
 
 
 @contextmanager
