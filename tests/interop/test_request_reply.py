@@ -20,7 +20,7 @@ from mqcore.protocol.message_decoder import decode_message
 from mqcore.protocol.message_id import decode_offset_message_id
 from mqcore.protocol.properties import decode_properties
 from tests.fault.talker import Talker, view_request
-from tests.rigs import ApacheServer, Corpus, GoClient, JavaDriver, MqcoreBroker, RunningBroker, wire
+from tests.rigs import ApacheServer, Corpus, GoClient, JavaDriver, MqcoreBroker, RunningBroker, make_topic, wire
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.compat
@@ -92,8 +92,7 @@ async def test_every_client_gets_the_answers_of_every_other(
     mq_broker: RunningBroker, clients: Clients, pairs: list[tuple[str, str]]
 ) -> None:
     async def exchange(number: int, asker: str, answerer: str) -> list[str]:
-        topic = f"Questions{number}of{len(pairs)}"
-        wire.create_topic(mq_broker.broker_address, topic, queues=QUEUES)
+        topic = make_topic(mq_broker, f"Questions{number}of{len(pairs)}", QUEUES)
         async with clients.answerer(answerer, mq_broker.name_server, topic):
             return await clients.ask(asker, mq_broker.name_server, topic)
 
