@@ -52,6 +52,12 @@ class ConsumerFilter:
     def is_dead(self) -> bool:
         return self.dead_time >= self.born_time
 
+    def rules_out(self, physical_offset: int, bitmap: bytes) -> bool:
+        """Tell whether the bitmap of the message there says that the group does not want it."""
+        if not 0 <= self.bitmap_from <= physical_offset or 8 * len(bitmap) != self.bit_count:
+            return False
+        return not all(bitmap[bit >> 3] & 1 << (bit & 7) for bit in self.bits)
+
 
 class ConsumerFilters:
     """The filter table. One event loop."""
@@ -215,12 +221,13 @@ class ConsumerFilters:
         """Write the table, without what has been dead for long."""
         self._clean()
         table = {
-            topic: {"groupFilterData": {name: self._rendered(entry) for name, entry in groups.items()}, "topic": topic}
+            topic: {"groupFilterData": {name: self.rendered(entry) for name, entry in groups.items()}, "topic": topic}
             for topic, groups in self.by_topic.items()
         }
         await self._file.write({"filterDataByTopic": table})
 
-    def _rendered(self, entry: ConsumerFilter) -> dict[str, Any]:
+    def rendered(self, entry: ConsumerFilter) -> dict[str, Any]:
+        """Return *entry* as it stands in the file, and as operators see it."""
         born = entry.born_time
         if self._makes_bitmaps and entry.bitmap_from < 0 and not entry.is_dead:
             # Apache's broker may believe bitmaps of messages stored later, which these have no bits in yet.

@@ -621,6 +621,27 @@ async def test_consume_queue_units_are_shown_with_what_their_ext_units_hold(rig:
     assert "extendDataJson" not in third
 
 
+async def test_consume_queue_units_are_shown_with_what_their_bitmaps_say(rig: BrokerRig) -> None:
+    await rig.heart_beat("g", [subscription("orders", "a > 1", kind="SQL92")])
+    entry = rig.broker.filters.by_topic["orders"]["g"]
+    rig.broker.filters.bits_known_from("orders", [entry], 100)
+    all_bits, none = bytearray(14), bytes(14)
+    for bit in entry.bits:
+        all_bits[bit >> 3] |= 1 << (bit & 7)
+    rig.store.queues["orders", 0] = [
+        QueueUnit(number, number * 100, 100, ext_address(number * 34), ExtUnit(0, 77, bitmap))
+        for number, bitmap in enumerate([none, none, bytes(all_bits), b"", none])
+    ]
+    reply = await rig.ask(
+        RequestCode.QUERY_CONSUME_QUEUE,
+        {"topic": "orders", "queueId": 0, "index": 0, "count": 10, "consumerGroup": "g"},
+    )
+    body = fastjson.loads(reply.body)
+    # The first was stored before the bitmaps had the group's bits; the fourth has no bitmap.
+    assert [unit["eval"] for unit in body["queueData"]] == [True, False, True, True, False]
+    assert fastjson.loads(body["filterData"])["expression"] == "a > 1"
+
+
 @pytest.mark.parametrize(
     ("code", "order"),
     [

@@ -7,15 +7,17 @@ import json
 import logging
 from typing import Final
 
+from mqcore.broker.consumer_filters import ConsumerFilter
 from mqcore.broker.consumers import channel_address
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.filters import matches_all
 from mqcore.broker.ports import Channel, QueueUnit
 from mqcore.broker.remarks import NOT_SET
 from mqcore.codes import ResponseCode
-from mqcore.protocol import headers
+from mqcore.protocol import fastjson, headers
 from mqcore.protocol.bodies import ConsumeQueueData, QueryConsumeQueueResponseBody, SubscriptionData
 from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.heartbeat import is_tag_type
 from mqcore.store.queues.ext import ExtUnit
 
 logger = logging.getLogger(__name__)
@@ -67,13 +69,18 @@ class AdminStoreProcessor:
         group = header["consumer_group"]
         if group is not None:
             body.subscription_data = self._broker.consumers.find_subscription(group, topic)
-            # Without SQL92 there is never filter data; Java's text of that is "null".
-            body.filter_data = "null" if body.subscription_data else f"{group}@{topic} is not online!"
+            known = self._broker.filters.find(topic, group)
+            body.filter_data = f"{group}@{topic} is not online!"
+            if body.subscription_data:
+                # Java's text of no filter is "null".
+                shown = self._broker.filters.rendered(known) if known is not None else None
+                body.filter_data = fastjson.dumps(shown, pretty=True).decode()
         count = min(max(header["count"], 0), UNITS_MAX)
         units = store.read_units(topic, queue_id, index, max(count, 1))
         if not units:
             return request.reply(remark=f"Index {index} of {queue_id}@{topic} is not exist!")
-        body.queue_data = [_unit_data(unit, body.subscription_data) for unit in units[:count]]
+        known = None if group is None else self._broker.filters.find(topic, group)
+        body.queue_data = [_unit_data(unit, body.subscription_data, known) for unit in units[:count]]
         return request.reply(remark=NOT_SET, body=body.encode())
 
     async def clean_consume_queues(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -95,13 +102,17 @@ class AdminStoreProcessor:
         return request.reply()
 
 
-def _unit_data(unit: QueueUnit, subscription: SubscriptionData | None) -> ConsumeQueueData:
+def _unit_data(
+    unit: QueueUnit, subscription: SubscriptionData | None, known: ConsumerFilter | None
+) -> ConsumeQueueData:
     data = ConsumeQueueData(unit.physical_offset, unit.record_size, unit.tags_code)
     if unit.ext is not None:
         data.extend_data_json = _ext_json(unit.ext)
         data.bit_map = _bitmap_text(unit.ext.bitmap) if unit.ext.bitmap else None
         # Upstream asks the subscription about units with an ext unit only.
-        if subscription is not None:
+        if subscription is not None and not is_tag_type(subscription.expression_type):
+            data.eval = known is None or not known.rules_out(unit.physical_offset, unit.ext.bitmap)
+        elif subscription is not None:
             data.eval = matches_all(subscription) or unit.ext.tags_code in subscription.code_set
     elif unit.real_tags_code is None:
         data.msg = f"Cq extend not exist!addr: {unit.tags_code}"
