@@ -140,3 +140,22 @@ def test_each_of_two_broadcast_consumers_gets_everything(
         received = [one.stop(), another.stop()]
     for found in received:
         check_each_exactly_once(sent, found)
+
+
+def test_only_committed_transactions_are_delivered(
+    start_broker: StartBroker, corpus: Corpus, go_client: GoClient
+) -> None:
+    broker = start_broker({"transactionCheckInterval": "1000", "transactionTimeOut": "1000"})
+    wire.create_topic(broker.broker_address, "Transactions")
+    with (
+        go_client.consumer(broker.name_server, "Transactions", "G_Transactions") as consumer,
+        go_client.transact(broker.name_server, "Transactions", corpus.path, count=40) as producer,
+    ):
+        checked = producer.await_checks(deadline_s=120)
+        wait_until(lambda: consumer.count() >= 20, ARRIVAL_DEADLINE_S, "what was committed came")
+        sent = producer.finish()
+        received = consumer.stop()
+    assert checked["unasked"] == 0
+    assert checked["checks"] >= 20
+    assert len(sent) == 40
+    check_each_exactly_once([f"G{line}" for line in range(0, 40, 2)], received)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from .drivers import Driver
+from .java import JavaTransactions
 from .maven import BUILT, build_lock, content_hash, run_build
 from .process import Child
 from .reports import ReceivedMessage, read_received
@@ -63,6 +64,13 @@ class GoClient(Driver):
             events = child.read_events_to_end("reply", PULL_DEADLINE_S)
             child.wait()
         return events
+
+    def transact(self, name_server: str, topic: str, corpus: Path, **options: object) -> JavaTransactions:
+        """A producer that sends the corpus in transactions; see driver.go for which line does what."""
+        child, report = self._start(
+            "transact", {"name_server": name_server, "topic": topic, "corpus": corpus, **options}
+        )
+        return JavaTransactions(child, report)
 
     def answerer(self, name_server: str, topic: str, group: str) -> Child:
         """A started consumer that replies to requests until its input ends."""

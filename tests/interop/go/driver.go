@@ -375,9 +375,83 @@ func answer(o options) error {
 	return sender.Shutdown()
 }
 
+// transactions decides by the number of a message, modulo four: 0 commits, 1 rolls back, 2 says nothing and commits when it
+// is asked, 3 says nothing and rolls back. Who answers twice commits twice, so it answers once.
+type transactions struct {
+	waiting sync.Map
+	checks  atomic.Int64
+	open    atomic.Int64
+}
+
+func plan(key string) int {
+	number, err := strconv.Atoi(strings.TrimPrefix(key, "G"))
+	if err != nil {
+		panic(err)
+	}
+	return number % 4
+}
+
+func (t *transactions) ExecuteLocalTransaction(message *primitive.Message) primitive.LocalTransactionState {
+	switch plan(message.GetKeys()) {
+	case 0:
+		return primitive.CommitMessageState
+	case 1:
+		return primitive.RollbackMessageState
+	}
+	t.waiting.Store(message.GetKeys(), true)
+	t.open.Add(1)
+	return primitive.UnknowState
+}
+
+func (t *transactions) CheckLocalTransaction(message *primitive.MessageExt) primitive.LocalTransactionState {
+	t.checks.Add(1)
+	if _, is := t.waiting.LoadAndDelete(message.GetKeys()); !is {
+		return primitive.UnknowState
+	}
+	t.open.Add(-1)
+	if plan(message.GetKeys()) == 2 {
+		return primitive.CommitMessageState
+	}
+	return primitive.RollbackMessageState
+}
+
+// transact ends when every silent transaction has been asked about, or at the deadline, and stays until its input ends: the
+// last answers are under way by then.
+func transact(o options) error {
+	listener := &transactions{}
+	sender, err := rocketmq.NewTransactionProducer(listener,
+		producer.WithNameServer([]string{o["name-server"]}),
+		producer.WithGroupName(o.text("group", "INTEROP_GO_TRANSACTIONS")),
+		producer.WithSendMsgTimeout(time.Minute),
+	)
+	if err != nil {
+		return err
+	}
+	if err = sender.Start(); err != nil {
+		return err
+	}
+	all := messages(o)
+	out := &outcomes{report: newReport(o)}
+	for _, message := range all {
+		result, err := sender.SendMessageInTransaction(context.Background(), message)
+		if err != nil {
+			return err
+		}
+		out.add(message, result.SendResult, nil)
+	}
+	for end := time.Now().Add(time.Minute); listener.open.Load() > 0 && time.Now().Before(end); {
+		time.Sleep(50 * time.Millisecond)
+	}
+	show(event{"event": "transacted", "messages": len(all), "checks": listener.checks.Load(),
+		"unasked": listener.open.Load()})
+	bufio.NewReader(os.Stdin).ReadString(0)
+	return sender.Shutdown()
+}
+
 func main() {
 	commands := map[string]func(options) error{
 		"produce": produce, "consume": consume, "pull": pull, "request": request, "answer": answer,
+		"transact": transact,
 	}
 	if err := commands[os.Args[1]](given(os.Args[2:])); err != nil {
 		show(event{"event": "failed", "reason": err.Error()})
