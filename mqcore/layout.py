@@ -498,6 +498,22 @@ QUEUE_ROW = Layout(
             Field("flushed_units", "q", "units known to be on disk; the flush worker writes it"),
             Field("min_born", "q", "the birth of the queue that these two are of; the flush worker writes it"),
             Field("waiters", "q", "pulls held for this queue; the pull workers write it"),
+            Field("cradle", "q", "all its units lie in a cradle: serial << 16 | number + 1; 0 = in files"),
+        ),
+    ),
+)
+CRADLE_ROW = Layout(
+    "cradle_row",
+    size=CACHE_LINE,
+    place="shared",
+    source="mqcore",
+    doc="A cradle has the first units of a new queue until its first file is there. The reput worker writes all of it, "
+    "and the units, which lie in a region of their own.",
+    fields=(
+        *line(
+            Field("queue_row", "q", "the queue, plus one; 0 = free"),
+            Field("serial", "q", "how often the cradle was taken"),
+            Field("count", "q", "units that are whole"),
         ),
     ),
 )
@@ -826,6 +842,9 @@ TOPIC_CAPACITY = 1 << 16
 QUEUE_CAPACITY = 1 << 20
 GROUP_CAPACITY = 1 << 16
 OFFSET_CAPACITY = 1 << 20
+CRADLE_CAPACITY = 1 << 10
+CRADLE_SIZE = 1 << 14
+CRADLE_UNITS = CRADLE_SIZE // CONSUME_QUEUE_UNIT.size
 SEND_WORKERS_MAX = 4
 PULL_WORKERS_MAX = 4
 WORKER_CAPACITY = 16
@@ -863,6 +882,8 @@ REGIONS: tuple[Region, ...] = (
     Region("group_index", None, 2 * GROUP_CAPACITY, 4),
     Region("offsets", OFFSET_ROW, OFFSET_CAPACITY, OFFSET_ROW.size),
     Region("offset_index", None, 2 * OFFSET_CAPACITY, 4),
+    Region("cradles", CRADLE_ROW, CRADLE_CAPACITY, CRADLE_ROW.size),
+    Region("cradle_units", None, CRADLE_CAPACITY, CRADLE_SIZE),
     Region("topic_epochs", EPOCH_ROW, EPOCH_ROWS, EPOCH_ROW.size),
     Region("group_epochs", EPOCH_ROW, EPOCH_ROWS, EPOCH_ROW.size),
     Region("pull_request_rings", None, SEND_WORKERS_MAX * PULL_WORKERS_MAX, RING_HEAD.size + PULL_RING_BYTES),

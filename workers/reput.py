@@ -8,6 +8,7 @@ import os
 import select
 import shutil
 import struct
+import threading
 from pathlib import Path
 
 from mqcore import layout
@@ -29,6 +30,8 @@ LINK_KIND = layout.constants("LinkKind")
 LINK_READ_SIZE = 65_536
 RETRIES_MAX = 30
 RETRY_PAUSE_MS = 1000
+MAKER_NICENESS = 5
+"""What the maker of first files does can wait while others have work: its queues are readable without."""
 
 
 class Reput:
@@ -45,6 +48,7 @@ class Reput:
         self._failures = 0
         self._ext_failed = 0
         self._came = b""  # over the link, and not yet whole
+        self._has_resumed = False
         self.loop = ReputLoop(self._paths, StoreGeometry.of(settings.store))
         self.loop.attach(
             segment,
@@ -63,6 +67,8 @@ class Reput:
 
         The consume queues are left to the flush worker, which stops later and knows what it has not synced yet.
         """
+        maker = threading.Thread(target=self._make_first_files, name="first files", daemon=True)
+        maker.start()
         self._segment.set_worker_word(self._handover.row, "state", STATE["RUNNING"])
         # A predecessor may have died between a unit and the word of it.
         self.loop.rescan()
@@ -89,6 +95,13 @@ class Reput:
                 self._read_waiting()
                 self.loop.flush_index(full_only=True)
                 self._watch_ext()
+        try:
+            self.loop.leave_cradles()
+        except StoreError as error:
+            # The flush worker leaves such queues out, and the next start counts as one after a crash.
+            logger.error("new queues have no files error=%s", error)
+        self.loop.stop_maker()
+        maker.join()
         self.loop.flush_index()
         self.loop.close()
         self._segment.set_worker_word(self._handover.row, "state", STATE["STOPPED"])
@@ -120,6 +133,11 @@ class Reput:
             taken_from = -1
         answer = layout.FILTERS_TAKEN.struct.pack(request_id, taken_from)
         self._link.write(layout.LINK_HEAD.struct.pack(len(answer), LINK_KIND["FILTERS_TAKEN"], 0) + answer)
+
+    def _make_first_files(self) -> None:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), os.nice(0) + MAKER_NICENESS)
+        self.loop.make_first_files()
 
     def _retry_later(self, error: Exception | None = None) -> None:
         # As upstream: thirty tries a second apart, then puts are refused. Unlike it, we go on trying, and a disk that
@@ -161,6 +179,10 @@ class Reput:
             for row, born, is_cleared in self._segment.born_queues():
                 if self._births.get(row) != born:
                     self._bear(row, born, is_cleared)
+            if not self._has_resumed:
+                # Now those of queues that were dropped are gone, and the others are not forgotten any more.
+                self.loop.resume_cradles()
+                self._has_resumed = True
         except OSError as error:
             self._retry_later(error)
             return

@@ -52,6 +52,8 @@ DISK_CHECK_S = 10.0
 FIRST_CLEANING_S = 60.0
 HOUR_MS = 3_600_000
 MANUAL_ROUNDS = 20
+FIRST_FILE_DEADLINE_S = 1.0
+FIRST_FILE_LOOK_S = 0.002
 NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 
 
@@ -148,8 +150,8 @@ class StoreKeeper:
         # The time before the flush: it never claims more than was flushed.
         logics_timestamp = self._segment.get("dispatched_timestamp")
         try:
-            self._flush_rows(self._segment.unflushed_queues(least_pages))
-            if is_thorough:
+            are_all_filed = self._flush_rows(self._segment.unflushed_queues(least_pages))
+            if is_thorough and are_all_filed:
                 self._write_checkpoint(logics_timestamp)
         except OSError as error:
             self._segment.fail(
@@ -158,10 +160,27 @@ class StoreKeeper:
             )  # fmt: skip
             logger.error("sync of a consume queue or the checkpoint failed, the store is read-only error=%s", error)
 
-    def _flush_rows(self, rows: Sequence[int]) -> None:
-        """Make the units of queues durable, with the names of their files, and say how far."""
-        # The birth first: should the queue be dropped meanwhile, what is synced is of the old one.
-        found = [(row, self._segment.queue_births(row)[0], self._segment.queue_bounds(row)[1]) for row in rows]
+    def _wait_for_files(self, rows: Sequence[int]) -> None:
+        """Wait a while until new queues have their first files; until then their units are in memory alone."""
+        deadline = time.monotonic() + FIRST_FILE_DEADLINE_S
+        while any(map(self._is_young, rows)) and time.monotonic() < deadline:
+            if self._stop.wait(FIRST_FILE_LOOK_S):
+                return
+
+    def _is_young(self, row: int) -> bool:
+        return self._segment.queue_word(row, "cradle") != 0
+
+    def _flush_rows(self, rows: Sequence[int]) -> bool:
+        """Make the units of queues durable, with the names of their files, and say how far.
+
+        False if new queues were left out, since their first files cannot be made in time.
+        """
+        self._wait_for_files(rows)
+        # The birth first: should the queue be dropped meanwhile, what is synced is of the old one. The cradle last:
+        # without one, what the bounds have said is in files.
+        known = [(row, self._segment.queue_births(row)[0], self._segment.queue_bounds(row)[1]) for row in rows]
+        found = [row for row in known if not self._is_young(row[0])]
+        rows = [row for row, _, _ in found]
         if len(found) <= SYNCED_ONE_BY_ONE_MAX or not self._sync_at_once(rows):
             directories: dict[Path, None] = {}
             for row, _, end in found:
@@ -170,6 +189,9 @@ class StoreKeeper:
                 sync_existing_directory(directory)
         for row, born, end in found:
             self._segment.flush_queue(row, born, end)
+        if len(found) < len(known):
+            logger.warning("new queues have no files yet, the checkpoint stays queues=%d", len(known) - len(found))
+        return len(found) == len(known)
 
     def _sync_at_once(self, rows: Sequence[int]) -> bool:
         """Sync the file systems of the queues' files as a whole; False if that cannot be done."""

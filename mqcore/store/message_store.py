@@ -13,7 +13,7 @@ from mqcore.store.log.commit_log import CommitLog
 from mqcore.store.log.record import Record
 from mqcore.store.paths import StorePaths
 from mqcore.store.queries import QueryResult
-from mqcore.store.queues.consume_queue import ConsumeQueue, Units, no_units
+from mqcore.store.queues.consume_queue import ConsumeQueue, Units, YoungQueue, no_units
 from mqcore.store.queues.ext import ExtUnit
 from mqcore.store.queues.index_service import IndexService
 from mqcore.store.watermarks import Watermarks
@@ -142,6 +142,10 @@ class MessageStoreReader:
         self.index.close()
 
     def _queue(self, topic: str, queue_id: int) -> ConsumeQueue:
+        """Return the queue, with what bounds say that were taken before."""
+        units = self._watermarks.young_units(topic, queue_id)
+        if units is not None:
+            return YoungQueue(self.paths, topic, queue_id, self.geometry.consume_queue_file_size, units)
         key = (topic, queue_id)
         _, files_of = self._watermarks.queue_births(topic, queue_id)
         known = self._queues.get(key)

@@ -30,6 +30,13 @@ class Watermarks(Protocol):
         """
         ...
 
+    def young_units(self, topic: str, queue_id: int) -> bytes | None:
+        """Return all units of a new queue whose first file is still being made; None: they are in files.
+
+        Bounds that were asked for before do not go beyond them.
+        """
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class FixedWatermarks:
@@ -52,3 +59,6 @@ class FixedWatermarks:
     def queue_births(self, topic: str, queue_id: int) -> tuple[int, int]:
         born = self.births.get((topic, queue_id), 0)
         return born, born
+
+    def young_units(self, topic: str, queue_id: int) -> bytes | None:
+        return None

@@ -104,6 +104,25 @@ def rig(tmp_path: Path) -> Iterator[Rig]:
 # Durability ------------------------------------------------------------------------------------------------------
 
 
+def test_a_queue_in_a_cradle_is_not_called_durable_and_the_checkpoint_waits_for_it(
+    rig: Rig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(store_keeper, "FIRST_FILE_DEADLINE_S", 0.01)
+    rig.store.append_many(4)
+    rig.publish()
+    rig.dispatch()
+    row = rig.segment.queue_row(b"TopicA", 1)
+    rig.segment.set_queue_word(row, "cradle", 1 << 16 | 1)
+    keeper = StoreKeeper(rig.settings(), rig.segment)
+    keeper.flush_all()
+    assert (rig.word("flushed_units", 0), rig.word("flushed_units", 1)) == (2, 0)
+    assert Checkpoint.read(rig.store.paths.checkpoint).logics_timestamp == 0
+    rig.segment.set_queue_word(row, "cradle", 0)
+    keeper.flush_all()
+    assert rig.word("flushed_units", 1) == 2
+    assert Checkpoint.read(rig.store.paths.checkpoint).logics_timestamp == rig.store.records[-1].store_timestamp
+
+
 def test_a_group_is_flushed_up_to_the_end_over_several_files(rig: Rig) -> None:
     rig.store.append_many(70)
     rig.publish()

@@ -143,6 +143,7 @@ SEGMENT_ROWS = (
     "store_board",
     "topic_row",
     "queue_row",
+    "cradle_row",
     "group_row",
     "offset_row",
     "epoch_row",

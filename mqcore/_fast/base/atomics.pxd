@@ -11,6 +11,7 @@ cdef extern from "atomics.h" nogil:
     int64_t or_full(int64_t *at, int64_t bits)
     int64_t and_full(int64_t *at, int64_t bits)
     void raise_full(int64_t *at, int64_t value)
+    bint claim_full(int64_t *at, int64_t old, int64_t new)
     void full_fence()
     void publish_i32(int32_t *at, int32_t value)
     int32_t observe_i32(const int32_t *at)

@@ -21,6 +21,9 @@ cdef enum:
     QUEUE_CAPACITY = 1048576
     GROUP_CAPACITY = 65536
     OFFSET_CAPACITY = 1048576
+    CRADLE_CAPACITY = 1024
+    CRADLE_SIZE = 16384
+    CRADLE_UNITS = 819
     EPOCH_ROWS = 65536
     SEND_WORKERS_MAX = 4
     PULL_WORKERS_MAX = 4
@@ -228,6 +231,8 @@ cdef extern from "shared_layout.h" nogil:
     const int64_t REGION_GROUP_INDEX_AT
     const int64_t REGION_OFFSETS_AT
     const int64_t REGION_OFFSET_INDEX_AT
+    const int64_t REGION_CRADLES_AT
+    const int64_t REGION_CRADLE_UNITS_AT
     const int64_t REGION_TOPIC_EPOCHS_AT
     const int64_t REGION_GROUP_EPOCHS_AT
     const int64_t REGION_PULL_REQUEST_RINGS_AT
@@ -344,6 +349,11 @@ cdef extern from "shared_layout.h" nogil:
         int64_t flushed_units
         int64_t min_born
         int64_t waiters
+        int64_t cradle
+    ctypedef struct CradleRow:
+        int64_t queue_row
+        int64_t serial
+        int64_t count
     ctypedef struct GroupRow:
         int32_t name_size
         int32_t spare

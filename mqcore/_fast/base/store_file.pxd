@@ -27,6 +27,7 @@ cdef extern from "store_file.h" nogil:
 
 
 cdef extern from "<unistd.h>" nogil:
+    ssize_t read(int fd, void *out, size_t size)
     ssize_t pread(int fd, void *out, size_t size, int64_t position)
     int close(int fd)
 

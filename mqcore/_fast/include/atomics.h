@@ -29,6 +29,10 @@ static inline void raise_full(int64_t *at, int64_t value) {
     while (old < value && !__atomic_compare_exchange_n(at, &old, value, 0, __ATOMIC_SEQ_CST, __ATOMIC_RELAXED)) {
     }
 }
+/* Of all who want to move it from *from* to *to*, one alone is told that he did. */
+static inline int claim_full(int64_t *at, int64_t from, int64_t to) {
+    return __atomic_compare_exchange_n(at, &from, to, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+}
 static inline void full_fence(void) { __atomic_thread_fence(__ATOMIC_SEQ_CST); }
 static inline void publish_i32(int32_t *at, int32_t value) { __atomic_store_n(at, value, __ATOMIC_RELEASE); }
 static inline int32_t observe_i32(const int32_t *at) { return __atomic_load_n(at, __ATOMIC_ACQUIRE); }

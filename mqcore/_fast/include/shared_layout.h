@@ -150,10 +150,19 @@ typedef struct {
     int64_t flushed_units;
     int64_t min_born;
     int64_t waiters;
-    uint8_t pad_max_offset[8];
+    int64_t cradle;
 } QueueRow;
 static_assert(sizeof(QueueRow) == 128, "QueueRow");
-static_assert(offsetof(QueueRow, pad_max_offset) == 120, "QueueRow.pad_max_offset");
+static_assert(offsetof(QueueRow, cradle) == 120, "QueueRow.cradle");
+
+typedef struct {
+    int64_t queue_row;
+    int64_t serial;
+    int64_t count;
+    uint8_t pad_queue_row[40];
+} CradleRow;
+static_assert(sizeof(CradleRow) == 64, "CradleRow");
+static_assert(offsetof(CradleRow, pad_queue_row) == 24, "CradleRow.pad_queue_row");
 
 typedef struct {
     int32_t name_size;
@@ -394,12 +403,14 @@ static_assert(offsetof(LinkHead, connection_id) == 8, "LinkHead.connection_id");
 #define REGION_GROUP_INDEX_AT INT64_C(176693248)
 #define REGION_OFFSETS_AT INT64_C(177217536)
 #define REGION_OFFSET_INDEX_AT INT64_C(244326400)
-#define REGION_TOPIC_EPOCHS_AT INT64_C(252715008)
-#define REGION_GROUP_EPOCHS_AT INT64_C(253239296)
-#define REGION_PULL_REQUEST_RINGS_AT INT64_C(253763584)
-#define REGION_PULL_REPLY_RINGS_AT INT64_C(270544896)
-#define REGION_ARRIVAL_RINGS_AT INT64_C(287326208)
-#define REGION_SLAVES_AT INT64_C(291524608)
-#define REGION_END_AT INT64_C(291528704)
+#define REGION_CRADLES_AT INT64_C(252715008)
+#define REGION_CRADLE_UNITS_AT INT64_C(252780544)
+#define REGION_TOPIC_EPOCHS_AT INT64_C(269557760)
+#define REGION_GROUP_EPOCHS_AT INT64_C(270082048)
+#define REGION_PULL_REQUEST_RINGS_AT INT64_C(270606336)
+#define REGION_PULL_REPLY_RINGS_AT INT64_C(287387648)
+#define REGION_ARRIVAL_RINGS_AT INT64_C(304168960)
+#define REGION_SLAVES_AT INT64_C(308367360)
+#define REGION_END_AT INT64_C(308371456)
 
 #endif

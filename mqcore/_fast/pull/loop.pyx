@@ -779,8 +779,10 @@ cdef class PullLoop:
         open_arrival_ring(&state.arrivals, state.shared, state.worker_number)
         self.kept = os.fsencode(options["consume_queue"])
         self.kept_ext = os.fsencode(options["consume_queue_ext"])
-        queues_open(&state.queues, state.shared, <const char *><bytes>self.kept, options["consume_queue_file_size"],
-                    <const char *><bytes>self.kept_ext, options["ext_file_size"], options["mapped_queues_max"])
+        if not queues_open(&state.queues, state.shared, <const char *><bytes>self.kept,
+                           options["consume_queue_file_size"], <const char *><bytes>self.kept_ext,
+                           options["ext_file_size"], options["mapped_queues_max"]):
+            raise MemoryError()
         self.use(options)
         state.limits.commit_log_file_size = options["commit_log_file_size"]
         cold_open(&state.cold, options["commit_log"], options["commit_log_file_size"])

@@ -29,9 +29,11 @@ cdef struct QueueReader:
     int32_t mapped_count        # files of units and of ext units
     int32_t mapped_count_max
     int32_t hand                # the row that was looked at last for a mapping to give up
+    uint8_t *young              # units that were copied out of a cradle
     int error                   # errno of the last units_at that gave NULL; ENOENT: there is no such file
 
-cdef void queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size,
+# False: no memory.
+cdef bint queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size,
                       const char *ext_root, int64_t ext_file_size, int32_t mapped_count_max) noexcept nogil
 cdef void queues_close(QueueReader *reader) noexcept nogil
 # Units from *first* to the end of their file, at most up to *limit*; *count* gets how many. NULL: see *error*. They

@@ -3,7 +3,7 @@
 from libc.errno cimport ENAMETOOLONG, ENOENT, ENOMEM
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdio cimport snprintf
-from libc.stdlib cimport free, realloc
+from libc.stdlib cimport free, malloc, realloc
 from libc.string cimport memset
 
 from mqcore._fast.base.fixed_file cimport mq_map_file, mq_unmap_file
@@ -12,6 +12,7 @@ from mqcore._fast.base.store_file cimport mq_expect_single_pages
 from mqcore._fast.queues.ext cimport ExtUnit, ext_offset, read_ext_unit
 from mqcore._fast.segment.boards cimport Shared
 from mqcore._fast.segment.bounds cimport queue_files_of
+from mqcore._fast.segment.cradle cimport CRADLE_BYTES, copy_cradle
 
 cdef extern from "<sys/mman.h>" nogil:
     int madvise(void *address, size_t length, int advice)
@@ -24,7 +25,7 @@ cdef enum:
     ADVISE_BEFORE = 16 * 1024       # a scan reads no more at once
 
 
-cdef void queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size,
+cdef bint queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size,
                       const char *ext_root, int64_t ext_file_size, int32_t mapped_count_max) noexcept nogil:
     memset(reader, 0, sizeof(QueueReader))
     reader.shared = shared
@@ -34,6 +35,8 @@ cdef void queues_open(QueueReader *reader, const Shared *shared, const char *roo
     reader.ext_file_size = ext_file_size
     # One queue may have both kinds mapped.
     reader.mapped_count_max = max(<int32_t>2, mapped_count_max)
+    reader.young = <uint8_t *>malloc(CRADLE_BYTES)
+    return reader.young != NULL
 
 
 cdef void unmap_ext(QueueReader *reader, QueueFile *file) noexcept nogil:
@@ -58,7 +61,9 @@ cdef void queues_close(QueueReader *reader) noexcept nogil:
         unmap_queue(reader, &reader.files[row])
         unmap_ext(reader, &reader.files[row])
     free(reader.files)
+    free(reader.young)
     reader.files = NULL
+    reader.young = NULL
     reader.capacity = 0
 
 
@@ -187,7 +192,7 @@ cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t fir
                              int64_t *count) noexcept nogil:
     cdef int64_t position = first * CQ_UNIT_SIZE
     cdef int64_t start = position - position % reader.file_size
-    cdef int64_t files_of
+    cdef int64_t files_of, young_size
     cdef QueueFile *file
     count[0] = 0
     if first < 0:
@@ -197,6 +202,10 @@ cdef const uint8_t *units_at(QueueReader *reader, int32_t queue_row, int64_t fir
         reader.error = ENOMEM
         return NULL
     file = &reader.files[queue_row]
+    young_size = copy_cradle(reader.shared, queue_row, position, limit * CQ_UNIT_SIZE, reader.young)
+    if young_size >= 0:
+        count[0] = young_size // CQ_UNIT_SIZE
+        return reader.young
     files_of = queue_files_of(&reader.shared.queues[queue_row])
     if file.files_of != files_of:
         unmap_queue(reader, file)

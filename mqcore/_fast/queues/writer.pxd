@@ -3,6 +3,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 
 from mqcore._fast.base.store_file cimport DIRECTORY_SIZE_MAX, FileFailure
 from mqcore._fast.queues.ext_writer cimport ExtWriter
+from mqcore._fast.queues.first_files cimport FirstFiles
 from mqcore._fast.queues.newest_file cimport NewestFile
 
 
@@ -18,6 +19,7 @@ cdef struct QueueWriter:            # the newest file of one consume queue
     int64_t born                    # records that start before are of a queue that was dropped
     bint loaded                     # what follows has been read from disk
     bint bare                       # the only file, and no unit of a message in it
+    int32_t cradle                  # where its units lie while its first file is made, plus one; 0 = in files
     NewestFile file
     int64_t max_physical            # end of the newest record that has a unit; -1 = none
     int64_t known_code              # of the newest unit when the queue was loaded
@@ -35,6 +37,7 @@ cdef struct QueueTable:
     int32_t mapped_count
     int32_t mapped_count_max
     size_t clock_hand
+    FirstFiles *first_files         # NULL: a new queue waits for its file
 
 
 cdef bint queues_open(
@@ -69,6 +72,15 @@ cdef bint append_unit(
 cdef bint append_ext(
     QueueTable *queues, QueueWriter *queue, int64_t tags_code, int64_t store_timestamp, const uint8_t *bitmap,
     int32_t bitmap_size, int64_t *address, FileFailure *failure
+) noexcept nogil
+
+# Let the queues whose first files are there go on in them; with *all* every one, and a file that is being made is
+# waited for. False: a file cannot be made, *failure* says which, and the queue stays where it is.
+cdef bint leave_cradles(QueueTable *queues, bint all, FileFailure *failure) noexcept nogil
+
+# A queue whose units lie in a cradle that a predecessor took: it goes on there.
+cdef bint resume_cradle(
+    QueueTable *queues, const uint8_t *topic, int32_t topic_size, int32_t queue_id, int32_t number, FileFailure *failure
 ) noexcept nogil
 
 # Sync what was appended since the last time, ext files first; returns files synced, -1 on failure.

@@ -6,12 +6,15 @@ from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free
 from libc.string cimport memcmp, memcpy, memset
 
+from mqcore._fast.base.atomics cimport observe
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.hashing cimport hash_bytes
-from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, PRE_FILL_SIZE, TOPIC_SIZE_MAX
+from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, CRADLE_CAPACITY, PRE_FILL_SIZE, TOPIC_SIZE_MAX
 from mqcore._fast.base.fixed_file cimport mq_open_to_read
 from mqcore._fast.base.store_file cimport PATH_SIZE_MAX, close, mq_read_bytes, pread
 from mqcore._fast.queues.ext_writer cimport ext_append
+from mqcore._fast.queues.first_files cimport (JOB_DONE, JOB_FAILED, JOB_NONE, drop_cradle, keep_cradle, leave_cradle,
+                                              note_cradle, take_cradle)
 from mqcore._fast.queues.newest_file cimport (QueuePlace, fail, file_path, find_file, is_unsynced, make_file, map_file,
                                               reserve_file, resume_file, sync_files, unmap_file, was_synced)
 from mqcore._fast.queues.units cimport CqUnit, count_valid_units, read_unit, write_unit
@@ -121,6 +124,10 @@ cdef bint bear_queue(
     cdef QueueWriter *queue = find_slot(queues, topic, topic_size, queue_id, failure)
     if queue == NULL:
         return False
+    if queue.cradle:
+        drop_cradle(queues.first_files, queue.cradle - 1)
+        memset(&queue.file, 0, sizeof(queue.file))
+        queue.cradle = 0
     unmap_queue(queues, queue)
     memset(&queue.ext, 0, sizeof(queue.ext))
     queue.loaded = False
@@ -216,7 +223,6 @@ cdef bint load_wrote(QueueWriter *queue, const QueuePlace *place, FileFailure *f
 cdef bint load_end(QueueWriter *queue, const QueuePlace *place, FileFailure *failure) noexcept nogil:
     cdef char path[PATH_SIZE_MAX]
     cdef uint8_t raw[CQ_UNIT_SIZE]
-    cdef CqUnit unit
     cdef int failed = 0
     memset(raw, 0, CQ_UNIT_SIZE)
     if queue.file.wrote > 0:
@@ -229,17 +235,29 @@ cdef bint load_end(QueueWriter *queue, const QueuePlace *place, FileFailure *fai
             failed = 0
     if failed:
         return fail(failure, failed, path)
-    read_unit(raw, &unit)
+    note_last_unit(queue, raw)
+    return True
+
+
+# What the queue's newest unit says; NULL if there is none.
+cdef void note_last_unit(QueueWriter *queue, const uint8_t *raw) noexcept nogil:
+    cdef CqUnit unit
+    memset(&unit, 0, sizeof(unit))
+    if raw != NULL:
+        read_unit(raw, &unit)
     queue.bare = unit.record_size <= 0 or unit.record_size == PRE_FILL_SIZE
     queue.known_code = unit.tags_code
     if not queue.bare and unit.physical_offset >= 0:
         queue.max_physical = unit.physical_offset + unit.record_size
-    return True
+
+
+cdef inline bint is_mapped(const QueueWriter *queue) noexcept nogil:
+    return queue.file.map != NULL and not queue.cradle
 
 
 cdef void unmap_queue(QueueTable *queues, QueueWriter *queue) noexcept nogil:
     unmap_file(&queue.ext.file, queues.ext_file_size)
-    if queue.file.map != NULL:
+    if is_mapped(queue):
         unmap_file(&queue.file, queues.file_size)
         queues.mapped_count -= 1
 
@@ -249,7 +267,7 @@ cdef void evict_queue(QueueTable *queues) noexcept nogil:
     cdef size_t _tried
     for _tried in range(queues.capacity):
         queues.clock_hand = (queues.clock_hand + 1) & (queues.capacity - 1)
-        if queues.slots[queues.clock_hand] != NULL and queues.slots[queues.clock_hand].file.map != NULL:
+        if queues.slots[queues.clock_hand] != NULL and is_mapped(queues.slots[queues.clock_hand]):
             unmap_queue(queues, queues.slots[queues.clock_hand])
             return
 
@@ -275,11 +293,62 @@ cdef bint begin_file(QueueTable *queues, QueueWriter *queue, int64_t file_start,
     return map_queue(queues, queue, failure)
 
 
+# The first file, or a cradle until it is there. What begins with pre-fill, or has ext units too, waits for its files.
+cdef bint begin_queue(QueueTable *queues, QueueWriter *queue, int64_t target, FileFailure *failure) noexcept nogil:
+    cdef QueuePlace place
+    if target == 0 and queues.first_files != NULL and queues.ext_file_size == 0:
+        place = place_of(queues, queue)
+        queue.cradle = take_cradle(queues.first_files, &place, queue, &queue.file) + 1
+        queue.bare = True
+        if queue.cradle:
+            return True
+    return begin_file(queues, queue, target - target % queues.file_size, failure)
+
+
+# The queue goes on in its first file, which is waited for.
+cdef bint begin_first_file(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
+    if queues.mapped_count >= queues.mapped_count_max:
+        evict_queue(queues)
+    if not leave_cradle(queues.first_files, queue.cradle - 1, &queue.file, failure):
+        return False
+    queue.cradle = 0
+    queues.mapped_count += 1
+    return True
+
+
+cdef bint leave_cradles(QueueTable *queues, bint all, FileFailure *failure) noexcept nogil:
+    cdef int64_t state
+    cdef int32_t number
+    queues.first_files.failing = False
+    for number in range(CRADLE_CAPACITY):
+        state = observe(&queues.first_files.jobs[number].state)
+        if state == JOB_DONE or state == JOB_FAILED or (all and state != JOB_NONE):
+            if not begin_first_file(queues, <QueueWriter *>queues.first_files.jobs[number].queue, failure):
+                return False
+    return True
+
+
+cdef bint resume_cradle(
+    QueueTable *queues, const uint8_t *topic, int32_t topic_size, int32_t queue_id, int32_t number, FileFailure *failure
+) noexcept nogil:
+    cdef QueueWriter *queue = find_slot(queues, topic, topic_size, queue_id, failure)
+    cdef QueuePlace place
+    if queue == NULL:
+        return False
+    place = place_of(queues, queue)
+    keep_cradle(queues.first_files, number, &place, queue, &queue.file)
+    queue.cradle = number + 1
+    queue.loaded = True
+    queue.max_physical = -1
+    note_last_unit(queue, queue.file.map + queue.file.wrote - CQ_UNIT_SIZE if queue.file.wrote > 0 else NULL)
+    return True
+
+
 cdef bint make_room(
     QueueTable *queues, QueueWriter *queue, int64_t target, bint fill, FileFailure *failure
 ) noexcept nogil:
     if queue.file.file_start < 0:
-        if not begin_file(queues, queue, target - target % queues.file_size, failure):
+        if not begin_queue(queues, queue, target, failure):
             return False
     elif not open_end(queues, queue, failure):
         return False
@@ -294,6 +363,8 @@ cdef bint make_room(
 
 # See that the newest file is mapped and not full.
 cdef bint open_end(QueueTable *queues, QueueWriter *queue, FileFailure *failure) noexcept nogil:
+    if queue.cradle and queue.file.wrote >= queue.file.reserved and not begin_first_file(queues, queue, failure):
+        return False
     if queue.file.wrote >= queues.file_size:
         return begin_file(queues, queue, queue.file.file_start + queues.file_size, failure)
     return queue.file.map != NULL or map_queue(queues, queue, failure)
@@ -314,6 +385,8 @@ cdef bint append_unit(
     check(physical_offset >= 0 and record_size > 0, "a unit that is written says that it is")
     write_unit(queue.file.map + queue.file.wrote, physical_offset, record_size, tags_code)
     queue.file.wrote += CQ_UNIT_SIZE
+    if queue.cradle:
+        note_cradle(queues.first_files, queue.cradle - 1, queue.file.wrote)
     return True
 
 

@@ -13,16 +13,20 @@ import os
 from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, now_ms, observe, peek,
                                         publish, put_relaxed, wake_fd)
 from mqcore._fast.base.checks cimport check
-from mqcore._fast.base.layout cimport (PULL_WORKERS_MAX, RING_KIND_ARRIVAL, RING_KIND_RESCAN, WORKER_COMMAND_STOP,
-                                       Arrival, QueueRow, WorkerRow)
+from mqcore._fast.base.layout cimport (CRADLE_CAPACITY, PULL_WORKERS_MAX, RING_KIND_ARRIVAL, RING_KIND_RESCAN,
+                                       WORKER_COMMAND_STOP, Arrival, QueueRow, WorkerRow)
 from mqcore._fast.log.mapped_file cimport (FileSet, bytes_at, files_close, files_open, files_release, files_rest,
                                            files_trim)
 from mqcore._fast.queues.dispatch cimport DISPATCH_BLANK, DISPATCH_FAILED, DISPATCH_INVALID, DISPATCH_SHORT, Dispatcher
 from mqcore._fast.log.record cimport RecordView
 from mqcore._fast.reput.bitmaps cimport (BitmapMaker, TopicFilters, bitmaps_close, bitmaps_set, filters_of,
                                          make_bitmap)
+from mqcore._fast.queues.first_files cimport (FirstFiles, drop_cradle, first_files_close, first_files_open,
+                                              has_finished, make_first_files, stop_maker, tell_maker)
+from mqcore._fast.queues.writer cimport leave_cradles, resume_cradle
 from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic, puller_of
 from mqcore._fast.segment.bounds cimport note_cleared, note_unit
+from mqcore._fast.segment.cradle cimport cradle_number, is_cradle
 from mqcore._fast.segment.rings cimport Ring, open_arrival_ring, ring_publish, ring_reserve
 
 from mqcore.errors import StoreError
@@ -32,14 +36,23 @@ cdef extern from "<poll.h>" nogil:
         int fd
         short events
         short revents
-    int poll(pollfd *fds, unsigned long count, int timeout_ms)
+    int ppoll(pollfd *fds, unsigned long count, const timespec *timeout, const void *signals)
     short POLLIN
+
+cdef extern from "<time.h>" nogil:
+    struct timespec:
+        int64_t tv_sec
+        int64_t tv_nsec
 
 cdef enum:
     CHUNK_MAX = 1 << 20             # bytes between two publications of the dispatched watermark
-    NAP_MS = 1                      # while traffic lasts nobody has to wake us; upstream's pace
-    NAPS_MAX = 100                  # then we sleep until we are woken
-    SLEEP_MS = 1000
+    # While traffic lasts nobody has to wake us. Upstream's pace where a nap brings many records; where it brings few
+    # a shorter one costs little, and what is acknowledged can be read sooner.
+    NAP_NS = 1000000
+    SHORT_NAP_NS = 200000
+    FEW_RECORDS = 48
+    TIRED_NS = 100000000            # after naps of so much without a record we sleep until we are woken
+    SLEEP_S = 1
     HOUSEKEEPING_MS = 1000
 
 # Why the loop came back to Python.
@@ -70,9 +83,11 @@ cdef class ReputLoop(Dispatcher):
     cdef int32_t last_topic_row
     cdef int64_t housekeeping_at
     cdef int64_t drops                  # so many have been seen to; none after a start, which looks anew
-    cdef int naps
     cdef BitmapMaker bitmaps
     cdef int64_t started_at             # the readable end of then: no predecessor can have dispatched more
+    cdef int64_t napped_ns              # since the last record
+    cdef int64_t nap_ns
+    cdef FirstFiles *first_files
 
     def attach(self, SharedSegment segment not None, dict options not None):
         """Follow *segment*; once, before run(). *options* names every descriptor, see workers/reput.py."""
@@ -90,6 +105,10 @@ cdef class ReputLoop(Dispatcher):
         if self.files == NULL:
             raise MemoryError()
         files_open(self.files, options["commit_log"], self.file_size, False)
+        self.first_files = <FirstFiles *>malloc(sizeof(FirstFiles))
+        if self.first_files == NULL or not first_files_open(self.first_files, self.shared, self.wake):
+            raise MemoryError()
+        self.queues.first_files = self.first_files
         self.puller_count = len(options["pullers"])
         for index, (row, wake) in enumerate(options["pullers"]):
             self.puller_rows[index] = &segment.shared.workers[<int>row]
@@ -101,6 +120,9 @@ cdef class ReputLoop(Dispatcher):
         if self.files != NULL:
             files_close(self.files)
             free(self.files)
+        if self.first_files != NULL:
+            first_files_close(self.first_files)
+            free(self.first_files)
 
     cdef void on_unit(self, const uint8_t *topic, int32_t topic_size, int32_t queue_id, int64_t queue_offset,
                       int64_t tags_code, int64_t store_timestamp) noexcept nogil:
@@ -174,6 +196,9 @@ cdef class ReputLoop(Dispatcher):
         cdef Py_ssize_t done
         if observe(&self.shared.board.drops) != self.drops:
             return -3
+        if has_finished(self.first_files) and not leave_cradles(&self.queues, False, &self.failure):
+            self.status = DISPATCH_FAILED
+            return -1
         if at < kept:
             at = kept
         if at >= end:
@@ -201,22 +226,25 @@ cdef class ReputLoop(Dispatcher):
     cdef int rest(self) noexcept nogil:
         # Nothing to do: nap while traffic lasts, then sleep. True when the link has something to say.
         cdef pollfd fds[2]
-        cdef int timeout = NAP_MS
+        cdef timespec pause
         fds[0].fd = self.wake
         fds[0].events = POLLIN
         fds[1].fd = self.link
         fds[1].events = POLLIN
         fds[1].revents = 0
-        if self.naps >= NAPS_MAX or peek(&self.shared.board.waiting_pulls) != 0:
+        pause.tv_sec = 0
+        pause.tv_nsec = self.nap_ns
+        if self.napped_ns >= TIRED_NS or peek(&self.shared.board.waiting_pulls) != 0:
             exchange_full(&self.row.sleeping, 1)
-            timeout = 0 if peek(&self.shared.board.dispatched_offset) < self.readable_end() else SLEEP_MS
+            pause.tv_sec = 0 if peek(&self.shared.board.dispatched_offset) < self.readable_end() else SLEEP_S
+            pause.tv_nsec = 0
         else:
-            self.naps += 1
-        poll(fds, 2, timeout)
+            self.napped_ns += self.nap_ns
+        ppoll(fds, 2, &pause, NULL)
         put_relaxed(&self.row.sleeping, 0)
         if fds[0].revents:
             drain_fd(self.wake)
-            self.naps = 0
+            self.napped_ns = 0
         return fds[1].revents != 0
 
     cdef void release_cold(self) noexcept nogil:
@@ -227,13 +255,18 @@ cdef class ReputLoop(Dispatcher):
 
     cdef ReputNews follow(self) noexcept nogil:
         cdef int done
+        cdef int64_t known = self.record_count
+        self.nap_ns = NAP_NS
         while observe(&self.row.command) != WORKER_COMMAND_STOP:
             done = self.dispatch_some()
             self.row.turns += 1
             self.release_cold()
             if done != 0:
                 self.wake_pullers()
-                self.naps = 0
+                self.napped_ns = 0
+                tell_maker(self.first_files)
+                self.nap_ns = SHORT_NAP_NS if self.record_count - known < FEW_RECORDS else NAP_NS
+                known = self.record_count
             if done == -1:
                 return REPUT_FAILED
             if done == -2:
@@ -299,4 +332,37 @@ cdef class ReputLoop(Dispatcher):
 
     def clear_queue(self, int row, int64_t born):
         """The files of the queue that was there before *born* are gone: its new bounds count."""
+        cdef int32_t number = cradle_number(peek(&self.shared.queues[row].cradle))
+        if number >= 0:
+            drop_cradle(self.first_files, number)
         note_cleared(&self.shared.queues[row], born)
+
+    def resume_cradles(self):
+        """Go on with the queues whose units a predecessor has left in cradles; once, when queues are cleared."""
+        cdef int32_t number
+        cdef QueueRow *queue
+        for number in range(CRADLE_CAPACITY):
+            if not is_cradle(self.shared, number):
+                continue
+            queue = &self.shared.queues[self.shared.cradles[number].queue_row - 1]
+            if not resume_cradle(&self.queues, self.shared.topics[queue.topic_row].name,
+                                 self.shared.topics[queue.topic_row].name_size, queue.queue_id, number, &self.failure):
+                raise self.make_error()
+        tell_maker(self.first_files)
+
+    def leave_cradles(self):
+        """See that every queue has its first file, with all of its units. Raises StoreError if one cannot be made."""
+        cdef bint done
+        with nogil:
+            done = leave_cradles(&self.queues, True, &self.failure)
+        if not done:
+            raise self.make_error()
+
+    def make_first_files(self):
+        """Make the first files of queues whose units lie in cradles, until stop_maker(); a thread of its own does."""
+        with nogil:
+            make_first_files(self.first_files)
+
+    def stop_maker(self):
+        """Let make_first_files() return. Another thread calls it."""
+        stop_maker(self.first_files)

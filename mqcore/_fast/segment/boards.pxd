@@ -7,8 +7,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore._fast.base.atomics cimport observe
 from mqcore._fast.base.hashing cimport hash_bytes
-from mqcore._fast.base.layout cimport (EPOCH_ROWS, EpochRow, GroupRow, OffsetRow, QueueRow, SlaveRow, StoreBoard,
-                                       TopicRow, WorkerRow)
+from mqcore._fast.base.layout cimport (EPOCH_ROWS, CradleRow, EpochRow, GroupRow, OffsetRow, QueueRow, SlaveRow,
+                                       StoreBoard, TopicRow, WorkerRow)
 
 cdef struct Shared:
     uint8_t *base
@@ -22,6 +22,8 @@ cdef struct Shared:
     int32_t *group_index
     OffsetRow *offsets
     int32_t *offset_index
+    CradleRow *cradles
+    uint8_t *cradle_units           # CRADLE_SIZE for each
     EpochRow *topic_epochs
     EpochRow *group_epochs
     SlaveRow *slaves

@@ -6,6 +6,7 @@ What is written by whom, and in which order, is the table in workers/SHARING.md.
 
 from libc.errno cimport errno
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
 import os
@@ -16,16 +17,17 @@ from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TIMED_
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.hashing cimport hash_bytes, hash_pair
 from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPACITY, PAGE_SIZE, QUEUE_CAPACITY,
-                                       REGION_BOARD_AT, REGION_END_AT, REGION_GROUPS_AT, REGION_GROUP_EPOCHS_AT,
-                                       REGION_GROUP_INDEX_AT,
+                                       REGION_BOARD_AT, REGION_CRADLES_AT, REGION_CRADLE_UNITS_AT, REGION_END_AT,
+                                       REGION_GROUPS_AT, REGION_GROUP_EPOCHS_AT, REGION_GROUP_INDEX_AT,
                                        REGION_OFFSETS_AT, REGION_OFFSET_INDEX_AT, REGION_QUEUES_AT,
                                        REGION_QUEUE_INDEX_AT, REGION_SLAVES_AT, REGION_TOPICS_AT,
                                        REGION_TOPIC_EPOCHS_AT, REGION_TOPIC_INDEX_AT, REGION_WORKERS_AT, SHARED_MAGIC,
                                        SLAVE_CAPACITY, STORE_FLAG_SYNC_FAILED, TOPIC_CAPACITY, TOPIC_SIZE_MAX,
                                        TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_PERM_SHIFT,
                                        TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT,
-                                       WORKER_CAPACITY, EpochRow, GroupRow, OffsetRow, QueueRow, SlaveRow, StoreBoard,
-                                       TopicRow, WorkerRow)
+                                       WORKER_CAPACITY, CradleRow, EpochRow, GroupRow, OffsetRow, QueueRow, SlaveRow,
+                                       StoreBoard, TopicRow, WorkerRow)
+from mqcore._fast.segment.cradle cimport CRADLE_BYTES, copy_cradle
 from mqcore._fast.segment.bounds cimport (begin_keeping, note_flushed, queue_files_of, queue_flushed_units,
                                           queue_max_offset, queue_min_offset)
 
@@ -247,6 +249,8 @@ cdef class SharedSegment:
         self.shared.group_index = <int32_t *>(self.shared.base + REGION_GROUP_INDEX_AT)
         self.shared.offsets = <OffsetRow *>(self.shared.base + REGION_OFFSETS_AT)
         self.shared.offset_index = <int32_t *>(self.shared.base + REGION_OFFSET_INDEX_AT)
+        self.shared.cradles = <CradleRow *>(self.shared.base + REGION_CRADLES_AT)
+        self.shared.cradle_units = self.shared.base + REGION_CRADLE_UNITS_AT
         self.shared.topic_epochs = <EpochRow *>(self.shared.base + REGION_TOPIC_EPOCHS_AT)
         self.shared.group_epochs = <EpochRow *>(self.shared.base + REGION_GROUP_EPOCHS_AT)
         self.shared.slaves = <SlaveRow *>(self.shared.base + REGION_SLAVES_AT)
@@ -447,6 +451,21 @@ cdef class SharedSegment:
     def flushed_units(self, int row):
         """How many units of a row's queue are known to be on disk."""
         return queue_flushed_units(&self.shared.queues[row])
+
+    def cradle_units(self, int row):
+        """A copy of all units of a queue that lie in a cradle; None if the queue has files, or nothing.
+
+        Bounds that were taken before do not go beyond them. Who is told None finds what is in the bounds in files.
+        """
+        cdef uint8_t *units = <uint8_t *>malloc(CRADLE_BYTES)
+        cdef int64_t size = -1
+        if units == NULL:
+            raise MemoryError
+        try:
+            size = copy_cradle(&self.shared, row, 0, CRADLE_BYTES, units)
+            return None if size < 0 else (<char *>units)[:size]
+        finally:
+            free(units)
 
     def queue_word(self, int row, str name not None):
         """A word of a queue row by the field's name in mqcore.layout.QUEUE_ROW."""

@@ -367,3 +367,7 @@ class SegmentWatermarks:
     def queue_births(self, topic: str, queue_id: int) -> tuple[int, int]:
         row = self._segment.queue_row(topic.encode(), queue_id)
         return (0, 0) if row < 0 else self._segment.queue_births(row)
+
+    def young_units(self, topic: str, queue_id: int) -> bytes | None:
+        row = self._segment.queue_row(topic.encode(), queue_id)
+        return None if row < 0 else self._segment.cradle_units(row)

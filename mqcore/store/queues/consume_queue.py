@@ -86,7 +86,10 @@ class ConsumeQueue:
         count = min(count_max, high - first, self.units_per_file - first % self.units_per_file)
         if count <= 0:
             return no_units()
-        return as_units(self.files.view(first * UNIT_SIZE, count * UNIT_SIZE))
+        return as_units(self._view(first * UNIT_SIZE, count * UNIT_SIZE))
+
+    def _view(self, position: int, size: int) -> memoryview:
+        return self.files.view(position, size)
 
     def unit_at(self, queue_offset: int, bounds: tuple[int, int]) -> Unit:
         """Return one unit. Raises OffsetOutOfRangeError if *queue_offset* is outside [min, max) of *bounds*."""
@@ -109,7 +112,7 @@ class ConsumeQueue:
         first = max(low, start // UNIT_SIZE)
         end = min(high, start // UNIT_SIZE + self.units_per_file)
         if first >= end:
-            return 0 if not self.files.starts else first
+            return first if self._has_units else 0
         units = self.units(first, end - first, (first, end))
         before: tuple[int, int] | None = None
         after: tuple[int, int] | None = None
@@ -133,6 +136,10 @@ class ConsumeQueue:
         candidates = [found for found in (before, after) if found is not None]
         nearest = min(candidates, key=lambda found: found[0], default=(0, 0))
         return first + nearest[1]
+
+    @property
+    def _has_units(self) -> bool:
+        return bool(self.files.starts)
 
     def _file_by_time(self, timestamp: int) -> int:
         """Return the start of the first file modified at *timestamp* or later, else of the last one."""
@@ -288,6 +295,24 @@ class ConsumeQueue:
             return os.pread(descriptor, min(count, self.units_per_file - first) * UNIT_SIZE, first * UNIT_SIZE)
         finally:
             os.close(descriptor)
+
+
+class YoungQueue(ConsumeQueue):
+    """A new queue whose first file is still being made: all of its *units* are at hand. To be read, and no more."""
+
+    def __init__(self, paths: StorePaths, topic: str, queue_id: int, file_size: int, units: bytes) -> None:
+        super().__init__(paths, topic, queue_id, file_size)
+        self._young = memoryview(units)
+
+    def _view(self, position: int, size: int) -> memoryview:
+        return self._young[position : position + size]
+
+    @property
+    def _has_units(self) -> bool:
+        return len(self._young) > 0
+
+    def _file_by_time(self, timestamp: int) -> int:
+        return 0
 
 
 def as_units(view: memoryview) -> Units:
