@@ -7,6 +7,7 @@ Source: RocketMQ broker/offset/ConsumerOffsetManager.java.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -61,11 +62,21 @@ class ConsumerOffsetManager:
         """Write the file. The table may be large: it becomes text in a thread that leaves the interpreter alone."""
         file = self._light_file or self._file
         foreign = fastjson_entries(self._foreign)
-        if not await file.write_text(lambda: self._table.text(self._light_file is not None, foreign)):
+        if not await file.write_text(lambda: self._table.text(self._light_file is not None, foreign, True)):
             await file.write(self.to_json())
 
+    async def all_text(self) -> bytes:
+        """Return the table as GET_ALL_CONSUMER_OFFSET has it."""
+        foreign = fastjson.dumps(self._foreign)[1:-1]
+        text = await asyncio.to_thread(self._text, foreign)
+        return fastjson.dumps(self.to_json()) if text is None else text
+
+    def _text(self, foreign: bytes) -> bytes | None:
+        text = self._table.text(self._light_file is not None, foreign, False)
+        return None if text is None else bytes(text)
+
     def to_json(self) -> dict[str, Any]:
-        """Return the table as the file and GET_ALL_CONSUMER_OFFSET have it."""
+        """Return the table as its file has it; an object for each offset."""
         table: dict[str, dict[int, int]] = {}
         light: dict[str, int] = {}
         for group, topic, queue_id, offset in self._table.items():
@@ -96,49 +107,46 @@ class ConsumerOffsetManager:
             )  # fmt: skip
         self._table.put(group, topic, queue_id, offset)
 
-    def queues(self, group: str, topic: str) -> dict[int, int]:
+    async def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return queue id to offset for one group and topic; empty if it has none."""
-        return {q: offset for _, _, q, offset in self._table.items(group, topic)}
+        return {q: offset for _, _, q, offset in await self._table.find(group, topic)}
 
-    def topics_of(self, group: str) -> list[str]:
+    async def topics_of(self, group: str) -> list[str]:
         """Return the topics that *group* has offsets for."""
-        return list(dict.fromkeys(topic for _, topic, _, _ in self._table.items(group)))
+        return list(dict.fromkeys(topic for _, topic, _, _ in await self._table.find(group, None)))
 
-    def topics_by_group(self) -> dict[str, list[str]]:
+    async def topics_by_group(self) -> dict[str, list[str]]:
         """Return every group's topics in one walk over the table."""
-        pairs = dict.fromkeys((group, topic) for group, topic, _, _ in self._table.items())
         topics: dict[str, list[str]] = {}
-        for group, topic in pairs:
+        for group, topic in await self._table.pairs():
             topics.setdefault(group, []).append(topic)
         return topics
 
-    def groups_of(self, topic: str) -> list[str]:
+    async def groups_of(self, topic: str) -> list[str]:
         """Return the groups that have offsets for *topic*."""
-        return list(dict.fromkeys(group for group, _, _, _ in self._table.items(None, topic)))
+        return list(dict.fromkeys(group for group, _, _, _ in await self._table.find(None, topic)))
 
-    def clone(self, source: str, target: str, topic: str) -> None:
+    async def clone(self, source: str, target: str, topic: str) -> None:
         """Give *target* the offsets of *source* for *topic*; what it had for other queues of the topic goes."""
-        queues = self.queues(source, topic)
+        queues = await self.queues(source, topic)
         if not queues:
             return
-        self._table.remove(target, topic)
+        await self._table.remove(target, topic)
         for queue_id, offset in queues.items():
             self._table.put(target, topic, queue_id, offset)
 
-    def remove_group(self, group: str) -> None:
+    async def remove_group(self, group: str) -> None:
         """Forget every offset of *group*."""
-        for topic in self.topics_of(group):
-            self._table.remove(group, topic)
+        await self._table.remove(group, None)
 
-    def remove_topic(self, topic: str) -> None:
+    async def remove_topic(self, topic: str) -> None:
         """Forget every group's offsets of *topic*.
 
         4.9.8 keeps them, so that a topic made again under the name is skipped up to the old offsets; 5.x does this.
         """
-        for group in self.groups_of(topic):
-            self._table.remove(group, topic)
+        await self._table.remove(None, topic)
 
-    def lowest_offsets(
+    async def lowest_offsets(
         self, topic: str, filtered_groups: Iterable[str], min_offset: Callable[[str, int], int]
     ) -> dict[int, int]:
         """Return per queue the smallest offset of any group that is not below the queue's own *min_offset*.
@@ -148,7 +156,7 @@ class ConsumerOffsetManager:
         """
         filtered = set(filtered_groups)
         lowest: dict[int, int] = {}
-        for group, _, queue_id, offset in self._table.items(None, topic):
+        for group, _, queue_id, offset in await self._table.find(None, topic):
             if group not in filtered and offset >= min_offset(topic, queue_id):
                 lowest[queue_id] = min(offset, lowest.get(queue_id, offset))
         return lowest

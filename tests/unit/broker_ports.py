@@ -301,15 +301,20 @@ class MemoryOffsets:
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         self.table[group, topic, queue_id] = offset
 
-    def remove(self, group: str, topic: str) -> None:
-        self.table = {key: offset for key, offset in self.table.items() if key[:2] != (group, topic)}
+    async def remove(self, group: str | None, topic: str | None) -> None:
+        for row_group, row_topic, queue_id, _ in await self.find(group, topic):
+            del self.table[row_group, row_topic, queue_id]
 
-    def items(self, group: str | None = None, topic: str | None = None) -> Iterable[tuple[str, str, int, int]]:
-        return [
-            (*key, offset) for key, offset in self.table.items() if group in (None, key[0]) and topic in (None, key[1])
-        ]
+    def items(self) -> Iterable[tuple[str, str, int, int]]:
+        return [(*key, offset) for key, offset in self.table.items()]
 
-    def text(self, with_light: bool, foreign: bytes) -> None:
+    async def find(self, group: str | None, topic: str | None) -> list[tuple[str, str, int, int]]:
+        return [row for row in self.items() if group in (None, row[0]) and topic in (None, row[1])]
+
+    async def pairs(self) -> list[tuple[str, str]]:
+        return list(dict.fromkeys((group, topic) for group, topic, _, _ in self.items()))
+
+    def text(self, with_light: bool, foreign: bytes, pretty: bool) -> None:
         return None
 
 

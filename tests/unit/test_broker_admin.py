@@ -275,9 +275,9 @@ async def test_offsets_are_cloned_for_a_topic(rig: BrokerRig) -> None:
     ext = {"srcGroup": "a", "destGroup": "b", "topic": "orders", "offline": False}
     await rig.heart_beat("a", [subscription("other")])
     await rig.ask(RequestCode.CLONE_GROUP_OFFSET, ext)
-    assert rig.broker.offsets.queues("b", "orders") == {1: 9}
+    assert await rig.broker.offsets.queues("b", "orders") == {1: 9}
     assert (await rig.ask(RequestCode.CLONE_GROUP_OFFSET, ext | {"offline": True})).code == 0
-    assert rig.broker.offsets.queues("b", "orders") == {0: 7}
+    assert await rig.broker.offsets.queues("b", "orders") == {0: 7}
 
 
 async def test_correction_offsets_are_the_lowest_and_cost_nobody_an_offset(rig: BrokerRig) -> None:

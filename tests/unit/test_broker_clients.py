@@ -252,7 +252,7 @@ async def test_the_offset_file_is_in_apaches_form_and_survives_a_restart(rig: Br
         rig.config_text("consumerOffset.json") == '{\n\t"offsetTable":{\n\t\t"orders@G1":{0:3,2:1,10:1\n\t\t}\n\t}\n}'
     )
     rig.reopen()
-    assert rig.broker.offsets.queues("G1", "orders") == {0: 3, 2: 1, 10: 1}
+    assert await rig.broker.offsets.queues("G1", "orders") == {0: 3, 2: 1, 10: 1}
 
 
 async def test_keys_that_are_no_pair_stay_in_the_file(rig: BrokerRig) -> None:

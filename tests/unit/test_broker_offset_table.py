@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import random
 import time
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,13 @@ from fast_rig import shared_segment
 
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.offsets import ConsumerOffsetManager
-from mqcore.broker.segment.shared_ports import SharedOffsetTable
+from mqcore.broker.segment.shared_ports import SharedCounters, SharedOffsetTable
+from mqcore.broker.statistics import BrokerStatsManager
 from mqcore.protocol import fastjson
 
 MILLION = 1_000_000
 GROUPS, TOPICS, QUEUES = 20, 250, 200
-STOP_MAX_S = 0.1
+STOP_MAX_S = 0.02
 
 
 def manager(table: SharedOffsetTable, root: Path, with_light: bool) -> ConsumerOffsetManager:
@@ -25,12 +28,24 @@ def manager(table: SharedOffsetTable, root: Path, with_light: bool) -> ConsumerO
     return ConsumerOffsetManager(table, ConfigFile(root / "consumerOffset.json"), light)
 
 
+def in_order(text: bytes, *, pretty: bool) -> bytes:
+    """What is in *text*, written by fastjson's rules: queue ids are bare there."""
+    value = fastjson.loads(text)
+    tables = {
+        name: {key: {int(number): offset for number, offset in queues.items()} for key, queues in table.items()}
+        if name == "offsetTable"
+        else table
+        for name, table in value.items()
+    }
+    return fastjson.dumps(tables, pretty=pretty)
+
+
 def as_read(offsets: ConsumerOffsetManager) -> object:
     return fastjson.loads(fastjson.dumps(offsets.to_json()))
 
 
 @pytest.mark.parametrize("with_light", [False, True])
-@pytest.mark.parametrize("odd", ["", 'gr"oup', "gruppe-ü"])
+@pytest.mark.parametrize("odd", ["", 'gr"oup', "gruppe-ü", "a\\b\x01\n\x7f\x80\x9f\xa0\u2028\u2029\u202a\U0001f600"])
 async def test_the_file_says_what_the_table_has(
     tmp_path: Path, with_light: bool, odd: str, chance: random.Random
 ) -> None:
@@ -46,17 +61,22 @@ async def test_the_file_says_what_the_table_has(
             group = chance.choice(["g", "%LMQ%g", "group-2", *([odd] if odd else [])])
             topic = chance.choice(["T", "%LMQ%t", "%RETRY%g"])
             table.put(group, topic, chance.randrange(12), chance.randrange(1 << 40))
-        table.remove("group-2", "T")
+        await table.remove("group-2", "T")
         await offsets.persist()
-        written = fastjson.loads((tmp_path / name).read_bytes())
+        text = (tmp_path / name).read_bytes()
+        written = fastjson.loads(text)
         assert written == as_read(offsets)
+        assert text == in_order(text, pretty=True), "escaped in another way than fastjson does"
+        answer = await offsets.all_text()
+        assert fastjson.loads(answer) == written
+        assert answer == in_order(answer, pretty=False)
         assert "T@group-2" not in written["offsetTable"]
         again = manager(SharedOffsetTable(segment), tmp_path, with_light)
         again.load()
         assert as_read(again) == written
 
 
-def test_offsets_are_found_by_group_and_topic() -> None:
+async def test_offsets_are_found_by_group_and_topic() -> None:
     with shared_segment() as segment:
         table = SharedOffsetTable(segment)
         rows = {(f"g{number % 3}", f"t{number % 5}", number) for number in range(60)}
@@ -65,7 +85,21 @@ def test_offsets_are_found_by_group_and_topic() -> None:
         for group in (None, "g1", "nobody"):
             for topic in (None, "t4", "nothing"):
                 wanted = {row for row in rows if group in (None, row[0]) and topic in (None, row[1])}
-                assert {row[:3] for row in table.items(group, topic)} == wanted
+                assert {row[:3] for row in await table.find(group, topic)} == wanted
+        assert sorted(await table.pairs()) == sorted({row[:2] for row in rows})
+
+
+async def test_offsets_are_removed_by_group_topic_or_both() -> None:
+    with shared_segment() as segment:
+        table = SharedOffsetTable(segment)
+        left = {(f"g{number % 3}", f"t{number % 5}", number) for number in range(60)}
+        for group, topic, queue_id in left:
+            table.put(group, topic, queue_id, queue_id)
+        for gone_group, gone_topic in (("g1", "t2"), ("g0", None), (None, "t4"), ("nobody", None), (None, "nothing")):
+            await table.remove(gone_group, gone_topic)
+            left = {row for row in left if gone_group not in (None, row[0]) or gone_topic not in (None, row[1])}
+            assert {row[:3] for row in table.items()} == left
+        assert left
 
 
 async def test_a_million_offsets_do_not_stop_the_event_loop(tmp_path: Path) -> None:
@@ -76,16 +110,39 @@ async def test_a_million_offsets_do_not_stop_the_event_loop(tmp_path: Path) -> N
                 for group in range(GROUPS):
                     table.put(f"group-{group}", f"topic-{topic}", queue_id, 1000 + queue_id)
         offsets = manager(table, tmp_path, False)
-        stops: list[float] = []
-        persist = asyncio.ensure_future(offsets.persist())
-        while not persist.done():
-            before = time.monotonic()
-            await asyncio.sleep(0.001)
-            stops.append(time.monotonic() - before)
-        await persist
-        print(f"longest stop {max(stops) * 1000:.1f} ms, median {sorted(stops)[len(stops) // 2] * 1000:.1f} ms")
-        assert max(stops) < STOP_MAX_S
+        statistics = BrokerStatsManager("cluster", True, SharedCounters(segment), lambda: 0)
+        for name, work in {
+            "persist": offsets.persist, "all": offsets.all_text, "minute": statistics.sample_minutes,
+            "pairs": offsets.topics_by_group, "group": lambda: offsets.topics_of("group-3"),
+            "topic": lambda: offsets.groups_of("topic-7"), "queues": lambda: offsets.queues("group-3", "topic-7"),
+        }.items():  # fmt: skip
+            stops = await stops_of(work)
+            longest, median = max(stops) * 1000, sorted(stops)[len(stops) // 2] * 1000
+            print(f"{name}: longest stop {longest:.1f} ms, median {median:.1f} ms")
+            assert max(stops) < STOP_MAX_S, name
         assert (tmp_path / "consumerOffset.json").stat().st_size > 6 * MILLION
-        began = time.monotonic()
-        assert len(offsets.queues("group-3", "topic-7")) == QUEUES
-        assert time.monotonic() - began < STOP_MAX_S
+        assert len(await offsets.queues("group-3", "topic-7")) == QUEUES
+
+
+def delayed_s() -> float:
+    """How long the threads of this process have waited for a processor, seconds, all together."""
+    waited = 0
+    for thread in Path("/proc/self/task").iterdir():
+        with contextlib.suppress(OSError):
+            waited += int((thread / "schedstat").read_text().split()[1])
+    return waited / 1e9
+
+
+async def stops_of(work: Callable[[], Awaitable[object]]) -> list[float]:
+    """How long the event loop stands each time that somebody else wants it while *work* goes on, seconds.
+
+    Without what a busy machine adds to it.
+    """
+    stops: list[float] = []
+    task = asyncio.ensure_future(work())
+    while not task.done():
+        delayed, before = delayed_s(), time.monotonic()
+        await asyncio.sleep(0.001)
+        stops.append(max(0.0, time.monotonic() - before - 0.001 - (delayed_s() - delayed)))
+    await task
+    return stops

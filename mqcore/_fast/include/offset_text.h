@@ -33,7 +33,7 @@ static void mq_sort_offsets(mq_offset *offsets, int64_t count) {
 typedef struct {
     char *data;
     size_t size, capacity;
-    int failed;                 /* no memory, or a name that JSON does not show as it is */
+    int failed;                 /* no memory */
 } mq_text;
 
 static char *mq_text_room(mq_text *text, size_t size) {
@@ -58,11 +58,38 @@ static void mq_put_text(mq_text *text, const char *from, size_t size) {
     text->size += size;
 }
 
-static void mq_put_name(mq_text *text, const uint8_t *name, int32_t size) {
-    for (int32_t at = 0; at < size; at++) {
-        if (name[at] < 0x20 || name[at] >= 0x7f || name[at] == '"' || name[at] == '\\') text->failed = 1;
+/* What fastjson escapes: below 0x20, '"', '\\', U+007F to U+009F, U+2028, U+2029 (protocol/fastjson.py has the same). */
+static int mq_escape(const uint8_t *at, int32_t left, int32_t *size, char out[8]) {
+    static const char marks[] = "\bb\tt\nn\ff\rr\"\"\\\\";
+    *size = 1;
+    for (const char *mark = marks; *mark; mark += 2) {
+        if ((char)at[0] == *mark) return snprintf(out, 8, "\\%c", mark[1]);
     }
-    mq_put_text(text, (const char *)name, (size_t)size);
+    unsigned code = at[0];
+    if (at[0] == 0xc2 && left > 1 && at[1] >= 0x80 && at[1] < 0xa0) {
+        *size = 2;
+        code = at[1];
+    } else if (at[0] == 0xe2 && left > 2 && at[1] == 0x80 && (at[2] == 0xa8 || at[2] == 0xa9)) {
+        *size = 3;
+        code = 0x2000u + (at[2] & 0x3fu);
+    } else if (at[0] >= 0x20 && at[0] != 0x7f) {
+        return 0;
+    }
+    return snprintf(out, 8, "\\u%04X", code);
+}
+
+static void mq_put_name(mq_text *text, const uint8_t *name, int32_t size) {
+    char escaped[8];
+    int32_t plain = 0, taken;
+    for (int32_t at = 0; at < size; at++) {
+        int length = mq_escape(name + at, size - at, &taken, escaped);
+        if (length == 0) continue;
+        mq_put_text(text, (const char *)name + plain, (size_t)(at - plain));
+        mq_put_text(text, escaped, (size_t)length);
+        at += taken - 1;
+        plain = at + 1;
+    }
+    mq_put_text(text, (const char *)name + plain, (size_t)(size - plain));
 }
 
 static void mq_put_number(mq_text *text, int64_t value) {

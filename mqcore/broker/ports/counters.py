@@ -12,7 +12,10 @@ class Counters(Protocol):
     """Running values that the workers count; they only grow while the broker lives."""
 
     def grown(self) -> tuple[Iterable[PutCount], Iterable[GetCount]]:
-        """Return what was counted since the last call, for the topics, queues and groups where it was anything."""
+        """Return what was counted since the last call, for the topics, queues and groups where it was anything.
+
+        May be called in a thread, and lets others run.
+        """
         ...
 
     def totals(self) -> BrokerTotals: ...

@@ -20,16 +20,26 @@ class OffsetTable(Protocol):
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
 
-    def remove(self, group: str, topic: str) -> None:
-        """Forget every queue of the pair; nothing happens if there is none."""
+    async def remove(self, group: str | None, topic: str | None) -> None:
+        """Forget every queue of the pair, None meaning any; nothing happens if there is none."""
         ...
 
-    def items(self, group: str | None = None, topic: str | None = None) -> Iterable[tuple[str, str, int, int]]:
-        """Iterate over a snapshot of (group, topic, queue_id, offset), of one group or topic if they are given."""
+    def items(self) -> Iterable[tuple[str, str, int, int]]:
+        """Iterate over a snapshot of (group, topic, queue_id, offset). There may be a million of them."""
         ...
 
-    def text(self, with_light: bool, foreign: bytes) -> Buffer | None:
-        """Return the text of consumerOffset.json, *foreign* entries included; None if only ``items`` can tell.
+    async def find(self, group: str | None, topic: str | None) -> list[tuple[str, str, int, int]]:
+        """Return those of one group or topic, or of one pair. The event loop goes on meanwhile."""
+        ...
+
+    async def pairs(self) -> list[tuple[str, str]]:
+        """Return each (group, topic) that has offsets. The event loop goes on meanwhile."""
+        ...
+
+    def text(self, with_light: bool, foreign: bytes, pretty: bool) -> Buffer | None:
+        """Return the table as JSON, *foreign* entries included; None if only ``items`` can tell.
+
+        With *pretty* it is the text of consumerOffset.json.
 
         May be called in a thread, and lets others run.
         """

@@ -57,7 +57,7 @@ class AdminGroupProcessor:
         logger.warning("deletion of a group asked for group=%s by=%s", group, channel_address(channel))
         await self._broker.groups.delete(group)
         if header["remove_offset"] or header["clean_offset"]:
-            self._broker.offsets.remove_group(group)
+            await self._broker.offsets.remove_group(group)
         self._broker.statistics.forget_group(group)
         return request.reply()
 

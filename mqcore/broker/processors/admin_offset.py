@@ -24,7 +24,7 @@ class AdminOffsetProcessor:
 
     async def all_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 43."""
-        return request.reply(body=fastjson.dumps(self._broker.offsets.to_json()))
+        return request.reply(body=await self._broker.offsets.all_text())
 
     async def delay_offsets(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 45; a slave writes the body to its delayOffset.json as it is."""
@@ -42,7 +42,7 @@ class AdminOffsetProcessor:
             members = self._broker.consumers.groups.get(source)
             skipped = members is not None and bool(members.subscriptions) and topic not in members.subscriptions
             if header["offline"] or not skipped:
-                self._broker.offsets.clone(source, header["dest_group"], topic)
+                await self._broker.offsets.clone(source, header["dest_group"], topic)
         return request.reply()
 
     async def correction_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
@@ -53,8 +53,8 @@ class AdminOffsetProcessor:
         """
         header = headers.decode_request(request.code, request.ext_fields)
         filtered = [group for group in (header["filter_groups"] or "").split(",") if group]
-        offsets = self._broker.offsets.lowest_offsets(header["topic"], filtered, self._broker.store.min_offset)
-        compared = self._broker.offsets.queues(group=header["topic"], topic=header["compare_group"])
+        offsets = await self._broker.offsets.lowest_offsets(header["topic"], filtered, self._broker.store.min_offset)
+        compared = await self._broker.offsets.queues(group=header["topic"], topic=header["compare_group"])
         for queue_id, offset in compared.items():
             if queue_id in offsets and offsets[queue_id] > offset:
                 offsets[queue_id] = NO_CORRECTION

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 
 from mqcore.broker.context import BrokerContext
@@ -33,7 +34,9 @@ class AdminStatsProcessor:
         header = headers.decode_request(request.code, request.ext_fields)
         group, topic = header["consumer_group"], (header["topic"] or "").strip()
         total = ConsumeStats()
-        for config in self._consumed_topics(group, [topic] if topic else self._broker.offsets.topics_of(group)):
+        topics = [topic] if topic else await self._broker.offsets.topics_of(group)
+        for config in self._consumed_topics(group, topics):
+            await asyncio.sleep(0)  # there may be thousands, and others have requests too
             stats = self._stats(group, config, config.read_queue_nums)
             total.offset_table |= stats.offset_table
             total.consume_tps += stats.consume_tps
@@ -44,12 +47,14 @@ class AdminStatsProcessor:
         is_order = headers.decode_request(request.code, request.ext_fields)["is_order"]
         groups: list[dict[str, list[ConsumeStats]]] = []
         total_diff = 0
-        topics_by_group = self._broker.offsets.topics_by_group()
+        topics_by_group = await self._broker.offsets.topics_by_group()
         for group in self._broker.groups.wrapper.subscription_group_table:
             topics = self._consumed_topics(group, topics_by_group.get(group, []))
-            rows = [
-                self._stats(group, config, config.write_queue_nums) for config in topics if config.order or not is_order
-            ]
+            rows = []
+            for config in topics:
+                if config.order or not is_order:
+                    await asyncio.sleep(0)
+                    rows.append(self._stats(group, config, config.write_queue_nums))
             total_diff += sum(stats.total_diff() for stats in rows)
             groups.append({group: rows})
         body = ConsumeStatsList(self._broker.registration.address, groups, total_diff)

@@ -65,7 +65,7 @@ class AdminTopicProcessor:
         logger.warning("deletion of a topic asked for topic=%s by=%s", topic, channel_address(channel))
         await self._broker.topics.delete(topic)
         # Before the queues: these may be long in going, and a new topic of the name must not go on with old offsets.
-        self._broker.offsets.remove_topic(topic)
+        await self._broker.offsets.remove_topic(topic)
         self._broker.statistics.forget_topic(topic)
         if is_lmq(topic):
             await self._broker.store.drop_light_queue(topic)
@@ -110,7 +110,7 @@ class AdminTopicProcessor:
     async def consumed_by(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 300: groups with members that subscribe to the topic, and groups with offsets for it."""
         topic = headers.decode_request(request.code, request.ext_fields)["topic"]
-        groups = {*self._broker.consumers.groups_of(topic), *self._broker.offsets.groups_of(topic)}
+        groups = {*self._broker.consumers.groups_of(topic), *await self._broker.offsets.groups_of(topic)}
         return request.reply(body=GroupList(sorted(groups)).encode())
 
 

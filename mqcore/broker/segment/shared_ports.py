@@ -7,6 +7,8 @@ import contextlib
 import ipaddress
 import logging
 import os
+import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
@@ -15,7 +17,7 @@ from mqcore import layout
 from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.segment.counts import CountTaker
-from mqcore._fast.segment.offsets import committed_offsets, offset_text
+from mqcore._fast.segment.offsets import ChosenOffsets, choose_offsets, offset_text, remove_offsets
 from mqcore.broker.ports import BrokerTotals, GetCount, InnerMessage, PoolFacts, PutCount, PutResult, PutStatus
 from mqcore.broker.segment.multi_dispatch import LightQueues, MultiDispatch, text_for_offsets
 from mqcore.broker.supervisor import BROKER_ROW
@@ -35,6 +37,7 @@ STORE_FLAG = layout.constants("StoreFlag")
 PUT_STATUSES = {number: PutStatus(name) for name, number in layout.constants("PutStatus").items()}
 MOVE_CHECK_S = 0.1
 LOCK_WAIT_MS = 1
+OFFSETS_AT_ONCE = 512
 """How long the event loop itself waits for the put lock: longer than an append has it, and nobody sees the pause."""
 
 Appended = tuple[int, list[int], int, int, int, int]
@@ -88,19 +91,36 @@ class SharedOffsetTable:
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         self._segment.commit(self._segment.offset_row(group.encode(), topic.encode(), queue_id, True), offset)
 
-    def remove(self, group: str, topic: str) -> None:
-        for _, _, queue_id, _ in committed_offsets(self._segment, group.encode(), topic.encode()):
-            row = self._segment.offset_row(group.encode(), topic.encode(), queue_id)
-            self._segment.commit(row, -1)
-            self._segment.set_offset_word(row, "pull_offset", 0)
+    async def remove(self, group: str | None, topic: str | None) -> None:
+        await asyncio.to_thread(remove_offsets, self._segment, _encoded(group), _encoded(topic))
 
-    def items(self, group: str | None = None, topic: str | None = None) -> Iterator[tuple[str, str, int, int]]:
-        wanted = [None if name is None else name.encode() for name in (group, topic)]
-        for row_group, row_topic, queue_id, offset in committed_offsets(self._segment, *wanted):
-            yield row_group.decode(), row_topic.decode(), queue_id, offset
+    def items(self) -> Iterator[tuple[str, str, int, int]]:
+        return _offsets_of(choose_offsets(self._segment, None, None))
 
-    def text(self, with_light: bool, foreign: bytes) -> Buffer | None:
-        return offset_text(self._segment, with_light, foreign)
+    async def find(self, group: str | None, topic: str | None) -> list[tuple[str, str, int, int]]:
+        return await asyncio.to_thread(self._find, group, topic, False)
+
+    async def pairs(self) -> list[tuple[str, str]]:
+        found = await asyncio.to_thread(self._find, None, None, True)
+        return [(group, topic) for group, topic, _, _ in found]
+
+    def _find(self, group: str | None, topic: str | None, only_pairs: bool) -> list[tuple[str, str, int, int]]:
+        return list(_offsets_of(choose_offsets(self._segment, _encoded(group), _encoded(topic), only_pairs)))
+
+    def text(self, with_light: bool, foreign: bytes, pretty: bool) -> Buffer | None:
+        return offset_text(self._segment, with_light, foreign, pretty)
+
+
+def _encoded(name: str | None) -> bytes | None:
+    return None if name is None else name.encode()
+
+
+def _offsets_of(chosen: ChosenOffsets) -> Iterator[tuple[str, str, int, int]]:
+    for first in range(0, len(chosen), OFFSETS_AT_ONCE):
+        for group, topic, queue_id, offset in chosen.part(first, OFFSETS_AT_ONCE):
+            yield group.decode(), topic.decode(), queue_id, offset
+        # A thread that does this gives way to the event loop sooner than the interpreter would ask it to.
+        time.sleep(0)
 
 
 class SharedCounters:
@@ -109,9 +129,11 @@ class SharedCounters:
     def __init__(self, segment: SharedSegment) -> None:
         self._segment = segment
         self._taker = CountTaker(segment)
+        self._taking = threading.Lock()
 
     def grown(self) -> tuple[Iterator[PutCount], Iterator[GetCount]]:
-        return self._puts(*self._taker.take_puts()), self._gets(*self._taker.take_gets())
+        with self._taking:
+            return self._puts(*self._taker.take_puts()), self._gets(*self._taker.take_gets())
 
     def _puts(self, rows: memoryview, values: memoryview) -> Iterator[PutCount]:
         for number, row in enumerate(rows):
