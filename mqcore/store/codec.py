@@ -16,7 +16,7 @@ if TYPE_CHECKING or PURE:
     from mqcore.store.log.record import decode as decode_record
     from mqcore.store.log.record import encode as encode_record
     from mqcore.store.log.record import scan as scan_records
-    from mqcore.store.queue_directories import survey_topic
+    from mqcore.store.queue_directories import cut_topic, survey_topic
     from mqcore.store.queues.dispatch import Dispatcher
     from mqcore.store.queues.ext import decode_ext_unit, encode_ext_unit, ext_end
     from mqcore.store.queues.index_file import covers as index_covers
@@ -38,7 +38,7 @@ else:
     from mqcore._fast.queues.index_file import key_hash as index_key_hash
     from mqcore._fast.queues.index_file import put as index_put
     from mqcore._fast.queues.index_file import query as index_query
-    from mqcore._fast.queues.survey import survey_topic
+    from mqcore._fast.queues.survey import cut_topic, survey_topic
     from mqcore._fast.queues.units import choose as choose_units
     from mqcore._fast.queues.units import decode_unit, encode_unit, valid_units
 
@@ -50,6 +50,7 @@ __all__ = [
     "crc32",
     "crc32_implementation",
     "decode_ext_unit",
+    "cut_topic",
     "decode_record",
     "decode_unit",
     "encode_ext_unit",

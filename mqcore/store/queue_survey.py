@@ -8,16 +8,18 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from mqcore.store.codec import survey_topic
+from mqcore.layout import PRE_FILL_SIZE
+from mqcore.store.codec import cut_topic, survey_topic
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.incarnations import QueueKey
-from mqcore.store.paths import StorePaths, is_topic
+from mqcore.store.paths import StorePaths, file_name, is_topic
 from mqcore.store.queues.consume_queue import ConsumeQueue, QueueState
+from mqcore.store.queues.units import Unit
 
 NO_BIRTHS: Final[Mapping[QueueKey, int]] = {}
 THREADS: Final = 8
@@ -54,6 +56,38 @@ def survey(
                         max_offset=max_offset,
                         max_physical=max_physical,
                     )
+
+
+def cut(
+    paths: StorePaths, geometry: StoreGeometry, end: int, is_record: Callable[[Unit], bool] | None = None
+) -> list[str | Path]:
+    """Drop the units of records at *end* or behind it from all queues; the files that have to be synced.
+
+    With *is_record* torn units before it go, too. It is what ``ConsumeQueue.truncate`` does for one, done at a glance
+    where that is enough. Raises OSError.
+    """
+    size = geometry.consume_queue_file_size
+
+    def glance(topic: Path) -> list[tuple[int, bool, int, bool, int, int]]:
+        return cut_topic(os.fsencode(topic), size, end)
+
+    changed: list[str | Path] = []
+    with ThreadPoolExecutor(THREADS) as pool:
+        topics = topic_directories(paths)
+        for topic, found in zip(topics, pool.map(glance, topics), strict=True):
+            for queue_id, is_odd, start, is_cut, physical_offset, record_size in found:
+                if is_cut and not is_odd:
+                    # As text: there may be 200,000, and to join paths takes longer than to cut.
+                    changed.append(f"{topic}/{queue_id}/{file_name(start)}")
+                if is_odd or (
+                    is_record is not None
+                    and record_size not in (0, PRE_FILL_SIZE)
+                    and not is_record(Unit(physical_offset, record_size, 0))
+                ):
+                    queue = ConsumeQueue(paths, topic.name, queue_id, size, geometry.ext_file_size)
+                    changed += queue.truncate(end, is_record)
+                    queue.close()
+    return changed
 
 
 def look_closely(

@@ -29,7 +29,7 @@ from mqcore.store.log.commit_log import read_store_timestamp
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.log.walk import OFFSET_MAX, LogWalk, LogWalker, check_nothing_missing, record_at
 from mqcore.store.paths import StorePaths
-from mqcore.store.queue_survey import survey
+from mqcore.store.queue_survey import cut, survey
 from mqcore.store.queues.consume_queue import RECOVERED_FILES, ConsumeQueue, QueueState, list_queues
 from mqcore.store.queues.dispatch import DispatchOutcome
 from mqcore.store.queues.index_service import IndexService
@@ -323,8 +323,7 @@ class Recovery:
     def _truncate_queues(self, end: int, is_record: Callable[[Unit], bool] | None = None) -> None:
         """Drop the units of records at *end* or behind it, durably; with *is_record* torn units before it, too."""
         self._states = None
-        cut = [path for queue in self._queues() for path in queue.truncate(end, is_record)]
-        sync_files(cut)
+        sync_files(cut(self.paths, self.geometry, end, is_record))
 
     def _queues(self) -> Iterator[ConsumeQueue]:
         return list_queues(self.paths, self.geometry.consume_queue_file_size, self.geometry.ext_file_size)

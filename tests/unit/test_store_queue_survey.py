@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import os
 import random
+import shutil
 from pathlib import Path
 
 import pytest
 from store_builder import StoreBuilder
 
+from mqcore._fast.queues import survey as survey_module
 from mqcore._fast.queues.survey import survey_topic
 from mqcore.layout import CONSUME_QUEUE_UNIT, PRE_FILL_SIZE
+from mqcore.store import codec, queue_survey
 from mqcore.store.abort_file import AbortFile
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths, file_name
 from mqcore.store.queue_survey import look_closely
+from mqcore.store.queues.consume_queue import list_queues
 from mqcore.store.queues.index_file import IndexGeometry
+from mqcore.store.queues.units import Unit
 from mqcore.store.recovery import Recovery
 
 PER_FILE = 1000
@@ -26,6 +31,7 @@ GEOMETRY = StoreGeometry(
 )
 RECORD_SIZE = 100
 SHAPES = 100
+CUT_SHAPES = 40
 
 
 def write_queue(paths: StorePaths, topic: str, first: int, count: int, filled: int) -> None:
@@ -66,6 +72,57 @@ def test_the_glance_says_what_the_close_look_says(tmp_path: Path, _round: int, c
                 assert bounds == wanted, (first, count, filled, minimum)
             # It knows nearly all; units that only hold a place may hide where the kept ones begin.
             assert filled or not is_odd
+
+
+def files_of(paths: StorePaths) -> dict[str, bytes]:
+    root = paths.consume_queue
+    return {str(path.relative_to(root)): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def tear(paths: StorePaths, topic: str, chance: random.Random) -> None:
+    """Leave what a power cut may: zeros among the units, and a page that came to the disk before the ones in front."""
+    for path in paths.queue(topic, 0).iterdir():
+        with path.open("r+b") as file:
+            for size in chance.choices((0, 20, 7, 4096), k=2):
+                file.seek(chance.randrange(FILE_SIZE - size))
+                file.write(chance.choice((bytes(size), chance.randbytes(size))))
+
+
+@pytest.mark.parametrize("is_torn", [False, True], ids=["whole", "torn"])
+def test_queues_are_cut_as_the_close_look_cuts_them(tmp_path: Path, chance: random.Random, is_torn: bool) -> None:
+    paths, by_hand = StorePaths.at(tmp_path / "glance"), StorePaths.at(tmp_path / "close")
+    for number in range(CUT_SHAPES):
+        first = chance.choice((0, 0, 0, PER_FILE, 7 * PER_FILE))
+        count = chance.choice((0, 1, 203, 204, 205, PER_FILE, PER_FILE + 1, chance.randrange(3 * PER_FILE)))
+        write_queue(paths, f"T{number}", first, count, chance.choice((0, 0, min(count, chance.randrange(PER_FILE)))))
+        if is_torn:
+            tear(paths, f"T{number}", chance)
+    shutil.copytree(paths.root, by_hand.root)
+    ends = [0, chance.randrange(9 * PER_FILE) * RECORD_SIZE, chance.randrange(9 * PER_FILE) * RECORD_SIZE]
+    for end in sorted(ends, reverse=True):
+        lost = chance.randrange(9 * PER_FILE) * RECORD_SIZE
+
+        def is_record(unit: Unit, lost: int = lost) -> bool:
+            return unit.physical_offset < lost and unit.record_size == RECORD_SIZE
+
+        looked_for = chance.choice((None, is_record))
+        wanted = [path for queue in list_queues(by_hand, FILE_SIZE) for path in queue.truncate(end, looked_for)]
+        cut = queue_survey.cut(paths, GEOMETRY, end, looked_for)
+        assert files_of(paths) == files_of(by_hand)
+        # What was cut at a glance may be looked at once more, and then there is nothing to be done.
+        told = {Path(path).relative_to(paths.root) for path in cut}
+        assert told >= {path.relative_to(by_hand.root) for path in wanted}
+
+
+def test_what_cannot_be_read_at_a_glance_is_left_to_the_close_look(tmp_path: Path) -> None:
+    paths = StorePaths.at(tmp_path)
+    write_queue(paths, "Linked", 0, 3, 0)
+    file = paths.queue("Linked", 0) / file_name(0)
+    file.rename(tmp_path / "elsewhere")
+    file.symlink_to(tmp_path / "elsewhere")
+    ((_, is_odd, *_),) = survey_module.cut_topic(os.fsencode(paths.consume_queue / "Linked"), FILE_SIZE, 0)
+    assert is_odd
+    assert codec.cut_topic(os.fsencode(paths.consume_queue / "Nothing"), FILE_SIZE, 0) == []
 
 
 def spoil_length(directory: Path) -> None:

@@ -1,3 +1,6 @@
 def survey_topic(
     directory: bytes, file_size: int, commit_log_min: int
 ) -> list[tuple[int, bool, int, int, int]]: ...
+def cut_topic(
+    directory: bytes, file_size: int, physical_offset: int
+) -> list[tuple[int, bool, int, bool, int, int]]: ...
