@@ -592,6 +592,7 @@ WORKER_ROW = Layout(
             Field("protocol_errors", "q", "connections closed for bad frames"),
             Field("slow_readers", "q", "connections closed for not reading"),
             Field("released", "q", "it has let go of the commit log's pages before it, bytes"),
+            Field("read_ms_max", "q", "pull workers: longest reading of what a pull found, ms"),
         ),
     ),
 )
@@ -793,6 +794,18 @@ OFFSET_MOVED = Layout(
         Field("queue_id", "i", "the queue"),
         Field("topic_size", "h", "bytes"),
         Field("group_size", "h", "bytes"),
+    ),
+)
+LATE_PULL = Layout(
+    "late_pull",
+    size=16,
+    place="shared",
+    source="mqcore",
+    doc="Pull worker to broker process, over the link: reading what a pull found took a millisecond or more.",
+    fields=(
+        Field("offset_row", "i", "whose pull it was"),
+        Field("spare", "i", "0"),
+        Field("took_ms", "q", "how long the reading took, ms"),
     ),
 )
 ARRIVAL = Layout(
@@ -998,6 +1011,7 @@ CONSTANTS: tuple[Constants, ...] = (
             "RESOLVE": 4,
             "OFFSET_MOVED": 5,
             "FILTERS_TAKEN": 6,
+            "LATE_PULL": 7,
             "FRAME": 10,
             "CLOSE": 11,
             "BINDING": 12,

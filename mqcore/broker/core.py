@@ -391,6 +391,10 @@ class BrokerCore:
         """The pull worker has answered PULL_OFFSET_MOVED: leave a message about it."""
         await self._pull.on_offset_moved(group, topic, queue_id, requested, new)
 
+    def on_late_pull(self, group: str, topic: str, queue_id: int, took_ms: int) -> None:
+        """The pull worker has read for so long, a millisecond or more, for one answer."""
+        self.broker.statistics.count_latency(topic, group, queue_id, took_ms)
+
     def on_channel_closed(self, channel: Channel) -> None:
         """A connection was closed, broke, or was idle for too long."""
         self.broker.housekeeping.channel_closed(channel)

@@ -228,6 +228,8 @@ class BrokerServer:
             self._spawn(self._resolve(link, connection_id, payload))
         elif kind == LINK_KIND["OFFSET_MOVED"]:
             self._spawn(self._offset_moved(payload))
+        elif kind == LINK_KIND["LATE_PULL"]:
+            self._late_pull(payload)
         elif kind == LINK_KIND["FILTERS_TAKEN"]:
             request_id, from_offset = layout.FILTERS_TAKEN.struct.unpack(payload)
             topic, asked = self._filters_sent.pop(request_id, ("", []))
@@ -312,6 +314,11 @@ class BrokerServer:
 
     def _unknown_channel(self, connection_id: int) -> WorkerChannel:
         return WorkerChannel(self._links[f"send-{sender_of(connection_id)}"], connection_id, "0.0.0.0", 0, False)
+
+    def _late_pull(self, payload: bytes) -> None:
+        row, _, took_ms = layout.LATE_PULL.struct.unpack(payload)
+        group, topic, queue_id = self._segment.offset_key(row)
+        self.core.on_late_pull(group.decode(), topic.decode(), queue_id, took_ms)
 
     async def _offset_moved(self, payload: bytes) -> None:
         moved = layout.OFFSET_MOVED

@@ -185,6 +185,14 @@ class BrokerStatsManager:
             self.add(StatsName.QUEUE_GET_NUMS, f"{topic}@{queue_id}@{group}", nums)
             self.add(StatsName.QUEUE_GET_SIZE, f"{topic}@{queue_id}@{group}", size)
 
+    def count_latency(self, topic: str, group: str, queue_id: int, took_ms: int) -> None:
+        """Count the milliseconds that a pull took. The pull itself is counted where its messages are."""
+        self.add(StatsName.GROUP_GET_LATENCY, self._latency_key(topic, group, queue_id), took_ms, 0)
+
+    def _latency_key(self, topic: str, group: str, queue_id: int) -> str:
+        pair = self._shown(topic, group)
+        return f"{queue_id}@{pair}" if self._detailed else pair
+
     def count_queue_put(self, topic: str, queue_id: int, nums: int, size: int) -> None:
         """Count what went into one queue; RocketMQ does so for the schedule topic only."""
         if self._detailed:
@@ -216,7 +224,7 @@ class BrokerStatsManager:
         self.add(StatsName.GROUP_GET_NUMS, pair, get.nums, get.times)
         self.add(StatsName.GROUP_GET_SIZE, pair, get.bytes, get.times)
         self.add(StatsName.BROKER_GET_NUMS, self._cluster, get.nums, get.times)
-        self.add(StatsName.GROUP_GET_LATENCY, f"{get.queue_id}@{pair}" if self._detailed else pair, 0, get.times)
+        self.add(StatsName.GROUP_GET_LATENCY, self._latency_key(get.topic, get.group, get.queue_id), 0, get.times)
         if self._detailed:
             self.add(StatsName.QUEUE_GET_NUMS, f"{get.topic}@{get.queue_id}@{get.group}", get.nums, get.times)
             self.add(StatsName.QUEUE_GET_SIZE, f"{get.topic}@{get.queue_id}@{get.group}", get.bytes, get.times)

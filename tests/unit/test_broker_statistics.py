@@ -82,6 +82,11 @@ async def test_latencies_are_counted_by_pull(rig: BrokerRig) -> None:
     assert fastjson.loads((await view(rig, "GROUP_GET_LATENCY", "0@t@g")).body)["statsMinute"] == {
         "avgpt": 0.0, "sum": 0, "tps": 0.0,
     }  # fmt: skip
+    rig.core.on_late_pull("g", "t", 0, 12)  # one of the three
+    await sample(rig)
+    assert fastjson.loads((await view(rig, "GROUP_GET_LATENCY", "0@t@g")).body)["statsMinute"] == {
+        "avgpt": 4.0, "sum": 12, "tps": 0.6,
+    }  # fmt: skip
     rig.broker.statistics.forget_topic("t")
     assert (await view(rig, "GROUP_GET_LATENCY", "0@t@g")).code == 1
 

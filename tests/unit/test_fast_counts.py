@@ -82,3 +82,11 @@ def test_many_rows_that_rest_are_passed_over(segment: SharedSegment) -> None:
     assert (list(numbers), list(values)) == ([MANY - 1], [2, 0, 0])
     rows["get_nums"][0] = 2
     assert list(taker.take_gets()[1]) == [1, 5, 0]
+
+
+def test_the_longest_reading_is_the_longest_of_all_pull_workers(segment: SharedSegment) -> None:
+    counters = SharedCounters(segment)
+    assert counters.totals().get_time_max_ms == 0
+    for row, took_ms in ((1, 4), (3, 9), (7, 2)):
+        segment.set_worker_word(row, "read_ms_max", took_ms)
+    assert counters.totals().get_time_max_ms == 9

@@ -165,6 +165,7 @@ cdef enum:
     LINK_KIND_RESOLVE = 4
     LINK_KIND_OFFSET_MOVED = 5
     LINK_KIND_FILTERS_TAKEN = 6
+    LINK_KIND_LATE_PULL = 7
     LINK_KIND_FRAME = 10
     LINK_KIND_CLOSE = 11
     LINK_KIND_BINDING = 12
@@ -393,6 +394,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t protocol_errors
         int64_t slow_readers
         int64_t released
+        int64_t read_ms_max
     ctypedef struct SettingsHead:
         int64_t version
         int32_t size
@@ -485,6 +487,10 @@ cdef extern from "shared_layout.h" nogil:
         int32_t queue_id
         int16_t topic_size
         int16_t group_size
+    ctypedef struct LatePull:
+        int32_t offset_row
+        int32_t spare
+        int64_t took_ms
     ctypedef struct Arrival:
         int32_t queue_row
         int32_t spare

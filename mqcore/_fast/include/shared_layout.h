@@ -218,10 +218,10 @@ typedef struct {
     int64_t protocol_errors;
     int64_t slow_readers;
     int64_t released;
-    uint8_t pad_connections[8];
+    int64_t read_ms_max;
 } WorkerRow;
 static_assert(sizeof(WorkerRow) == 256, "WorkerRow");
-static_assert(offsetof(WorkerRow, pad_connections) == 248, "WorkerRow.pad_connections");
+static_assert(offsetof(WorkerRow, read_ms_max) == 248, "WorkerRow.read_ms_max");
 
 typedef struct {
     int64_t version;
@@ -373,6 +373,14 @@ typedef struct {
 } OffsetMoved;
 static_assert(sizeof(OffsetMoved) == 24, "OffsetMoved");
 static_assert(offsetof(OffsetMoved, group_size) == 22, "OffsetMoved.group_size");
+
+typedef struct {
+    int32_t offset_row;
+    int32_t spare;
+    int64_t took_ms;
+} LatePull;
+static_assert(sizeof(LatePull) == 16, "LatePull");
+static_assert(offsetof(LatePull, took_ms) == 8, "LatePull.took_ms");
 
 typedef struct {
     int32_t queue_row;

@@ -20,12 +20,12 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_COMMIT_LOG_NOT_R
                                        GET_STATUS_MESSAGE_WAS_REMOVING, GET_STATUS_NO_MATCHED_MESSAGE,
                                        GET_STATUS_NO_MESSAGE_IN_QUEUE, GET_STATUS_OFFSET_FOUND_NULL,
                                        GET_STATUS_OFFSET_OVERFLOW_BADLY, GET_STATUS_OFFSET_OVERFLOW_ONE,
-                                       GET_STATUS_OFFSET_TOO_SMALL, LINK_KIND_BINDING, LINK_KIND_OFFSET_MOVED,
-                                       LINK_KIND_RESOLVE, PULL_RANGES_MAX, RING_KIND_PULL_REPLY, RING_KIND_PULL_REQUEST,
-                                       RING_KIND_RESCAN, SEND_WORKERS_MAX, TICKETS_MAX, WORKER_COMMAND_STOP,
-                                       WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, Arrival, LinkHead, OffsetMoved,
-                                       OffsetRow, PullRange, PullReply, PullRequest, QueueRow, Resolve, TopicRow,
-                                       WorkerRow)
+                                       GET_STATUS_OFFSET_TOO_SMALL, LINK_KIND_BINDING, LINK_KIND_LATE_PULL,
+                                       LINK_KIND_OFFSET_MOVED, LINK_KIND_RESOLVE, PULL_RANGES_MAX,
+                                       RING_KIND_PULL_REPLY, RING_KIND_PULL_REQUEST, RING_KIND_RESCAN,
+                                       SEND_WORKERS_MAX, TICKETS_MAX, WORKER_COMMAND_STOP, WORKER_STATE_RUNNING,
+                                       WORKER_STATE_STOPPED, Arrival, LatePull, LinkHead, OffsetMoved, OffsetRow,
+                                       PullRange, PullReply, PullRequest, QueueRow, Resolve, TopicRow, WorkerRow)
 from mqcore._fast.base.layout cimport Binding as BindingMessage
 from mqcore._fast.pull.bindings cimport (BindingTable, binding_is_good, binding_matches, binding_of, binding_set_filter,
                                          binding_set_tags, bindings_close, bindings_open, bindings_sweep)
@@ -74,6 +74,7 @@ cdef enum:
     QUEUE_REST_MS = 60000           # an unread consume queue file is unmapped after this
     LINK_READ_SIZE = 65536
     LINK_BYTES_MAX = 1 << 24
+    NS_PER_MS = 1_000_000
     FILTER_TURN_NS = 1_000_000      # of one turn for pulls that look into records; the others come first
 
 
@@ -229,6 +230,17 @@ cdef void count_found(PullState *state, const Held *held, const PullReply *reply
     put_relaxed(&row.get_timestamp, now_ms())
 
 
+cdef void count_time(PullState *state, const Held *held, int64_t took_ns) noexcept nogil:
+    # Latencies are counted in whole milliseconds, most of them 0: only the others need a word to the broker process.
+    cdef LatePull late
+    late.took_ms = took_ns // NS_PER_MS
+    if late.took_ms > 0:
+        late.offset_row = held.binding.offset_row
+        late.spare = 0
+        put_relaxed(&state.row.read_ms_max, max(state.row.read_ms_max, late.took_ms))
+        tell_broker(state, LINK_KIND_LATE_PULL, 0, &late, sizeof(late), NULL, 0)
+
+
 cdef void bring_in(PullState *state, const PullRange *ranges, int32_t count) noexcept nogil:
     # What lies far behind the end may be on disk only: read it here, where pulls alone wait for the disk.
     cdef int64_t hot = state.limits.commit_log_max - COLD_AFTER_BYTES
@@ -276,6 +288,7 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
     cdef bint filters = held.binding.filter.memory != NULL
     cdef int64_t requested = held.request.queue_offset
     cdef int64_t unit_count, file_units
+    cdef int64_t began_ns = monotonic_ns()
     cdef const uint8_t *units = units_at(&state.queues, held.binding.queue_row, requested, reply.max_offset,
                                          state.turn_ms, &unit_count)
     if units == NULL and state.queues.error != ENOENT:
@@ -311,6 +324,7 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
         reply.range_count = join_ranges(records, reply.message_count, ranges)
         bring_in(state, ranges, reply.range_count)
         count_found(state, held, reply, state.limits.commit_log_max - result.physical_offset_last)
+        count_time(state, held, monotonic_ns() - began_ns)
         return GET_STATUS_FOUND
     return GET_STATUS_MESSAGE_WAS_REMOVING if result.flags & SCAN_REMOVING else GET_STATUS_NO_MATCHED_MESSAGE
 

@@ -23,7 +23,7 @@ from mqcore.broker.segment.multi_dispatch import LightQueues, MultiDispatch, tex
 from mqcore.broker.supervisor import BROKER_ROW
 from mqcore.config import BrokerRole, FlushDiskType, Settings
 from mqcore.errors import StoreError
-from mqcore.layout import PUT_TALLY_BOUNDS_MS
+from mqcore.layout import PUT_TALLY_BOUNDS_MS, WORKER_CAPACITY
 from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.message_id import HostAddress, encode_offset_message_id
 from mqcore.store.paths import StorePaths
@@ -158,6 +158,7 @@ class SharedCounters:
             get_miss=get("get_missed"),
             get_nums=get("get_times"),
             get_bytes=get("get_bytes"),
+            get_time_max_ms=max(self._segment.worker_word(row, "read_ms_max") for row in range(WORKER_CAPACITY)),
         )
 
 
