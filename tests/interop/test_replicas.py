@@ -9,7 +9,17 @@ from pathlib import Path
 import pytest
 
 from tests.compat import apache_requests as requests
-from tests.rigs import ApacheBroker, ApacheNamesrv, ApacheServer, JavaDriver, MqcoreBroker, RunningBroker, maven, wire
+from tests.rigs import (
+    ApacheBroker,
+    ApacheNamesrv,
+    ApacheServer,
+    JavaDriver,
+    Mqadmin,
+    MqcoreBroker,
+    RunningBroker,
+    maven,
+    wire,
+)
 from tests.rigs.wire import SUCCESS
 from tests.waiting import wait_until
 
@@ -170,3 +180,21 @@ def test_javas_consumer_reads_on_from_the_slave_when_the_master_is_gone_and_goes
                         wait_until(lambda consumer=consumer: consumer.count() >= 200, DEADLINE_S, "they go back")
     finally:
         namesrv.kill()
+
+
+@pytest.mark.slow
+def test_mqadmin_of_5_shows_our_replicas(tmp_path: Path) -> None:
+    roles = {**SMALL, "brokerIP2": "127.0.0.1"}
+    with MqcoreBroker(tmp_path / "master", roles) as master:
+        wire.create_topic(master.broker_address, TOPIC, queues=1)
+        slave = {**roles, "namesrvAddr": master.name_server, "brokerId": "1", "brokerRole": "SLAVE"}
+        with MqcoreBroker(tmp_path / "slave", slave) as copy:
+            send(master, 10)
+            await_copy(master, copy.broker_address, copy.store_dir)
+            end = log_end(master.broker_address)
+            mqadmin = Mqadmin("5.3.3", tmp_path / "mqadmin")
+            shown = mqadmin.run(master.name_server, "haStatus", "-b", master.broker_address).text
+            assert str(end) in shown
+            assert "127.0.0.1:" in shown
+            shown = mqadmin.run(master.name_server, "haStatus", "-b", copy.broker_address).text
+            assert str(end) in shown

@@ -19,6 +19,8 @@ from fast_rig import TOPIC, Log, shared_segment
 from mqcore import layout
 from mqcore._fast.ha.loop import HaLoop
 from mqcore._fast.segment.boards import SharedSegment
+from mqcore.store.paths import file_name
+from tests.page_cache import keeps_pages, resident_share
 from tests.waiting import wait_until
 
 COMMAND = layout.constants("WorkerCommand")
@@ -466,3 +468,36 @@ def test_the_first_bytes_of_a_frame_are_rocketmqs(log: Log, rig: HaRig) -> None:
         data += slave.socket.recv(len(wanted) - len(data))
     assert data == wanted
     assert TOPIC in data
+
+
+def test_a_slave_far_behind_gets_what_is_on_disk_only_while_another_is_served(tmp_path: Path) -> None:
+    """The pages that it needs are asked for and looked at again; nobody else waits for the disk."""
+    if keeps_pages(tmp_path):
+        pytest.skip("files lie in memory here")
+    with shared_segment() as segment:
+        log = Log(tmp_path, segment, 1 << 24)
+        fill(log, 100 << 20, bytes(60_000))
+        far_behind = 1000
+        for path in tmp_path.iterdir():
+            descriptor = os.open(path, os.O_RDWR)
+            os.fsync(descriptor)
+            os.close(descriptor)
+        del log.writer  # its mappings hold the pages
+        for path in tmp_path.iterdir():
+            descriptor = os.open(path, os.O_RDWR)
+            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+            os.close(descriptor)
+        assert resident_share(tmp_path / file_name(0)) < 0.1
+        log.writer = log.another_writer()
+        with contextlib.closing(HaRig(log)) as rig:
+            slave, other = rig.connect(reports=far_behind), rig.connect(reports=log.end)
+            rig.await_state(other, "COPYING")
+            end = log.end
+            log.append(b"now")
+            assert other.copy(end, log.end) == bytes_of(log, end, log.end)
+            at = far_behind
+            while at < log.end:
+                offset, body = slave.frame()
+                assert (offset, body) == (at, log.read(at, len(body)))
+                at += len(body)
+            assert at == log.end

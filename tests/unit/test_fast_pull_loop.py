@@ -539,6 +539,25 @@ def test_an_offset_is_committed_on_the_way(rig: PullRig) -> None:
     assert rig.segment.committed(row) == 3, "without the flag nothing is committed"
 
 
+@pytest.mark.parametrize("offset", [4, 16])
+def test_a_slave_sends_nobody_elsewhere_since_it_may_only_lag(rig: PullRig, offset: int) -> None:
+    rig.change(is_slave=True)
+    row = rig.segment.queue_row(TOPIC, 0)
+    rig.segment.set_queue_word(row, "min_offset", 5)
+    rig.segment.set_queue_word(row, "max_offset", 15)
+    reply = rig.pull(1, offset)
+    assert (reply["code"], reply["next_begin_offset"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, offset)
+    rig.change(corrects_offsets=True)
+    rig.ask(2, offset)
+    assert rig.reply()["code"] == ResponseCode.PULL_OFFSET_MOVED
+
+
+def test_of_a_slave_its_master_says_what_is_committed(rig: PullRig) -> None:
+    rig.change(is_slave=True)
+    rig.pull(1, 3, sys_flag=COMMIT, commit_offset=3)
+    assert rig.segment.committed(rig.segment.offset_row(GROUP, TOPIC, 0)) == -1
+
+
 def test_what_was_handed_out_is_counted(rig: PullRig) -> None:
     reply = rig.pull(1)
     row = rig.segment.offset_row(GROUP, TOPIC, 0)
