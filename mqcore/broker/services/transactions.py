@@ -115,7 +115,7 @@ class TransactionService:
         self._copies: dict[int, int] = {}
         # The positions that were saved last; others in the table are somebody else's, and a new beginning.
         self._saved = (NO_OFFSET, NO_OFFSET)
-        self._began_before = self._began_op = 0
+        self._began_before = self._began_op = self._op_before = 0
         # How many half messages of a group could not be asked about in this round.
         self._unasked: Counter[str] = Counter()
         self._changed = asyncio.Event()
@@ -199,7 +199,7 @@ class TransactionService:
             self._map = DoneHalvesMap(half, op)
             self._copies.clear()
             self._began_before = self._store.max_offset(TRANS_HALF_TOPIC, HALF_QUEUE_ID)
-            self._began_op = op
+            self._began_op = self._op_before = op
         return self._map
 
     def _table_position(self, topic: str) -> int:
@@ -221,6 +221,18 @@ class TransactionService:
                 copy = self._copies.pop(half_offset, None)
                 if copy is not None:
                     await self._end(known, copy)
+                else:
+                    # Put again more than once, in an earlier life: the copy that is open knows the first place only.
+                    known.late[self._first_place(half_offset)] = None
+
+    def _first_place(self, half_offset: int) -> int:
+        """Return where the half message that lies, or lay, at *half_offset* was first, if that can still be read."""
+        for unit in self._store.read_units(TRANS_HALF_TOPIC, HALF_QUEUE_ID, half_offset, 1):
+            record = self._store.look_message(unit.physical_offset, unit.record_size)
+            if record is not None:
+                properties = decode_message(record, decompress_body=False).properties
+                return _number(properties.get(PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET), default=half_offset)
+        return half_offset
 
     async def _look_at_halves(self, known: DoneHalvesMap, start: int) -> bool:
         """Pass over what is done with and deal with what is not, up to the first that is young; False: come soon."""
@@ -319,7 +331,10 @@ class TransactionService:
             del self._copies[next(iter(self._copies))]
 
     def _commit(self, known: DoneHalvesMap) -> None:
-        half, op = known.half_position, known.op_position
+        # The op position that fitted the half position of the round before: whoever saves the table between the two, or
+        # sees one of them only, has a pair that is safe to begin at.
+        half, op = known.half_position, self._op_before
+        self._op_before = known.op_position
         if half < self._began_before:
             # Until all that was there at the start is passed, an end that came late may be of a copy that is not
             # known yet: it is to be read again after another start.
