@@ -15,6 +15,7 @@ from mqcore.broker.durable_table import Draft, DurableTable
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.ports import Clock, TopicBoard
 from mqcore.codes import PermName
+from mqcore.config.groups import BrokerSettings
 from mqcore.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper, TopicFilterType
 from mqcore.protocol.names import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
@@ -199,6 +200,13 @@ class TopicConfigManager:
             self._publish(name)
         self._board.bump_all()
 
+    def use(self, before: BrokerSettings, after: BrokerSettings) -> None:
+        """Go by changed settings: pulls are checked anew, and the board is, if it shows what has changed."""
+        if _sending(before) == _sending(after):
+            self._board.bump_all()
+        else:
+            self.publish_all()
+
     def is_sendable(self, config: TopicConfig) -> bool:
         """Tell whether the send worker may take ordinary messages for the topic without asking."""
         broker = self._settings.broker
@@ -221,6 +229,11 @@ class TopicConfigManager:
         else:
             is_multi_tag = config.topic_filter_type is TopicFilterType.MULTI_TAG
             self._board.publish(config, self.is_sendable(config), is_multi_tag)
+
+
+def _sending(broker: BrokerSettings) -> tuple[int, int]:
+    """What ``is_sendable`` asks the settings."""
+    return broker.start_accept_send_request_time_stamp_ms, broker.broker_permission
 
 
 def _built_in(settings: LiveSettings) -> Iterable[TopicConfig]:

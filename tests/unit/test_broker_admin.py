@@ -491,6 +491,16 @@ async def test_unknown_settings_are_ignored_and_bad_values_refused(rig: BrokerRi
     assert (await rig.ask(RequestCode.UPDATE_BROKER_CONFIG)).code == 0
 
 
+async def test_a_setting_that_topics_do_not_show_leaves_the_topic_board_alone(rig: BrokerRig) -> None:
+    rig.board.topics.clear()
+    epoch = rig.board.common_epoch
+    await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"longPollingEnable=false\n")
+    assert rig.board.common_epoch > epoch, "pulls would go by what was found before"
+    assert rig.board.topics == {}
+    await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"brokerPermission=4\n")
+    assert set(rig.board.topics) == set(rig.broker.topics.names)
+
+
 async def test_a_changed_permission_gives_the_topics_a_new_version(rig: BrokerRig) -> None:
     before = rig.broker.topics.version.counter
     await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, None, b"brokerPermission=4\n")
