@@ -171,11 +171,11 @@ class ApacheBroker:
     def pid(self) -> int:
         return self.child.pid
 
-    def await_service(self) -> None:
-        """Wait until the broker is registered and answers."""
+    def await_service(self, deadline_s: float = START_DEADLINE_S) -> None:
+        """Wait until the broker is registered and answers. Raises AssertionError if it does not in time."""
         wait_until(
             lambda: not self.child.is_alive or serves(self.name_server, self.address),
-            deadline_s=START_DEADLINE_S,
+            deadline_s=deadline_s,
             describe=f"Apache's broker {self.version} at {self.address} serves",
         )
         if not self.child.is_alive:
@@ -225,12 +225,12 @@ class ApacheServer:
         except OSError:
             return False
 
-    def _start_broker(self) -> ApacheBroker:
+    def _start_broker(self, deadline_s: float = START_DEADLINE_S) -> ApacheBroker:
         broker = ApacheBroker(
             self.version, self.store_dir, self.name_server, self._properties, jvm_options=self._jvm_options
         )
         try:
-            broker.await_service()
+            broker.await_service(deadline_s)
         except BaseException:
             broker.kill()
             raise
@@ -259,10 +259,10 @@ class ApacheServer:
         )
         self.start_again()
 
-    def start_again(self) -> None:
+    def start_again(self, deadline_s: float = START_DEADLINE_S) -> None:
         """Start the broker again on the same store and port, after broker.stop() or broker.kill()."""
         self._properties["listenPort"] = self.broker.address.rpartition(":")[2]
-        self.broker = self._start_broker()
+        self.broker = self._start_broker(deadline_s)
 
     def stop(self) -> None:
         """End both in order, the broker first."""
