@@ -223,6 +223,70 @@ CHECKPOINT = Layout(
     ),
 )
 CHECKPOINT_FILE_SIZE = 4096
+# A timer wheel has this many slots whatever their length: seven days of seconds, twice.
+TIMER_SLOT_COUNT = 2 * 7 * 24 * 3600
+TIMER_SLOT = Layout(
+    "timer_slot",
+    size=32,
+    source="store/timer/Slot.java, TimerWheel.java",
+    doc="The file `timerwheel` is 1,209,600 of them. A time has the slot (time / precision) mod their number, and the "
+    "slot is that time's only while it says so.",
+    fields=(
+        Field("time", "q", "the slot's time divided by timerPrecisionMs"),
+        Field("first_position", "q", "of its oldest unit in the timer log, bytes"),
+        Field("last_position", "q", "of its newest unit, bytes"),
+        Field("count", "i", "units, those of deletions taken off"),
+        Field("magic", "i", "0"),
+    ),
+)
+TIMER_WHEEL_FILE_SIZE = TIMER_SLOT_COUNT * TIMER_SLOT.size
+TIMER_UNIT = Layout(
+    "timer_unit",
+    size=52,
+    source="store/timer/TimerLog.java",
+    doc="Files of `timerlog` begin with one, and are named as those of the commit log. A filler ends a file in which "
+    "no unit and filler have room: i32 rest of the file, i64 0, i32 0xCBD43194.",
+    fields=(
+        Field("size", "i", "52"),
+        Field("previous_position", "q", "of the unit before it in its slot, bytes; -1 = none"),
+        Field("magic", "i", "bits: see TimerMagic"),
+        Field("write_time", "q", "when it was written, rounded down to timerPrecisionMs, ms"),
+        Field("delay", "i", "from the write time to the slot's time, ms"),
+        Field("physical_offset", "q", "of the record that waits"),
+        Field("record_size", "i", "bytes"),
+        Field("topic_hash", "i", "Java hashCode of the topic that it goes to; 0 = none"),
+        Field("deliver_time", "q", "when it is due, ms; RocketMQ writes 0 and does not read it"),
+    ),
+)
+TIMER_FILLER_SIZE = 16
+TIMER_CHECK = Layout(
+    "timer_check",
+    size=56,
+    source="store/timer/TimerCheckpoint.java",
+    doc="Start of `config/timercheck`, of 4096 bytes, and the body of GET_TIMER_CHECK_POINT.",
+    fields=(
+        Field("read_time", "q", "everything in the slots before it is delivered, ms"),
+        Field("log_position", "q", "end of the timer log that is on disk, bytes"),
+        Field("queue_offset", "q", "next unit of the timer topic to be put into the wheel"),
+        Field("master_queue_offset", "q", "the same of the master; here always queue_offset"),
+        Field("state_version", "q", "0"),
+        Field("version_timestamp", "q", "when it was changed, ms"),
+        Field("version_counter", "q", "how often it was changed"),
+    ),
+)
+TIMER_STATE = Layout(
+    "timer_state",
+    size=32,
+    source="mqcore",
+    doc="`mqcore/timers` has two of them, the one before the newest and the newest, behind an i32 CRC32 of both. One "
+    "has the first three words of `timercheck`, unless RocketMQ has been there since.",
+    fields=(
+        Field("read_time", "q", "as in timercheck"),
+        Field("log_position", "q", "as in timercheck"),
+        Field("queue_offset", "q", "as in timercheck"),
+        Field("scan_offset", "q", "what was delivered of slots from read_time on lies behind it in the commit log"),
+    ),
+)
 BIRTH_HEAD = Layout(
     "birth_head",
     size=54,
@@ -329,7 +393,7 @@ PUT_TALLY_BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 1
 
 STORE_BOARD = Layout(
     "store_board",
-    size=23 * CACHE_LINE,
+    size=25 * CACHE_LINE,
     place="shared",
     source="mqcore",
     doc="One row: watermarks, locks, flags and totals of the store.",
@@ -419,6 +483,19 @@ STORE_BOARD = Layout(
         *line(
             Field("delete_orders", "q", "how often an administrator asked for expired files to be deleted"),
             Field("drops", "q", "how often queues were dropped"),
+        ),
+        *line(
+            Field("timer_row", "q", "row + 1 of the timer topic's queue; 0 = this store has no timers"),
+        ),
+        *line(
+            Field("timer_keeps", "q", "records from it on may be waited for; 0 = none is"),
+            Field("timer_read_time", "q", "everything in the slots before it is delivered, ms"),
+            Field("timer_queue_offset", "q", "next unit of the timer topic to be put into the wheel"),
+            Field("timer_pending", "q", "messages that wait, those of deletions taken off"),
+            Field("timer_enqueued", "q", "messages put into the wheel since start"),
+            Field("timer_delivered", "q", "messages delivered since start"),
+            Field("timer_rolled", "q", "messages put into the timer topic again since start"),
+            Field("timer_recalled", "q", "messages not delivered since start because they were recalled"),
         ),
         *line(
             Field("replicated_offset", "q", "greatest end that a slave has reported, never above the log's, bytes"),
@@ -985,7 +1062,7 @@ CONSTANTS: tuple[Constants, ...] = (
     Constants(
         "WorkerKind",
         "what a worker is",
-        {"BROKER": 0, "SEND": 1, "PULL": 2, "REPUT": 3, "FLUSH": 4, "HA": 5, "SCHEDULE": 6},
+        {"BROKER": 0, "SEND": 1, "PULL": 2, "REPUT": 3, "FLUSH": 4, "HA": 5, "SCHEDULE": 6, "TIMER": 7},
     ),
     Constants(
         "SlaveState",
@@ -1052,6 +1129,7 @@ CONSTANTS: tuple[Constants, ...] = (
             "UNKNOWN_ERROR": 9,
         },
     ),
+    Constants("TimerMagic", "bits of timer_unit.magic", {"DEFAULT": 1, "ROLL": 2, "DELETE": 4}),
     Constants(
         "FilterOp",
         "steps of a compiled filter, which work on a stack; TEXT behind IN and SEARCH is part of them. LEAVE goes on "

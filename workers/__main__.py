@@ -17,7 +17,7 @@ from mqcore._fast.base.process import die_with_parent, end_on_sigbus, name_proce
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.workers.handover import Handover
 
-KINDS = ("send", "pull", "reput", "flush", "ha")
+KINDS = ("send", "pull", "reput", "flush", "ha", "timer")
 LOG_FORMAT = "%(asctime)s %(levelname)s {name} %(name)s %(message)s"
 
 

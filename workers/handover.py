@@ -41,11 +41,12 @@ class Handover:
     reput: Peer = Peer(0, -1)
     flush: Peer = Peer(0, -1)
     ha: Peer = Peer(0, -1)
+    timer: Peer = Peer(0, -1)
     broker: Peer = Peer(0, -1)
 
     def descriptors(self) -> list[int]:
         """The descriptors that the child inherits."""
-        peers = [*self.senders, *self.pullers, self.reput, self.flush, self.ha, self.broker]
+        peers = [*self.senders, *self.pullers, self.reput, self.flush, self.ha, self.timer, self.broker]
         found = {
             self.shared_fd,
             self.wake,
@@ -74,7 +75,7 @@ class Handover:
             values = json.loads(source.read())
         for name in ("senders", "pullers"):
             values[name] = [Peer(**peer) for peer in values[name]]
-        for name in ("reput", "flush", "ha", "broker"):
+        for name in ("reput", "flush", "ha", "timer", "broker"):
             values[name] = Peer(**values[name])
         values["listeners"] = [(listener, is_vip) for listener, is_vip in values["listeners"]]
         return Handover(**values)

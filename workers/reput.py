@@ -59,6 +59,7 @@ class Reput:
                 "commit_log": self._paths.log,
                 "commit_log_file_size": store.mapped_file_size_commit_log,
                 "pullers": [(peer.row, peer.wake) for peer in handover.pullers],
+                "timer": (handover.timer.row, handover.timer.wake),
             },
         )
 

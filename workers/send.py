@@ -14,6 +14,9 @@ from mqcore.workers.settings_sheet import SettingsFollower
 READ_BUDGET_BYTES = 512 * 2**20
 """Memory for frames that have not come whole, over all connections."""
 
+NO_LIMIT = 2**31 - 1
+"""Of timerCongestNumEachSlot."""
+
 WRITE_BUDGET_BYTES = 512 * 2**20
 """Memory for answers that have not been read, over all connections."""
 
@@ -31,6 +34,10 @@ def live_options(settings: Settings) -> dict[str, Any]:
         "slave_timeout_ms": store.slave_timeout_ms,
         "slave_lag_max": store.ha_slave_fallbehind_max,
         "lock_timeout_ms": store.os_page_cache_busy_time_out_ms,
+        # Who limits slots has the broker process look into the wheel.
+        "timer_max_delay_ms": (
+            store.timer_max_delay_sec * 1000 if store.timer_congest_num_each_slot == NO_LIMIT else 0
+        ),
     }
 
 
@@ -54,6 +61,8 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "ha_wake": handover.ha.wake,
             "commit_log": StorePaths.of(store).log,
             "commit_log_file_size": store.mapped_file_size_commit_log,
+            "broker_name": settings.broker.broker_name,
+            "timer_precision_ms": store.timer_precision_ms,
             "cluster": settings.broker.broker_cluster_name,
             "region": settings.broker.region_id,
             "frame_length_max": settings.mqcore.frame_max_length - 4,

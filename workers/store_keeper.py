@@ -34,6 +34,7 @@ from mqcore.store.queues.consume_queue import ConsumeQueue
 from mqcore.store.queues.index_service import IndexService
 from mqcore.store.reader_files import list_files
 from mqcore.store.retention import (
+    FileAge,
     RetentionPolicy,
     clean_consume_queues,
     clean_index,
@@ -274,7 +275,7 @@ class StoreKeeper:
         manual = self._manual_rounds > 0
         self._manual_rounds = max(0, self._manual_rounds - 1)
         found = file_ages(self._commit_log, self._segment.get("min_offset"))
-        ages = [age for age in found if self._is_left_behind(age.start)]
+        ages = self._unless_waited_for([age for age in found if self._is_left_behind(age.start)])
         disk = self._judge_disk()
         starts = files_to_delete(
             ages, now_ms=time.time_ns() // 1_000_000, policy=self._rules.policy, disk=disk, manual=manual
@@ -311,6 +312,18 @@ class StoreKeeper:
     def _is_left_behind(self, start: int) -> bool:
         # Neither the file that is written nor the ones made ahead of it count as old.
         return start <= self._segment.get("wrote_offset")
+
+    def _unless_waited_for(self, ages: list[FileAge]) -> list[FileAge]:
+        """Leave out the files that hold messages which are to be delivered later, and those behind them.
+
+        Whatever the disk asks for: they were accepted. The next to last may still go, as the last never does.
+        """
+        keeps = self._segment.get("timer_keeps")
+        if keeps == 0:
+            return ages
+        size = self._geometry.commit_log_file_size
+        free = [age for age in ages if age.start + size <= keeps]
+        return [*free, *ages[len(free) : len(free) + 1]]
 
     def _expiring_queues(self, kept: int) -> Iterator[ConsumeQueue]:
         """Give the queues, one at a time, whose first unit by a glance is another than the board says."""

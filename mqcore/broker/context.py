@@ -17,6 +17,7 @@ from mqcore.broker.registration import Registration
 from mqcore.broker.runtime_info import RuntimeInfo
 from mqcore.broker.services.delay_levels import ScheduleMessageService
 from mqcore.broker.services.slave_synchronize import SlaveSynchronize
+from mqcore.broker.services.timers import TimerMessages
 from mqcore.broker.services.transactions import TransactionService
 from mqcore.broker.statistics import BrokerStatsManager
 from mqcore.broker.topics import TopicConfigManager
@@ -45,6 +46,7 @@ class BrokerContext:
     statistics: BrokerStatsManager
     runtime_info: RuntimeInfo
     schedule: ScheduleMessageService
+    timers: TimerMessages
     transactions: TransactionService
     registration: Registration
     sink: MessageSink

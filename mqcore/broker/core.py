@@ -25,6 +25,7 @@ from mqcore.broker.live_settings import LiveSettings, Publisher, keep_to_oneself
 from mqcore.broker.offsets import ConsumerOffsetManager
 from mqcore.broker.periodic import Periodic
 from mqcore.broker.ports import (
+    NO_TIMERS,
     Caller,
     Channel,
     Clock,
@@ -38,6 +39,7 @@ from mqcore.broker.ports import (
     Replica,
     ReplicationView,
     StoreView,
+    TimerPort,
     TopicBoard,
     wall_clock_ms,
 )
@@ -58,6 +60,7 @@ from mqcore.broker.processors.reply import ReplyProcessor
 from mqcore.broker.processors.send import SendProcessor
 from mqcore.broker.processors.send_back import SendBackProcessor
 from mqcore.broker.processors.table import TABLE, row_for
+from mqcore.broker.processors.timers import TimerProcessor
 from mqcore.broker.processors.transaction import TransactionProcessor
 from mqcore.broker.producers import ProducerManager
 from mqcore.broker.queue_locks import QueueLocks
@@ -71,6 +74,7 @@ from mqcore.broker.services.slave_synchronize import (
     SYNC_INTERVAL_S,
     SlaveSynchronize,
 )
+from mqcore.broker.services.timers import TimerMessages
 from mqcore.broker.services.transactions import TransactionService
 from mqcore.broker.statistics import (
     DAY_INTERVAL_S,
@@ -118,6 +122,7 @@ class Ports:
     replica: Replica | None = None
     """Of a slave only."""
     replication: ReplicationView | None = None
+    timers: TimerPort = NO_TIMERS
 
 
 class BrokerCore:
@@ -177,6 +182,7 @@ class BrokerCore:
         slave: SlaveSynchronize | None = None
         if ports.replica is not None:
             slave = SlaveSynchronize(live, topics, groups, offsets, schedule, ports.replica, ports.caller)
+        timers = TimerMessages(live, topics, ports.sink, ports.timers, clock)
         self.broker = BrokerContext(
             settings=live,
             clock=clock,
@@ -191,10 +197,11 @@ class BrokerCore:
             queue_locks=QueueLocks(clock),
             statistics=statistics,
             runtime_info=RuntimeInfo(
-                live, ports.counters, ports.store, ports.pools, schedule, consumers.conflicts, clock
+                live, ports.counters, ports.store, ports.pools, schedule, consumers.conflicts, timers, clock
             ),
             schedule=schedule,
             transactions=TransactionService(live, topics, offsets, producers, ports.sink, ports.store, address, clock),
+            timers=timers,
             registration=Registration(live, topics, ports.caller, str(address), ha_address or settings.ha_address),
             sink=ports.sink,
             store=ports.store,
@@ -234,6 +241,7 @@ class BrokerCore:
             "admin_store": AdminStoreProcessor(self.broker),
             "admin_ha": AdminHaProcessor(self.broker),
             "transaction": TransactionProcessor(self.broker),
+            "timers": TimerProcessor(self.broker),
             "later": LaterProcessor(self.broker),
         }
         handlers: dict[int, Handler] = {}
@@ -282,6 +290,7 @@ class BrokerCore:
         broker, every = self.broker, self._periodic.every
         settings = broker.settings
         every(SAMPLE_INTERVAL_S, broker.runtime_info.sample, "sample totals", first_s=0)
+        every(SAMPLE_INTERVAL_S, broker.timers.sample, "sample timers", first_s=0)
         every(MINUTE_INTERVAL_S, broker.statistics.sample_minutes, "sample minutes")
         every(HOUR_INTERVAL_S, broker.statistics.sample_hours, "sample hours")
         every(DAY_INTERVAL_S, broker.statistics.sample_days, "sample days")

@@ -21,6 +21,7 @@ from mqcore.broker.ports import (
     StoreView,
 )
 from mqcore.broker.services.delay_levels import ScheduleMessageService
+from mqcore.broker.services.timers import TimerMessages
 from mqcore.broker.statistics import DayTotals
 from mqcore.broker.subscription_conflicts import SubscriptionConflicts
 from mqcore.codes import CURRENT_VERSION, version_name
@@ -69,6 +70,7 @@ class RuntimeInfo:
         pools: PoolView,
         schedule: ScheduleMessageService,
         conflicts: SubscriptionConflicts,
+        timers: TimerMessages,
         clock: Clock,
     ) -> None:
         self.days = DayTotals()
@@ -78,6 +80,7 @@ class RuntimeInfo:
         self._pools = pools
         self._schedule = schedule
         self._conflicts = conflicts
+        self._timers = timers
         self._clock = clock
         self._samples: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
         self._more: list[Figures] = []
@@ -102,6 +105,7 @@ class RuntimeInfo:
             **self._service(totals, facts),
             **_disks(facts),
             **self._levels(),
+            **self._timers.table(),
             **self._days(totals),
             **self._queues(),
             **_positions(facts),

@@ -34,6 +34,7 @@ from mqcore.broker.segment.shared_ports import (
     SharedSink,
     SharedTopicBoard,
 )
+from mqcore.broker.segment.shared_timers import SharedTimers
 from mqcore.broker.segment.store_view import SharedStoreView
 from mqcore.broker.store_boot import StoreBoot
 from mqcore.broker.supervisor import BROKER_ROW, Supervisor, Worker
@@ -122,6 +123,7 @@ class BrokerServer:
         self._supervisor = Supervisor(
             self.settings, self._segment, self._listeners, self._on_worker_started, self._sink.wake
         )
+        self._timers = SharedTimers(self.settings, self._segment, self._start_timers)
         self._sink.on_append = self._on_own_append
         drops = QueueDrops(self.settings, self._segment, recovered.incarnations, self._wake_reput)
         self._core = BrokerCore(
@@ -135,6 +137,8 @@ class BrokerServer:
         self._core.load()
         self._store_boot.begin()
         await self._supervisor.start()
+        if self._timers.are_there:
+            await self._timers.start()
         await self._core.start()
         if self.settings.store.broker_role is BrokerRole.ASYNC_MASTER:
             asyncio.get_running_loop().add_reader(self._listeners.slaves, self._on_first_slave)
@@ -163,6 +167,7 @@ class BrokerServer:
             publish=self.supervisor.publish,
             replica=self._make_replica(),
             replication=SharedReplication(self._segment, wall_clock_ms),
+            timers=self._timers,
         )
 
     def _make_replica(self) -> SharedReplica | None:
@@ -184,6 +189,9 @@ class BrokerServer:
             for worker in self.supervisor.of_kind(kind):
                 if self._segment.worker_word(worker.row, "sleeping"):
                     self.supervisor.wake(worker)
+
+    async def _start_timers(self) -> None:
+        await self.supervisor.start_kind("timer")
 
     def _wake_reput(self) -> None:
         for worker in self.supervisor.of_kind("reput"):
@@ -353,12 +361,15 @@ class BrokerServer:
         await self.core.shutdown()
         await supervisor.stop("send")
         await supervisor.stop("pull")
+        # Nothing is delivered any more; how far that is on disk, the flush says.
+        await supervisor.drain("timer")
         # Nothing is appended any more: what slaves have not got yet, they get now.
         await supervisor.stop("ha")
         self._segment.set_flags(STORE_FLAG["SHUTTING_DOWN"])
         is_caught_up = await self._store_boot.wait_for_dispatch()
         await supervisor.stop("reput")
         await supervisor.stop("flush")
+        await supervisor.stop("timer")
         await asyncio.to_thread(self._store_boot.close, is_caught_up)
         await self._abandon()
 

@@ -39,7 +39,7 @@ NEEDED_FOR = {
     "reput": STORE_FLAG["WORKER_MISSING"],
     "pull": STORE_FLAG["PULL_CLOSED"],
 }
-FOLLOWERS = ("send", "pull", "flush", "ha")
+FOLLOWERS = ("send", "pull", "flush", "ha", "timer")
 """The kinds of workers that go by settings which may change; what the reput worker goes by is fixed with the files."""
 
 FOLLOW_DEADLINE_S = 5.0
@@ -105,12 +105,14 @@ class Supervisor:
         self._sheet = SettingsSheet.create()
         self.workers: list[Worker] = []
         counts = {"send": settings.mqcore.send_worker_nums, "pull": settings.mqcore.pull_worker_nums}
-        for kind in ("flush", "reput", "pull", "send", "ha"):
+        for kind in ("flush", "reput", "pull", "send", "ha", "timer"):
             for number in range(counts.get(kind, 1)):
                 row = len(self.workers) + 1
                 wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
                 # A broker that nobody copies and that copies nobody needs no process for it.
                 is_wanted = kind != "ha" or settings.store.broker_role is not BrokerRole.ASYNC_MASTER
+                # One without messages that wait needs none that keeps them.
+                is_wanted = is_wanted and kind != "timer"
                 self.workers.append(Worker(kind, number, row, wake, is_wanted))
                 segment.describe_worker(row, KIND[kind.upper()], number)
         # It has nothing of the log mapped before a slave comes, and holds no page up.
@@ -123,7 +125,17 @@ class Supervisor:
 
     async def start(self) -> None:
         """Start every worker that is wanted, and wait until they run. Raises WorkerError if one does not get there."""
-        wanted = [worker for worker in self.workers if worker.is_wanted]
+        await self._start_all([worker for worker in self.workers if worker.is_wanted])
+
+    async def start_kind(self, kind: str) -> None:
+        """Start the workers of *kind*, unless they are wanted already, and wait as ``start`` does."""
+        unwanted = [worker for worker in self.of_kind(kind) if not worker.is_wanted]
+        if not self._is_stopping:
+            for worker in unwanted:
+                worker.is_wanted = True
+            await self._start_all(unwanted)
+
+    async def _start_all(self, wanted: list[Worker]) -> None:
         for worker in wanted:
             self._start(worker)
         deadline = time.monotonic() + START_DEADLINE_S
@@ -184,6 +196,7 @@ class Supervisor:
             reput=self.of_kind("reput")[0].peer,
             flush=self.of_kind("flush")[0].peer,
             ha=self.of_kind("ha")[0].peer,
+            timer=self.of_kind("timer")[0].peer,
             broker=Peer(BROKER_ROW, self._broker_wake),
         )
 

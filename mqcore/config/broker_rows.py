@@ -85,6 +85,8 @@ SERVICE = (
         BY_BROKER | LONG,
         unit=Unit.MS,
     ),
+    flag("recallMessageEnable", False, "a message with a timer may be taken back", BY_BROKER),
+    flag("allowRecallWhenBrokerNotWriteable", True, "even while brokerPermission lets nobody write", BY_BROKER),
 )
 
 FILTERS = (

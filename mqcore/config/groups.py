@@ -45,6 +45,8 @@ class BrokerSettings:
     slave_read_enable: bool
     enable_detail_stat: bool
     start_accept_send_request_time_stamp_ms: int
+    recall_message_enable: bool
+    allow_recall_when_broker_not_writeable: bool
     enable_property_filter: bool
     filter_support_retry: bool
     enable_calc_filter_bit_map: bool
@@ -109,6 +111,15 @@ class StoreSettings:
     enable_lmq: bool
     enable_multi_dispatch: bool
     max_lmq_consume_queue_num: int
+    timer_wheel_enable: bool
+    timer_precision_ms: int
+    timer_max_delay_sec: int
+    timer_roll_window_slot: int
+    timer_congest_num_each_slot: int
+    timer_flush_interval_ms: int
+    timer_stop_enqueue: bool
+    timer_stop_dequeue: bool
+    mapped_file_size_timer_log: int
     ha_master_address: str
     ha_slave_fallbehind_max: int
     slave_timeout_ms: int

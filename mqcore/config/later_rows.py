@@ -20,7 +20,7 @@ PROXY = "belongs to the proxy of 5.x"
 REPLICAS = "replicas are not built"
 SWAP = "mapping is left to the kernel"
 TIERED = "tiered storage of 5.x"
-TIMER = "timer wheel of 5.x"
+TIMER = "one process reads and delivers"
 TUNING = "tuning of 5.x"
 
 BROKER = (
@@ -105,19 +105,11 @@ STORE = (
     later("compactionMappedFileSize", 100 * 2**20, COMPACTION),
     later("compactionCqMappedFileSize", 10 * 2**20, COMPACTION),
     later("compactionThreadNum", 6, COMPACTION),
-    later("timerWheelEnable", True, TIMER),
-    later("timerEnableCheckMetrics", True, TIMER),
+    later("timerEnableCheckMetrics", True, "counted anew at each start"),
     later("timerInterceptDelayLevel", False, TIMER),
-    later("timerPrecisionMs", 1_000, TIMER),
-    later("timerMaxDelaySec", 259_200, TIMER),
-    later("timerRollWindowSlot", 172_800, TIMER),
-    later("timerFlushIntervalMs", 1_000, TIMER),
     later("timerGetMessageThreadNum", 3, TIMER),
     later("timerPutMessageThreadNum", 3, TIMER),
-    later("timerStopEnqueue", False, TIMER),
-    later("timerStopDequeue", False, TIMER),
     later("timerWarmEnable", False, TIMER),
-    later("mappedFileSizeTimerLog", 100 * 2**20, TIMER),
     later("disappearTimeAfterStart", -1, TIMER),
     refusing(
         later("storeType", "default", "the store has the file format of 4.9"),

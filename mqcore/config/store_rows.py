@@ -9,6 +9,7 @@ from mqcore.config.table import (
     BY_HA,
     BY_PULL,
     BY_SEND,
+    BY_TIMER,
     CLAMPED,
     INT_MAX,
     LONG,
@@ -76,14 +77,21 @@ FILES = (
         minimum=CQ_EXT_UNIT_SIZE + EXT_FILE_END_BLANK,
     ),
     flag("warmMapedFileEnable warmMappedFileEnable", False, "touch every page of a new commit log file before use"),
-    number("maxMessageSize", 4 * 2**20, "largest message body", BY_BROKER | BY_SEND, unit=Unit.BYTES, minimum=1),
+    number(
+        "maxMessageSize", 4 * 2**20, "largest message body", BY_BROKER | BY_SEND | BY_TIMER, unit=Unit.BYTES, minimum=1
+    ),
     flag("checkCRCOnRecover", True, "check the CRC of message bodies during recovery"),
 )
 
 FLUSHING = (
     choice("flushDiskType", FlushDiskType.ASYNC_FLUSH, "SYNC_FLUSH acknowledges only what is on disk", SHOWN),
     number("flushIntervalCommitLog", 500, "pause between flushes", BY_FLUSH | SHOWN, unit=Unit.MS, minimum=1),
-    flag("flushCommitLogTimed", True, "keep to the pause even when messages arrive", BY_SEND | BY_FLUSH | SHOWN),
+    flag(
+        "flushCommitLogTimed",
+        True,
+        "keep to the pause even when messages arrive",
+        BY_SEND | BY_FLUSH | BY_TIMER | SHOWN,
+    ),
     number("flushCommitLogLeastPages", 4, "a flush waits for this many dirty pages", BY_FLUSH, unit=Unit.PAGES),
     number(
         "flushCommitLogThoroughInterval", 10_000, "a flush this late takes any number of pages", BY_FLUSH, unit=Unit.MS
@@ -113,7 +121,7 @@ FLUSHING = (
         "osPageCacheBusyTimeOutMills",
         1_000,
         "an append this slow makes sends busy",
-        BY_BROKER | BY_SEND | LONG,
+        BY_BROKER | BY_SEND | BY_TIMER | LONG,
         unit=Unit.MS,
     ),
 )
@@ -168,6 +176,46 @@ LIGHT_QUEUES = (
     ),
     flag("enableMultiDispatch", False, "a message also goes into the queues that its INNER_MULTI_DISPATCH lists"),
     number("maxLmqConsumeQueueNum", 20_000, "queues named %LMQ%... that messages are put into"),
+)
+
+TIMERS = (
+    flag("timerWheelEnable", True, "messages may carry the timer properties of RocketMQ 5"),
+    number(
+        "timerPrecisionMs",
+        1_000,
+        "length of a slot of the wheel; must match the files on disk. Messages are due to the millisecond",
+        unit=Unit.MS,
+        minimum=1,
+        maximum=3_000,
+    ),
+    number(
+        "timerMaxDelaySec",
+        259_200,
+        "the longest delay that is accepted, seconds",
+        BY_BROKER | BY_SEND,
+        minimum=1,
+    ),
+    number(
+        "timerRollWindowSlot",
+        172_800,
+        "what waits longer than so many slots is stored anew on its way; below 2 or above 604740 is 604740",
+    ),
+    number(
+        "timerCongestNumEachSlot",
+        INT_MAX,
+        "messages of a slot above which some are refused, and all above twice as many",
+        BY_BROKER | BY_SEND,
+    ),
+    number("timerFlushIntervalMs", 1_000, "pause between flushes of the wheel", unit=Unit.MS, minimum=1),
+    flag("timerStopEnqueue", False, "nothing new goes into the wheel; sends are still accepted", BY_TIMER),
+    flag("timerStopDequeue", False, "nothing is delivered from the wheel", BY_TIMER),
+    number(
+        "mappedFileSizeTimerLog",
+        100 * 2**20,
+        "size of a timer log file; must match the files on disk",
+        unit=Unit.BYTES,
+        minimum=4096,
+    ),
 )
 
 REPLICAS = (
@@ -266,6 +314,6 @@ UNUSED = (
 
 ROWS = in_group(
     Group.STORE,
-    (*FILES, *FLUSHING, *RETENTION, *READING, *INDEX, *LIGHT_QUEUES, *REPLICAS, *ROLES, *UNUSED),
+    (*FILES, *FLUSHING, *RETENTION, *READING, *INDEX, *LIGHT_QUEUES, *TIMERS, *REPLICAS, *ROLES, *UNUSED),
     Program.BROKER,
 )

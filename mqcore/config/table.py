@@ -78,6 +78,7 @@ class Mark(IntFlag):
     BY_FLUSH = 128
     BY_NAMESRV = 256
     BY_HA = 512
+    BY_TIMER = 1024
 
 
 READERS = {
@@ -87,6 +88,7 @@ READERS = {
     Mark.BY_FLUSH: "flush",
     Mark.BY_NAMESRV: "name server",
     Mark.BY_HA: "ha",
+    Mark.BY_TIMER: "timer",
 }
 """Who reads a live setting, in words: the broker process, a kind of worker, or the name server."""
 
@@ -97,6 +99,7 @@ BY_PULL = Mark.LIVE | Mark.BY_PULL
 BY_FLUSH = Mark.LIVE | Mark.BY_FLUSH
 BY_NAMESRV = Mark.LIVE | Mark.BY_NAMESRV
 BY_HA = Mark.LIVE | Mark.BY_HA
+BY_TIMER = Mark.LIVE | Mark.BY_TIMER
 SHOWN = Mark.SHOWN
 LONG = Mark.LONG
 CLAMPED = Mark.CLAMPED

@@ -173,6 +173,8 @@ _REQUEST_ROWS: Final[dict[Code, str]] = {
         maxReconsumeTimes I?, bname S?""",
     Code.PULL_MESSAGE: _PULL,
     Code.LITE_PULL_MESSAGE: _PULL,
+    # Of RocketMQ 5
+    Code.RECALL_MESSAGE: "topic S!, recallHandle S!, producerGroup S?, bname S?",
     # 2.5 Heart-beats
     Code.UNREGISTER_CLIENT: "clientID S!, producerGroup S?, consumerGroup S?, bname S?",
     # 2.6 Consumer management

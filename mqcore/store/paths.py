@@ -70,6 +70,27 @@ class StorePaths:
         return self.root / "mqcore" / "incarnations"
 
     @property
+    def timer_wheel(self) -> Path:
+        return self.root / "timerwheel"
+
+    @property
+    def timer_log(self) -> Path:
+        return self.root / "timerlog"
+
+    @property
+    def timer_check(self) -> Path:
+        return self.config / "timercheck"
+
+    @property
+    def timer_metrics(self) -> Path:
+        return self.config / "timermetrics"
+
+    @property
+    def timers(self) -> Path:
+        """What we know of timers beyond RocketMQ's files, in a file of our own."""
+        return self.root / "mqcore" / "timers"
+
+    @property
     def abort(self) -> Path:
         return self.root / "abort"
 

@@ -31,7 +31,7 @@ def rig(tmp_path: Path) -> BrokerRig:
 
 def test_the_table_has_every_request_that_a_broker_of_4_9_takes() -> None:
     assert set(TABLE) >= BROKER_ROWS_OF_4_9
-    assert set(TABLE) - BROKER_ROWS_OF_4_9 == {351, 361, RequestCode.GET_BROKER_HA_STATUS}
+    assert set(TABLE) - BROKER_ROWS_OF_4_9 == {60, 61, 351, 361, 370, RequestCode.GET_BROKER_HA_STATUS}
 
 
 @pytest.mark.parametrize(

@@ -69,6 +69,7 @@ class LoopRig:
         options = {
             "number": 0, "row": SEND_ROW, "wake": self._wake, "link": theirs.fileno(),
             "listeners": [(self._listener.fileno(), False)], "pullers": [(PULL_ROW, self._wake)],
+            "broker_name": "broker-a", "timer_precision_ms": 1000, "timer_max_delay_ms": 259_200_000,
             "reput_row": REPUT_ROW, "reput_wake": self._wake, "flush_row": FLUSH_ROW, "flush_wake": self._wake,
             "ha_row": HA_ROW, "ha_wake": self._wake,
             "commit_log": str(log.directory), "commit_log_file_size": FILE_SIZE, "cluster": "c", "region": "here",

@@ -339,6 +339,25 @@ def test_expired_files_wait_for_slaves_until_the_disk_forces_them_out(
     assert rig.segment.get("min_offset") == newest
 
 
+@pytest.mark.parametrize("disk_ratio", ["95", "10"])
+def test_what_waits_for_its_time_is_not_deleted(rig: Rig, disk_ratio: str) -> None:
+    rig.store.append_many(100)
+    rig.publish()
+    rig.dispatch()
+    long_ago = time.time() - 100 * 3600
+    for path in rig.store.paths.commit_log.iterdir():
+        os.utime(path, (long_ago, long_ago))
+    rig.segment.set("timer_keeps", 1)  # the timer worker has not said yet what it needs
+    keeper = StoreKeeper(rig.settings(diskMaxUsedSpaceRatio=disk_ratio), rig.segment)
+    rig.segment.add("delete_orders", 1)
+    keeper.tick(time.monotonic())
+    assert rig.log_files()[0] == file_name(0)
+    rig.segment.set("timer_keeps", 2 * FILE_SIZE + 7)  # a message waits in the third file
+    keeper.tick(time.monotonic() + 60)
+    assert rig.log_files()[0] == file_name(2 * FILE_SIZE)
+    assert rig.segment.get("min_offset") == 2 * FILE_SIZE
+
+
 def drop_queue(rig: Rig) -> int:
     """Drop queue 0 as the broker process does; where it is born anew."""
     row = rig.segment.queue_row(b"TopicA", 0)

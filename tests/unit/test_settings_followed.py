@@ -19,7 +19,7 @@ from mqcore.broker.live_settings import LiveSettings
 from mqcore.config import SETTINGS, Setting, Settings, load
 from mqcore.config.table import Mark
 from mqcore.errors import ConfigError, WorkerError
-from mqcore.workers import pull, send, settings_sheet
+from mqcore.workers import pull, send, settings_sheet, timer
 from mqcore.workers.commit_log_flusher import CommitLogFlusher
 from mqcore.workers.file_keeper import FileKeeper
 from mqcore.workers.handover import Handover
@@ -145,6 +145,11 @@ def marked(mark: Mark) -> set[str]:
 
 def test_a_send_worker_follows_what_the_table_says() -> None:
     assert used_again(send.live_options) == marked(Mark.BY_SEND)
+
+
+def test_the_timer_worker_follows_what_the_table_says() -> None:
+    # What a class of settings reads by itself, by way of another: see flush_commit_log_timed below.
+    assert used_again(timer.live_options) == marked(Mark.BY_TIMER)
 
 
 def test_a_pull_worker_follows_what_the_table_says() -> None:

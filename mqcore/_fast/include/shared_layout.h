@@ -90,6 +90,16 @@ typedef struct {
     int64_t delete_orders;
     int64_t drops;
     uint8_t pad_delete_orders[48];
+    int64_t timer_row;
+    uint8_t pad_timer_row[56];
+    int64_t timer_keeps;
+    int64_t timer_read_time;
+    int64_t timer_queue_offset;
+    int64_t timer_pending;
+    int64_t timer_enqueued;
+    int64_t timer_delivered;
+    int64_t timer_rolled;
+    int64_t timer_recalled;
     int64_t replicated_offset;
     int64_t slave_count;
     int64_t ha_wanted;
@@ -106,8 +116,8 @@ typedef struct {
     int64_t master_start;
     uint8_t pad_master_version[24];
 } StoreBoard;
-static_assert(sizeof(StoreBoard) == 1472, "StoreBoard");
-static_assert(offsetof(StoreBoard, pad_master_version) == 1448, "StoreBoard.pad_master_version");
+static_assert(sizeof(StoreBoard) == 1600, "StoreBoard");
+static_assert(offsetof(StoreBoard, pad_master_version) == 1576, "StoreBoard.pad_master_version");
 
 typedef struct {
     int64_t state;

@@ -80,6 +80,9 @@ cdef class ReputLoop(Dispatcher):
     cdef int puller_wakes[PULL_WORKERS_MAX]
     cdef Ring arrivals[PULL_WORKERS_MAX]
     cdef bint puller_has_news[PULL_WORKERS_MAX]
+    cdef WorkerRow *timer_row
+    cdef int timer_wake
+    cdef bint timer_has_news
     cdef int32_t last_topic_row
     cdef int64_t housekeeping_at
     cdef int64_t drops                  # so many have been seen to; none after a start, which looks anew
@@ -114,6 +117,9 @@ cdef class ReputLoop(Dispatcher):
             self.puller_rows[index] = &segment.shared.workers[<int>row]
             self.puller_wakes[index] = wake
             open_arrival_ring(&self.arrivals[index], self.shared, index)
+        row, wake = options["timer"]
+        self.timer_row = &segment.shared.workers[<int>row]
+        self.timer_wake = wake
 
     def __dealloc__(self):
         bitmaps_close(&self.bitmaps)
@@ -138,6 +144,8 @@ cdef class ReputLoop(Dispatcher):
         if queue_offset + 1 <= peek(&queue.max_offset):
             return
         note_unit(queue, queue_offset, self.record_end)
+        if queue_row + 1 == peek(&self.shared.board.timer_row):
+            self.timer_has_news = True
         full_fence()
         if peek(&queue.waiters) != 0:
             self.tell_arrival(topic, topic_size, queue_row, queue_offset + 1, tags_code, store_timestamp)
@@ -173,6 +181,12 @@ cdef class ReputLoop(Dispatcher):
                 if peek(&self.puller_rows[puller].sleeping):
                     wake_fd(self.puller_wakes[puller])
                     self.row.wakes += 1
+
+        if self.timer_has_news:
+            self.timer_has_news = False
+            if peek(&self.timer_row.sleeping):
+                wake_fd(self.timer_wake)
+                self.row.wakes += 1
 
     cdef int64_t readable_end(self) noexcept nogil:
         return observe(&self.shared.board.readable_offset)

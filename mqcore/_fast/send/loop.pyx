@@ -486,12 +486,16 @@ cdef class SendLoop:
 
     cdef take_settings(self, dict options):
         cdef SendState *state = &self.state
-        texts = (b"CLUSTER\x01" + options["cluster"].encode(), options["region"].encode())
+        texts = (b"CLUSTER\x01" + options["cluster"].encode(), options["region"].encode(),
+                 options["broker_name"].encode())
         self.kept = texts
         state.settings.cluster_property = <const uint8_t *><const char *><bytes>texts[0]
         state.settings.cluster_property_size = <int32_t>len(texts[0])
         state.settings.region = <const uint8_t *><const char *><bytes>texts[1]
         state.settings.region_size = <int32_t>len(texts[1])
+        state.settings.broker_name = <const uint8_t *><const char *><bytes>texts[2]
+        state.settings.broker_name_size = <int32_t>len(texts[2])
+        state.settings.timer_precision_ms = options["timer_precision_ms"]
         state.settings.frame_length_max = options["frame_length_max"]
         state.settings.write_buffer_max = options["write_buffer_max"]
         state.settings.read_budget = options["read_budget"]
@@ -513,6 +517,7 @@ cdef class SendLoop:
         state.settings.sync_timeout_ms = options["sync_timeout_ms"]
         state.settings.slave_timeout_ms = options["slave_timeout_ms"]
         state.settings.slave_lag_max = options["slave_lag_max"]
+        state.settings.timer_max_delay_ms = options["timer_max_delay_ms"]
         state.settings.wakes_flush = options["wakes_flush"]
         state.settings.refuses_halves = options["refuses_halves"]
         state.appender.record_size_max = <int64_t>options["max_message_size"] + RECORD_OVERHEAD_MAX
@@ -583,6 +588,7 @@ cdef class SendLoop:
                 close_connection(state, state.connections[slot])
         while state.waiting_head < state.waiting_tail:
             free(state.waiting[state.waiting_head & (state.waiting_capacity - 1)].ids)
+            free(state.waiting[state.waiting_head & (state.waiting_capacity - 1)].handle)
             state.waiting_head += 1
         if state.appender.files != NULL:
             files_close(state.appender.files)

@@ -20,6 +20,7 @@ from mqcore._fast.log.append cimport Appended, append_batch, append_record, tall
 from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, RecordFields
 from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic
 from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty
+from mqcore._fast.send.timer cimport TIMER_UNUSUAL, TimerPlace, names_timer, rewrite_timer
 from mqcore._fast.send.state cimport MEMBERS_MAX, SCRATCH_SIZE, Connection, SendState, Waiting
 from mqcore._fast.wire.header cimport CommandView, TextView, text_to_bool, text_to_i32, text_to_i64, text_unescape
 from mqcore._fast.wire.replies cimport Reply, put_decimal, put_hex, reply_field, reply_put, reply_remark, reply_start
@@ -139,6 +140,7 @@ cdef enum PropertyVerdict:
 cdef struct Traits:
     bint waits                  # its answer waits for the flush
     bint is_half                # it is the half of a transaction
+    bint is_timed               # it may have to wait for its time
     const uint8_t *wait         # the value of WAIT, in the text that was read; NULL = it has none
     int32_t wait_size
 
@@ -164,6 +166,8 @@ cdef PropertyVerdict judge_property(const uint8_t *name, int32_t name_size, cons
         return PROPERTY_KEEP
     if name_size == 20 and memcmp(name, b"INNER_MULTI_DISPATCH", 20) == 0:
         return PROPERTY_UNUSUAL
+    if name_size > 11 and names_timer(name):
+        traits.is_timed = True
     return PROPERTY_KEEP
 
 
@@ -281,6 +285,8 @@ cdef void answer_send(SendState *state, Connection *connection, const Waiting *s
     reply_field(&reply, "queueId", queue_id, put_decimal(queue_id, sent.queue_id))
     reply_field(&reply, "TRACE_ON", state.settings.trace_on, state.settings.trace_on_size)
     reply_field(&reply, "MSG_REGION", state.settings.region, state.settings.region_size)
+    if sent.handle != NULL:
+        reply_field(&reply, "recallHandle", sent.handle, sent.handle_size)
     if sent.ids != NULL:
         reply_field(&reply, "msgId", sent.ids, sent.ids_size)
     else:
@@ -350,6 +356,12 @@ cdef bint has_slave(const SendState *state, int64_t end) noexcept nogil:
         end - observe(&state.shared.board.replicated_offset) < state.settings.slave_lag_max)
 
 
+cdef inline void free_texts(Waiting *sent) noexcept nogil:
+    free(sent.ids)
+    if sent.handle != NULL:
+        free(sent.handle)
+
+
 cdef void answer_stored(SendState *state, Connection *connection, Waiting *sent, bint waits) noexcept nogil:
     if waits:
         sent.needs_flush = state.settings.waits_for_flush
@@ -358,11 +370,11 @@ cdef void answer_stored(SendState *state, Connection *connection, Waiting *sent,
             sent.slave_code = SLAVE_NOT_AVAILABLE
     if sent.needs_flush or sent.needs_slave:
         if not wait_for_others(state, sent):
-            free(sent.ids)
+            free_texts(sent)
             doom(state, connection)
         return
     answer_waiter(state, connection, sent, sent.slave_code)
-    free(sent.ids)
+    free_texts(sent)
 
 
 cdef bint can_answer(const SendState *state, const Waiting *sent) noexcept nogil:
@@ -404,7 +416,7 @@ cdef void release_waiting(SendState *state) noexcept nogil:
         connection = find_connection(state, sent.connection_id)
         if connection != NULL:
             release(state, connection, sent)
-        free(sent.ids)
+        free_texts(sent)
         state.waiting_head += 1
     put_relaxed(&state.row.parked, state.waiting_tail - state.waiting_head)
 
@@ -414,6 +426,26 @@ cdef uint32_t next_random(SendState *state) noexcept nogil:
     state.random ^= state.random >> 17
     state.random ^= state.random << 5
     return state.random
+
+
+cdef bint make_timer(SendState *state, const Traits *traits, RecordFields *fields, uint8_t *properties,
+                     int32_t *topic_row, int32_t *queue_row, Waiting *sent) noexcept nogil:
+    # Let the message wait if it asks to; False: the broker process decides.
+    cdef TimerPlace place
+    place.text = properties
+    place.capacity = PROPERTIES_SIZE_MAX
+    place.wait = traits.wait
+    place.wait_size = traits.wait_size
+    place.topic_row = topic_row[0]
+    place.queue_row = queue_row[0]
+    place.handle = NULL
+    if rewrite_timer(state, fields, &place) == TIMER_UNUSUAL:
+        return False
+    topic_row[0] = place.topic_row
+    queue_row[0] = place.queue_row
+    sent.handle = place.handle
+    sent.handle_size = place.handle_size
+    return True
 
 
 cdef SendOutcome handle_send(SendState *state, Connection *connection, const CommandView *command) noexcept nogil:
@@ -478,7 +510,13 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
         fields.properties_size = properties_size
         if traits.is_half and not make_half(state, &traits, &fields, properties, &topic_row, &queue_row):
             return SEND_UNUSUAL
+        if traits.is_timed and not traits.is_half and not make_timer(
+                state, &traits, &fields, properties, &topic_row, &queue_row, &sent):
+            return SEND_UNUSUAL
         status = append_record(&state.appender, &fields, topic_row, queue_row, &done)
+    if sent.handle != NULL and (status != PUT_STATUS_PUT_OK or command.flag & 2):
+        free(sent.handle)
+        sent.handle = NULL
     if status == PUT_STATUS_OS_PAGECACHE_BUSY:
         answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_ERROR, PAGE_CACHE_BUSY)
         return SEND_DONE

@@ -61,6 +61,8 @@ cdef struct Waiting:
     bint needs_flush
     bint needs_slave
     int32_t slave_code          # SLAVE_NOT_AVAILABLE: there was nobody to wait for; else 0
+    uint8_t *handle             # recall handle of a message with a timer, owned; NULL = none
+    int32_t handle_size
 
 # A pull that is with a pull worker.
 cdef struct Ticket:
@@ -92,6 +94,10 @@ cdef struct SendSettings:
     const uint8_t *cluster_property      # CLUSTER \1 name
     int32_t region_size
     const uint8_t *region
+    int32_t broker_name_size
+    const uint8_t *broker_name
+    int64_t timer_max_delay_ms  # 0 = every message with a timer is the broker process's
+    int64_t timer_precision_ms
     int32_t trace_on_size
     const uint8_t *trace_on
 

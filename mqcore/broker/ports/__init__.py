@@ -19,6 +19,7 @@ from mqcore.broker.ports.replica import Replica, ReplicationView
 from mqcore.broker.ports.sink import MessageSink
 from mqcore.broker.ports.store_view import StoreView
 from mqcore.broker.ports.time import Clock, wall_clock_ms
+from mqcore.broker.ports.timers import NO_TIMERS, TimerFacts, TimerPort
 from mqcore.broker.ports.topic_board import TopicBoard
 from mqcore.broker.pulls import PullBinding, PullHeader
 from mqcore.broker.replication import ReplicationFacts, SlaveFacts
@@ -29,6 +30,7 @@ from mqcore.store.queries import QueryResult
 from mqcore.store.queues.units import QueueUnit
 
 __all__ = [
+    "NO_TIMERS",
     "BrokerTotals",
     "Caller",
     "Channel",
@@ -56,6 +58,8 @@ __all__ = [
     "SlaveFacts",
     "StoreFacts",
     "StoreView",
+    "TimerFacts",
+    "TimerPort",
     "TopicBoard",
     "wall_clock_ms",
 ]

@@ -8,12 +8,14 @@ from __future__ import annotations
 from typing import Any, Final
 
 from mqcore.broker.context import BrokerContext
+from mqcore.broker.java_text import bool_text
 from mqcore.broker.ports import Channel, InnerMessage, PutResult, PutStatus
 from mqcore.broker.processors.send_checks import Refused, SendChecks, answer_fields, chosen_queue
 from mqcore.broker.remarks import transaction_forbidden
+from mqcore.broker.services.timers import TimerRefusedError
 from mqcore.broker.topics import DLQ_QUEUE_COUNT, READ_WRITE
 from mqcore.broker.transaction_records import half_message, is_half
-from mqcore.codes import MQVersion, ResponseCode, SysFlag
+from mqcore.codes import MQVersion, RequestCode, ResponseCode, SysFlag
 from mqcore.protocol import headers
 from mqcore.protocol.bodies import TopicConfig, TopicFilterType
 from mqcore.protocol.command import RemotingCommand
@@ -21,6 +23,7 @@ from mqcore.protocol.message_id import HostAddress
 from mqcore.protocol.names import (
     RETRY_GROUP_TOPIC_PREFIX,
     SCHEDULE_TOPIC,
+    TIMER_TOPIC,
     TOPIC_LENGTH_MAX,
     dlq_topic,
     is_retry_topic,
@@ -44,7 +47,17 @@ STATUS_CODES: Final = {
     PutStatus.OS_PAGECACHE_BUSY: ResponseCode.SYSTEM_ERROR,
     PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: ResponseCode.SYSTEM_ERROR,
     PutStatus.UNKNOWN_ERROR: ResponseCode.SYSTEM_ERROR,
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.WHEEL_TIMER_FLOW_CONTROL: ResponseCode.SYSTEM_ERROR,
+    PutStatus.WHEEL_TIMER_NOT_ENABLE: ResponseCode.SYSTEM_ERROR,
 }
+
+
+TIMER_STATUSES: Final = (
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL,
+    PutStatus.WHEEL_TIMER_FLOW_CONTROL,
+    PutStatus.WHEEL_TIMER_NOT_ENABLE,
+)
 
 
 class SendProcessor:
@@ -67,18 +80,28 @@ class SendProcessor:
             else:
                 message, result = await self._put(message)
             self._fill(reply, result, queue_id)
+            handle = self._broker.timers.handle_of(message)
+            if result.is_stored and handle is not None and request.code != RequestCode.SEND_BATCH_MESSAGE:
+                assert reply.ext_fields is not None
+                reply.ext_fields["recallHandle"] = handle
             self._count(message.topic, result)
         except Refused as refusal:
             reply.code, reply.remark = refusal.code, refusal.remark
         return reply
 
     async def _put(self, message: InnerMessage) -> tuple[InnerMessage, PutResult]:
-        """Store *message*, or the half or delayed message that stands for it now; and that is returned, too."""
+        """Store *message*, or the half, waiting or delayed one that stands for it now; and that is returned, too."""
         broker = self._broker
         if is_half(message.properties):
             await broker.transactions.make_topics()
             message = half_message(message)
             return message, await broker.sink.put(message)
+        try:
+            message = broker.timers.rewrite(message)
+        except TimerRefusedError as refusal:
+            return message, PutResult(refusal.status)
+        if message.topic == TIMER_TOPIC:
+            return message, await broker.timers.put(message)
         message = broker.schedule.rewrite(message)
         return message, await broker.schedule.put(message)
 
@@ -171,6 +194,8 @@ def refusal_remark(broker: BrokerContext, status: PutStatus) -> str:
             f"the broker's disk is full [{disk_use(broker)}], messages are put to the slave, "
             "message store has been shut down, etc."
         )
+    if status in TIMER_STATUSES:
+        return timer_remark(broker, status)
     return {
         PutStatus.CREATE_MAPEDFILE_FAILED: "create mapped file failed, server is busy or broken.",
         PutStatus.OS_PAGECACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
@@ -180,6 +205,24 @@ def refusal_remark(broker: BrokerContext, status: PutStatus) -> str:
             "lmq consumeQueue num exceed maxLmqConsumeQueueNum config num, default limit 2w."
         ),
     }[status]
+
+
+def timer_remark(broker: BrokerContext, status: PutStatus) -> str:
+    """Return why a message cannot wait as it asks to."""
+    store = broker.settings.store
+    if status is PutStatus.WHEEL_TIMER_NOT_ENABLE:
+        return f"accurate timer message is not enabled, timerWheelEnable is {bool_text(store.timer_wheel_enable)}"
+    if status is PutStatus.WHEEL_TIMER_MSG_ILLEGAL:
+        return (
+            "timer message illegal, the delay time should not be bigger than the max delay "
+            f"{store.timer_max_delay_sec * 1000}ms; or if set del msg, the delay time should be bigger than the "
+            "current time"
+        )
+    limit = store.timer_congest_num_each_slot
+    return (
+        f"timer message is under flow control, max num limit is {limit * 2} or the current value is greater than "
+        f"{limit} and less than {limit * 2}, trigger random flow control"
+    )
 
 
 def disk_use(broker: BrokerContext) -> str:

@@ -13,6 +13,7 @@ from mqcore.broker.context import BrokerContext
 from mqcore.broker.ports import STORED_STATUSES, Channel, InnerMessage, PutResult, PutStatus
 from mqcore.broker.processors.send import refusal_remark
 from mqcore.broker.remarks import NOT_SET
+from mqcore.broker.services.timers import TimerRefusedError
 from mqcore.broker.transaction_records import committed_message, op_message, renewed_half
 from mqcore.codes import ResponseCode, SysFlag
 from mqcore.errors import MQError
@@ -21,7 +22,7 @@ from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import MessageExt
 from mqcore.protocol.message_decoder import decode_message
 from mqcore.protocol.message_id import decode_offset_message_id
-from mqcore.protocol.names import SCHEDULE_TOPIC, TRANS_HALF_TOPIC
+from mqcore.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from mqcore.protocol.properties import (
     PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_PRODUCER_GROUP,
@@ -35,6 +36,7 @@ logger = logging.getLogger(__name__)
 FAILURE_CODES: Final = {
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.PROPERTIES_SIZE_EXCEEDED: ResponseCode.MESSAGE_ILLEGAL,
+    PutStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.SERVICE_NOT_AVAILABLE: ResponseCode.SERVICE_NOT_AVAILABLE,
 }
 """Every other failure to store is a SYSTEM_ERROR."""
@@ -77,6 +79,12 @@ class TransactionProcessor:
         if message is None:
             logger.error("a half message has no place to go physical_offset=%d", half.physical_offset)
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
+        try:
+            message = broker.timers.rewrite(message)
+        except TimerRefusedError as refusal:
+            return PutResult(refusal.status)
+        if message.topic == TIMER_TOPIC:
+            await broker.timers.make_ready()
         message = broker.schedule.rewrite(message)
         if PROPERTY_INNER_MULTI_DISPATCH in message.properties:
             # It takes offsets of further queues, which a pair cannot; a death in between lets it be asked about.

@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def judge(properties: Buffer, now: int, max_delay_ms: int) -> int | None: ...

@@ -1,0 +1,3 @@
+from typing_extensions import Buffer
+
+def base64(text: Buffer) -> bytes: ...

@@ -1,0 +1,1 @@
+"""Kernels of the timer worker: wheel, timer log, what is due, and the loop."""
