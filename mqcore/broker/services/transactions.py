@@ -217,7 +217,10 @@ class TransactionService:
                 logger.warning("op messages cannot be read op_offset=%d", known.op_next)
                 return
             # Asked for behind the op messages: whatever they speak of is there.
-            for half_offset in known.add(run, self._store.max_offset(TRANS_HALF_TOPIC, HALF_QUEUE_ID)):
+            late = known.add(run, self._store.max_offset(TRANS_HALF_TOPIC, HALF_QUEUE_ID))
+            for number, half_offset in enumerate(late):
+                if number % CHECKS_PER_PAUSE == 0:
+                    await asyncio.sleep(0)
                 copy = self._copies.pop(half_offset, None)
                 if copy is not None:
                     await self._end(known, copy)
