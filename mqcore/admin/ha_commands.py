@@ -60,7 +60,7 @@ def records_of(place: BrokerPlace, status: Mapping[str, Any] | MQError) -> Itera
     """A line for each slave of a broker, one for a slave's master, and one at least."""
     if isinstance(status, MQError):
         return
-    line = {
+    line = dict.fromkeys(COLUMNS) | {
         "broker": place.name,
         "brokerId": place.broker_id,
         "role": status.get("role", "MASTER" if status.get("master") else "SLAVE"),

@@ -16,9 +16,10 @@ from pathlib import Path
 import pytest
 
 from mqcore import layout
+from mqcore.admin.ha_commands import COLUMNS
 from mqcore.codes import RequestCode, ResponseCode
 from tests.compat import apache_requests as requests
-from tests.fault.rig import await_successor, find_worker, worker_kind
+from tests.fault.rig import attach_segment, await_successor, find_worker, worker_kind
 from tests.rigs import MqcoreBroker, wire
 from tests.rigs.wire import SUCCESS
 from tests.waiting import wait_until
@@ -200,7 +201,9 @@ def test_a_slave_has_its_masters_tables(master: MqcoreBroker, slave: MqcoreBroke
 
 
 def test_operators_see_who_copies_and_how_far(master: MqcoreBroker, slave: MqcoreBroker) -> None:
+    send(master, 3)
     await_copy(master, slave)
+    wait_until(lambda: attach_segment(master).get("replicated_offset") == log_end(master), DEADLINE_S, "it is reported")
     status = wire.call(master.broker_address, RequestCode.GET_BROKER_HA_STATUS).json()
     (copy,) = status["haConnectionInfo"]
     assert (status["master"], status["inSyncSlaveNums"], copy["state"]) == (True, 1, "COPYING")
@@ -217,6 +220,9 @@ def test_operators_see_who_copies_and_how_far(master: MqcoreBroker, slave: Mqcor
         (0, "ASYNC_MASTER", "COPYING"),
         (1, "SLAVE", "COPYING"),
     ]
+    assert {tuple(line) for line in shown} == {tuple(COLUMNS)}, "the table has a cell for each"
+    table = subprocess.run(command[:-2], check=True, capture_output=True, timeout=DEADLINE_S).stdout.decode()
+    assert [line.split()[2] for line in table.splitlines()] == ["ROLE", "ASYNC_MASTER", "SLAVE"]
 
 
 def test_a_slave_takes_no_messages_and_no_orders_about_topics_and_groups(
