@@ -137,7 +137,8 @@ class BrokerServer:
         self._core.load()
         self._store_boot.begin()
         await self._supervisor.start()
-        if self._timers.are_there:
+        # A slave delivers nothing by itself: what its master delivers is in the log that it copies.
+        if self._timers.are_there and self.settings.store.broker_role is not BrokerRole.SLAVE:
             await self._timers.start()
         await self._core.start()
         if self.settings.store.broker_role is BrokerRole.ASYNC_MASTER:
