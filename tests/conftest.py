@@ -31,7 +31,6 @@ ENDING_S = 30.0
 # Their tools are fixtures of the session.
 LONG_LIVED = "interop"
 
-
 _tests = itertools.count(1)
 
 # A busy machine may take any time for an example. Other examples in each run, by its seed; more of them with the
