@@ -145,7 +145,7 @@ def receipt_json(receipt: SendReceipt) -> dict[str, Any]:
         "broker": receipt.queue.broker_name,
         "queueId": receipt.queue.queue_id,
         "offset": receipt.offset,
-    }
+    } | ({} if receipt.recall_handle is None else {"recallHandle": receipt.recall_handle})
 
 
 def message_json(message: ReceivedMessage) -> dict[str, Any]:

@@ -40,9 +40,7 @@ ALONE: Final = frozenset(
         names.PROPERTY_MESSAGE_TYPE,
         names.PROPERTY_INNER_MULTI_DISPATCH,
         names.PROPERTY_START_DELIVER_TIME,
-        "TIMER_DELAY_SEC",
-        "TIMER_DELAY_MS",
-        "TIMER_DELIVER_MS",
+        *names.TIMER_REQUESTS,
     }
 )
 """Properties of messages that a broker treats by themselves; the last three are those of RocketMQ 5."""
@@ -229,6 +227,7 @@ class Receipts:
         transaction_id: str | None,
         region_id: str,
         trace_on: bool,
+        recall_handle: str | None = None,
     ) -> None:
         self._kind = kind
         self._ids = ids
@@ -236,7 +235,7 @@ class Receipts:
         self._status = status
         self._queue = queue
         self._offset = offset
-        self._rest = (transaction_id, region_id, trace_on)
+        self._rest = (transaction_id, region_id, trace_on, recall_handle)
 
     def get(self, index: int) -> SendReceipt:
         """Return the receipt of the message at *index*."""

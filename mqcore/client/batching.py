@@ -430,6 +430,7 @@ def receipts_of(sent: Sent, ids: list[str]) -> Receipts:
         response.transaction_id,
         response.region_id or "DefaultRegion",
         response.trace_on != "false",
+        response.recall_handle,
     )
 
 

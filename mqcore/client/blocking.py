@@ -20,7 +20,7 @@ from mqcore import clock
 from mqcore.client import forks
 from mqcore.client.codec import Exchange, Maker
 from mqcore.client.exchange import STORED_CODES, SendAnswer
-from mqcore.client.messages import SendReceipt, SendStatus
+from mqcore.client.messages import SendReceipt, SendStatus, has_timer
 from mqcore.client.producer_core import (
     ChooseQueue,
     FailedAttempt,
@@ -222,8 +222,8 @@ class BlockingSender:
         if choose is not None and not self._batcher.is_idle:
             return None  # what was given before, perhaps to the same queue, is stored before
         outgoing = self._outgoing(message)
-        if outgoing.is_reply:
-            return None
+        if outgoing.is_reply or (message.properties and has_timer(message.properties)):
+            return None  # the long way reads more of the answer
         if choose is None:
             queue = plan.rotation.next()
         else:
@@ -370,5 +370,6 @@ def receipt_of(answer: SendAnswer, queue: MessageQueue, msg_id: str) -> SendRece
         transaction_id,
         region_id or "DefaultRegion",
         trace_on != "false",
+        None,
     )
     return receipt

@@ -106,6 +106,7 @@ class SendResponse:
     transaction_id: str | None
     region_id: str | None
     trace_on: str | None
+    recall_handle: str | None = None
 
 
 class BrokerApi:
@@ -159,7 +160,14 @@ class BrokerApi:
             transaction_id=header["transaction_id"],
             region_id=header["msg_region"],
             trace_on=header["trace_on"],
+            recall_handle=(answer.ext_fields or {}).get("recallHandle"),
         )
+
+    async def recall(self, address: str, group: str, topic: str, handle: str, timeout_s: float) -> str:
+        """Take a message back that waits for its time; return its id."""
+        values = {"topic": topic, "recall_handle": handle, "producer_group": group}
+        answer = await self.call(address, RequestCode.RECALL_MESSAGE, values, timeout_s=timeout_s)
+        return (answer.ext_fields or {}).get("msgId", "")
 
     async def send_oneway(
         self, address: str, code: RequestCode, values: Mapping[str, Any], body: bytes, timeout_s: float

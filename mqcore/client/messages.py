@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
-from datetime import timedelta
+from datetime import datetime, timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -32,7 +33,9 @@ class Message:
     """A message to send. *keys* are business keys by which it can be found; *tag* is what consumers filter by.
 
     *delay_level* 1 to 18 holds it back for 1s 5s 10s 30s 1m 2m ... 2h (the broker's table); 0 delivers at once.
-    *delay*, in seconds or as a timedelta, says the same, and must be one of these times.
+    *delay*, in seconds or as a timedelta, takes one of these times as its level, and any other as a timer, in steps of
+    a millisecond; *deliver_at*, a datetime with its time zone or ms since the epoch, is a timer too. Timers are
+    for brokers that have them, mqcore and RocketMQ 5: RocketMQ 4 delivers at once. The receipt's *recall_handle* tells.
     With *wait_store_ok* false the broker answers before the message is flushed or replicated, whatever its mode.
     """
 
@@ -45,6 +48,7 @@ class Message:
     flag: int = field(default=0, kw_only=True)
     wait_store_ok: bool = field(default=True, kw_only=True)
     delay: InitVar[timedelta | float | None] = field(default=None, kw_only=True)
+    deliver_at: InitVar[datetime | int | None] = field(default=None, kw_only=True)
 
     def __init__(
         self,
@@ -58,6 +62,7 @@ class Message:
         flag: int = 0,
         wait_store_ok: bool = True,
         delay: timedelta | float | None = None,
+        deliver_at: datetime | int | None = None,
     ) -> None:
         # One message is made for each send, and what dataclass would write here takes twice as long.
         _set_topic(self, topic)
@@ -68,10 +73,16 @@ class Message:
         _set_delay_level(self, delay_level)
         _set_flag(self, flag)
         _set_wait_store_ok(self, wait_store_ok)
-        if properties is not None or delay is not None or type(body) is not bytes or type(keys) is not tuple:
-            self.__post_init__(delay)
+        if (
+            properties is not None
+            or delay is not None
+            or deliver_at is not None
+            or type(body) is not bytes
+            or type(keys) is not tuple
+        ):
+            self.__post_init__(delay, deliver_at)
 
-    def __post_init__(self, delay: timedelta | float | None) -> None:
+    def __post_init__(self, delay: timedelta | float | None, deliver_at: datetime | int | None) -> None:
         # Only what changes something is done; the classes of other modules that extend this one come here always.
         if type(self.body) is not bytes:
             if isinstance(self.body, str):
@@ -82,10 +93,14 @@ class Message:
         object.__setattr__(self, "properties", dict(self.properties))
         if self.properties:
             check_properties(self.properties)
-        if delay is not None:
-            if self.delay_level:
-                raise ClientError("give one of delay and delay_level")
-            object.__setattr__(self, "delay_level", delay_level_of(delay))
+        if (delay is not None) + (deliver_at is not None) + bool(self.delay_level) > 1:
+            raise ClientError("give one of delay, deliver_at and delay_level")
+        if delay is not None and (level := delay_level_of(delay)) is not None:
+            object.__setattr__(self, "delay_level", level)
+        elif delay is not None:
+            self.properties[names.PROPERTY_TIMER_DELAY_MS] = str(delay_ms_of(delay))  # type: ignore[index]
+        elif deliver_at is not None:
+            self.properties[names.PROPERTY_TIMER_DELIVER_MS] = str(deliver_ms_of(deliver_at))  # type: ignore[index]
 
     def wire_properties(self) -> dict[str, str]:
         """Return the properties that travel: the application's, and tag, keys and the like."""
@@ -114,20 +129,37 @@ class Message:
 ) = (getattr(Message, found.name).__set__ for found in fields(Message))
 
 
-def delay_level_of(delay: timedelta | float) -> int:
+def delay_level_of(delay: timedelta | float) -> int | None:
     """Return the level that holds a message back for *delay* (a timedelta, or seconds) at brokers with the usual table.
 
-    Raises ClientError when there is no such level: a delay that is rounded in silence would be worse.
+    None: no level does, and it takes a timer.
     """
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if seconds == 0:
         return 0
-    try:
-        return DELAY_LEVELS_S.index(seconds) + 1
-    except ValueError:
-        raise ClientError(
-            f"no delay level waits {seconds:g} s; the levels wait {', '.join(map(str, DELAY_LEVELS_S))} s"
-        ) from None
+    return DELAY_LEVELS_S.index(seconds) + 1 if seconds in DELAY_LEVELS_S else None
+
+
+def delay_ms_of(delay: timedelta | float) -> int:
+    """Return *delay* (a timedelta, or seconds) in ms, rounded up. Raises ClientError for one that is not ahead."""
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if not 0 < seconds < math.inf:
+        raise ClientError(f"delay: got {seconds:g} s, wanted more than 0")
+    return math.ceil(round(seconds * 1000, 3))
+
+
+def deliver_ms_of(deliver_at: datetime | int) -> int:
+    """Return *deliver_at* in ms since the epoch. Raises ClientError for a datetime that could be of any place."""
+    if not isinstance(deliver_at, datetime):
+        return deliver_at
+    if deliver_at.tzinfo is None:
+        raise ClientError(f"deliver_at: {deliver_at} has no time zone; datetime.now().astimezone() has")
+    return math.ceil(round(deliver_at.timestamp() * 1000, 3))
+
+
+def has_timer(properties: Mapping[str, str]) -> bool:
+    """Whether a message with these properties waits for a time, where the broker has timers."""
+    return any(name in properties for name in names.TIMER_REQUESTS)
 
 
 class SendStatus(IntEnum):
@@ -151,6 +183,8 @@ class SendReceipt:
     transaction_id: str | None = None
     region_id: str = "DefaultRegion"
     trace_on: bool = True
+    recall_handle: str | None = None
+    """By which ``Producer.recall`` takes a message back that waits for its time; None: this broker has no timers."""
 
 
 class MessageKind(IntEnum):
@@ -165,6 +199,8 @@ class MessageKind(IntEnum):
     def of(cls, properties: Mapping[str, str]) -> MessageKind:
         """Return what the properties of a message that is being sent say. Source: DefaultMQProducerImpl.java."""
         if names.PROPERTY_DELAY_TIME_LEVEL in properties or names.PROPERTY_START_DELIVER_TIME in properties:
+            return cls.DELAY
+        if has_timer(properties):
             return cls.DELAY
         return cls.HALF if properties.get(names.PROPERTY_TRANSACTION_PREPARED) == "true" else cls.NORMAL
 

@@ -211,6 +211,7 @@ class Producer(PlainFace[AsyncProducer]):
     send_batch = plain(AsyncProducer.send_batch)
     request = plain(AsyncProducer.request)
     reply = plain(AsyncProducer.reply)
+    recall = plain(AsyncProducer.recall)
     queues = plain(AsyncProducer.queues)
 
     def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:

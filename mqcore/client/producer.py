@@ -341,6 +341,15 @@ class Producer:
         answer = create_reply(request, body, tag=tag, keys=tuple(keys), properties=properties)
         return await self.send(answer, timeout_s=timeout_s)
 
+    async def recall(self, topic: str, handle: str, *, timeout_s: float | None = None) -> str:
+        """Take a message of *topic* back that waits for its time, by its receipt's *recall_handle*; return its id.
+
+        That means that the broker has stored the order: a message that is due before it is met comes all the same.
+        Raises BrokerError when the broker refuses, as it does unless it was told to allow it (recallMessageEnable).
+        """
+        timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
+        return await self._core.recall(topic, handle, timeout_s)
+
     async def queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues to which *topic* can be sent, in the order of the turn."""
         return await self._core.publish_queues(topic)
@@ -525,6 +534,7 @@ def receipts(sent: Sent, ids: Sequence[str]) -> list[SendReceipt]:
             transaction_id=response.transaction_id,
             region_id=response.region_id or "DefaultRegion",
             trace_on=response.trace_on != "false",
+            recall_handle=response.recall_handle,
         )
         for at, msg_id in enumerate(ids)
     ]

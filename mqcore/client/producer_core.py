@@ -6,6 +6,7 @@ Source: RocketMQ DefaultMQProducerImpl.java, sendDefaultImpl and sendKernelImpl.
 from __future__ import annotations
 
 import asyncio
+import base64
 import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -203,6 +204,15 @@ class ProducerCore:
         code, values = self._request(outgoing, queue)
         await self._hub.api.send_oneway(address, code, values, outgoing.body, self._settings.send_timeout_s)
 
+    async def recall(self, topic: str, handle: str, timeout_s: float) -> str:
+        """Take a message back that waits for its time, at the broker that its handle names; return its id."""
+        queues = await self.publish_queues(topic)
+        name = broker_of_handle(handle)
+        queue = next((queue for queue in queues if queue.broker_name == name), None)
+        if queue is None:
+            raise ClientError(f"recall: topic {topic} has no broker {name!r}, which the handle names")
+        return await self._hub.api.recall(await self.address_of(queue), self.group, topic, handle, timeout_s)
+
     async def address_of(self, queue: MessageQueue) -> str:
         """Return where the master of *queue* takes messages; BrokerNotFoundError when it has no master."""
         address = await self._hub.master_address(queue)
@@ -316,6 +326,17 @@ def chosen_by(choose: ChooseQueue, queues: Sequence[MessageQueue]) -> MessageQue
     if not isinstance(queue, MessageQueue):
         raise ClientError(f"the selector chose {queue!r}, wanted one of the queues")
     return queue
+
+
+def broker_of_handle(handle: str) -> str:
+    """Return the name of the broker that gave *handle*. Raises ClientError for what is none."""
+    try:
+        parts = base64.urlsafe_b64decode(handle.encode()).decode().split(" ")
+    except ValueError as error:
+        raise ClientError(f"no recall handle: {handle!r}") from error
+    if len(parts) < 5 or parts[0] != "v1":
+        raise ClientError(f"no recall handle: {handle!r}")
+    return parts[2]
 
 
 def vip_address(address: str) -> str:

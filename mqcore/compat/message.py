@@ -7,6 +7,11 @@ from collections.abc import Iterable, Sequence
 from mqcore import client
 from mqcore.client import ReceivedMessage, SendReceipt, SendStatus
 from mqcore.protocol.message import MessageQueue as CoreMessageQueue
+from mqcore.protocol.properties import (
+    PROPERTY_TIMER_DELAY_MS,
+    PROPERTY_TIMER_DELAY_SEC,
+    PROPERTY_TIMER_DELIVER_MS,
+)
 
 
 class MessageQueue(CoreMessageQueue):
@@ -107,6 +112,26 @@ class Message:
     def set_delay_time_level(self, level: int) -> None:
         """Hold the message back: level 1 to 18 is 1s 5s 10s 30s 1m 2m 3m ... 10m 20m 30m 1h 2h."""
         self._delay_level = level
+
+    def get_delay_time_sec(self) -> int:
+        return int(self._properties.get(PROPERTY_TIMER_DELAY_SEC, "0"))
+
+    def set_delay_time_sec(self, seconds: int) -> None:
+        """Have a broker with timers, mqcore or RocketMQ 5, hold the message back so long."""
+        self._properties[PROPERTY_TIMER_DELAY_SEC] = str(seconds)
+
+    def get_delay_time_ms(self) -> int:
+        return int(self._properties.get(PROPERTY_TIMER_DELAY_MS, "0"))
+
+    def set_delay_time_ms(self, ms: int) -> None:
+        self._properties[PROPERTY_TIMER_DELAY_MS] = str(ms)
+
+    def get_deliver_time_ms(self) -> int:
+        return int(self._properties.get(PROPERTY_TIMER_DELIVER_MS, "0"))
+
+    def set_deliver_time_ms(self, ms: int) -> None:
+        """Have a broker with timers deliver the message at that time, ms since the epoch."""
+        self._properties[PROPERTY_TIMER_DELIVER_MS] = str(ms)
 
     def is_wait_store_msg_ok(self) -> bool:
         return self._wait_store_ok

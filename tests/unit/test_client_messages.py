@@ -5,7 +5,8 @@ from __future__ import annotations
 import pickle
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -51,11 +52,34 @@ def test_a_delay_is_a_level_said_in_time(delay: timedelta | float, level: int) -
     assert replace(message, delay_level=0).delay_level == 0
 
 
-def test_a_delay_without_a_level_is_refused_with_those_that_there_are() -> None:
-    with pytest.raises(ClientError, match="no delay level waits 7 s; the levels wait 1, 5, 10, 30, 60, 120"):
-        Message("T", b"x", delay=7)
-    with pytest.raises(ClientError, match="give one of delay and delay_level"):
-        Message("T", b"x", delay=5, delay_level=2)
+@pytest.mark.parametrize(
+    ("given", "properties"),
+    [
+        ({"delay": 7}, {"TIMER_DELAY_MS": "7000"}),
+        ({"delay": 0.0015}, {"TIMER_DELAY_MS": "2"}),
+        ({"delay": timedelta(days=2, milliseconds=1)}, {"TIMER_DELAY_MS": "172800001"}),
+        ({"deliver_at": 1_700_000_000_123}, {"TIMER_DELIVER_MS": "1700000000123"}),
+        ({"deliver_at": datetime.fromtimestamp(1_700_000_000, UTC)}, {"TIMER_DELIVER_MS": "1700000000000"}),
+    ],
+)
+def test_any_other_time_takes_a_timer(given: dict[str, Any], properties: dict[str, str]) -> None:
+    message = Message("T", b"x", properties={"color": "red"}, **given)
+    assert message.properties == {"color": "red"} | properties
+    assert message.delay_level == 0
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"delay": 5, "delay_level": 2}, "give one of delay, deliver_at and delay_level"),
+        ({"delay": 7, "deliver_at": 1}, "give one of delay, deliver_at and delay_level"),
+        ({"delay": -1}, "delay: got -1 s, wanted more than 0"),
+        ({"deliver_at": datetime(2030, 1, 1)}, "has no time zone"),
+    ],
+)
+def test_a_time_that_says_nothing_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ClientError, match=words):
+        Message("T", b"x", **given)
 
 
 def test_a_plain_message_has_no_properties() -> None:

@@ -339,11 +339,11 @@ cdef class Receipts:
     cdef Maker maker
     cdef list ids
     cdef list offset_ids
-    cdef object status, queue, transaction_id, region_id, trace_on
+    cdef object status, queue, transaction_id, region_id, trace_on, recall_handle
     cdef int64_t offset
 
     def __init__(self, type kind not None, list ids not None, list offset_ids not None, status, queue, int64_t offset,
-                 transaction_id, region_id, trace_on):
+                 transaction_id, region_id, trace_on, recall_handle=None):
         self.maker = Maker(kind)
         self.ids = ids
         self.offset_ids = offset_ids
@@ -353,10 +353,11 @@ cdef class Receipts:
         self.transaction_id = transaction_id
         self.region_id = region_id
         self.trace_on = trace_on
+        self.recall_handle = recall_handle
 
     cpdef object get(self, Py_ssize_t index):
         """Return the receipt of the message at *index*."""
-        cdef PyObject *values[8]
+        cdef PyObject *values[9]
         # Held by names of their own: the values are borrowed from them.
         cdef object msg_id = self.ids[index]
         cdef object offset_id = self.offset_ids[index] if index < len(self.offset_ids) else ""
@@ -369,7 +370,8 @@ cdef class Receipts:
         values[5] = <PyObject *>self.transaction_id
         values[6] = <PyObject *>self.region_id
         values[7] = <PyObject *>self.trace_on
-        return self.maker.made_of(values, 8)
+        values[8] = <PyObject *>self.recall_handle
+        return self.maker.made_of(values, 9)
 
 
 cdef class Maker:
