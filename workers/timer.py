@@ -95,11 +95,12 @@ class Timer:
 
     def run(self) -> None:
         """Deliver until the broker process says stop; then make durable how far everything is."""
+        # What is to be read may be long; who sends need not wait for it.
+        self._segment.set_worker_word(self._handover.row, "state", STATE["RUNNING"])
         self._recover()
         stop = threading.Event()
         thread = threading.Thread(target=self._keeper.run, args=(stop,), name="keeper", daemon=True)
         thread.start()
-        self._segment.set_worker_word(self._handover.row, "state", STATE["RUNNING"])
         while (news := self.loop.run(self._follower.version)) != TimerNews.TIMER_STOP:
             if news == TimerNews.TIMER_SETTINGS:
                 self._follower.follow()

@@ -7,12 +7,14 @@ import contextlib
 import itertools
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import psutil
 import pytest
 
-from mqcore.client import Client, ReceivedMessage
+from mqcore.client import Client, Message, ReceivedMessage
+from mqcore.errors import BrokerError
 from mqcore.store.timer.checkpoint import TimerCheck
 from tests.rigs.mqcore_broker import MqcoreBroker
 from tests.rigs.wire import GET_BROKER_RUNTIME_INFO, Answer, call
@@ -20,7 +22,7 @@ from tests.waiting import wait_until
 
 SEND_MESSAGE, END_TRANSACTION, RECALL_MESSAGE, GET_TIMER_CHECK_POINT, GET_TIMER_METRICS = 10, 37, 370, 60, 61
 SMALL = {"mappedFileSizeTimerLog": str(52 * 200 + 20), "timerFlushIntervalMs": "100", "recallMessageEnable": "true"}
-LATE_MS = 3_000
+LATE_MS = 30_000
 """A loaded machine may be so late; how late an idle one is, the benchmark says."""
 
 _numbers = itertools.count()
@@ -29,6 +31,8 @@ _numbers = itertools.count()
 @pytest.fixture(scope="module")
 def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
     with MqcoreBroker(tmp_path_factory.mktemp("timers") / "store", SMALL) as made:
+        # The first message starts the worker; on a busy machine that takes longer than others are to wait.
+        accepted(send(made, "First", b"first", TIMER_DELAY_MS="1"))
         yield made
         made.stop()
 
@@ -199,6 +203,26 @@ def test_a_transaction_waits_from_its_commit_on(broker: MqcoreBroker, topic: str
     assert 1200 <= message.store_timestamp - begin < 1200 + LATE_MS
 
 
+def test_a_client_says_when_and_takes_back(broker: MqcoreBroker, topic: str) -> None:
+    with Client(broker.name_server) as client, client.producer("calendar") as producer:
+        begin = now_ms()
+        producer.send(Message(topic, b"soon", delay=timedelta(milliseconds=700)))
+        kept = producer.send(Message(topic, b"date", deliver_at=datetime.now(UTC) + timedelta(seconds=1.5)))
+        gone = producer.send(Message(topic, b"gone", delay=2.5))
+        assert kept.recall_handle is not None
+        assert gone.recall_handle is not None
+        assert producer.recall(topic, gone.recall_handle) == gone.msg_id
+        assert producer.send(Message(topic, b"plain")).recall_handle is None
+        with pytest.raises(BrokerError, match="recall failed, topic not match"):
+            producer.recall("TBW102", gone.recall_handle)
+    found = received(broker, topic, 3)
+    assert sorted(found) == ["date", "plain", "soon"]
+    assert 700 <= found["soon"][0].store_timestamp - begin < 700 + LATE_MS
+    assert 1500 <= found["date"][0].store_timestamp - begin < 1500 + LATE_MS
+    wait_until(lambda: runtime(broker, "timerCongestNum") == "0", describe="what was taken back is forgotten")
+    assert sorted(received(broker, topic, 3)) == ["date", "plain", "soon"]
+
+
 def test_operators_see_what_waits(broker: MqcoreBroker, topic: str) -> None:
     for number in range(3):
         accepted(send(broker, topic, b"%d" % number, TIMER_DELAY_MS="2500"))
@@ -233,11 +257,29 @@ def test_what_waits_outlives_a_stop_and_a_kill(broker: MqcoreBroker, topic: str)
     assert {name: len(messages) for name, messages in found.items()} == {str(number): 1 for number in range(300)}
 
 
+def test_a_store_without_its_timer_files_builds_them_anew(tmp_path: Path) -> None:
+    with MqcoreBroker(tmp_path / "store", SMALL) as broker:
+        for number in range(100):
+            accepted(send(broker, "Waits", b"%d" % number, TIMER_DELAY_MS=str(100 + 40 * number)))
+        time.sleep(1)
+        broker.stop()
+        # As the store of a slave is, which has the commit log and nothing else of this.
+        for path in (broker.store_dir / "timerlog").iterdir():
+            path.unlink()
+        for name in ("timerwheel", "config/timercheck", "mqcore/timers"):
+            (broker.store_dir / name).unlink()
+        broker.start_again()
+        found = received(broker, "Waits", 100)
+        assert {name: len(messages) for name, messages in found.items()} == {str(number): 1 for number in range(100)}
+        broker.stop()
+
+
 def test_a_worker_that_is_killed_repeats_nothing(broker: MqcoreBroker, topic: str) -> None:
+    # Longer than a slot, so that a successor, which is behind, moves over slots of which others have delivered already.
     for number in range(400):
-        accepted(send(broker, topic, b"%d" % number, TIMER_DELAY_MS=str(50 + 5 * number)))
+        accepted(send(broker, topic, b"%d" % number, TIMER_DELAY_MS=str(50 + 12 * number)))
     for _ in range(3):
-        time.sleep(0.4)
+        time.sleep(1.2)
         (worker,) = timer_workers(broker)
         worker.kill()
         worker.wait(10)

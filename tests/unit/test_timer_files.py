@@ -221,6 +221,8 @@ def test_a_start_goes_on_from_the_state_that_timercheck_is_of(tmp_path: Path) ->
     assert checkpoint.starting_state(checkpoint.TimerCheck(2000, 104, 2), states) == newest
     # Killed between the two files.
     assert checkpoint.starting_state(checkpoint.TimerCheck(1000, 52, 1), states) == before
+    # Nothing has been there: a slave that has become a master.
+    assert checkpoint.starting_state(checkpoint.TimerCheck(), ()).scan_offset == checkpoint.FROM_THE_FIRST
     # RocketMQ has been there.
     foreign = checkpoint.starting_state(checkpoint.TimerCheck(3000, 104, 2), states)
     assert foreign == checkpoint.TimerState(3000, 104, 2, checkpoint.UNKNOWN)

@@ -366,7 +366,7 @@ cdef class TimerLoop:
             self.topic_pending[row] += change
 
     cdef void advance(self, int64_t slot) noexcept nogil:
-        # Slots before *slot* are over. The end of the log is taken before anything of the others is delivered.
+        # Slots before *slot* are over. The end of the log is taken before anything of the others is delivered by us.
         cdef WheelSlot over
         if slot <= self.read_time:
             return
@@ -374,13 +374,15 @@ cdef class TimerLoop:
             if wheel_slot(&self.wheel, self.read_time, &over):
                 self.pending -= over.count
             self.read_time += self.precision_ms
-        self.scan_offset = observe(&self.shared.board.wrote_offset)
         recall_trim(self.recalled, slot)
         put_relaxed(&self.shared.board.timer_read_time, slot)
         put_relaxed(&self.shared.board.timer_pending, self.pending)
         if self.delivered.count > 0 and slot >= self.delivered_until and (
                 self.queue_offset >= queue_max_offset(&self.shared.queues[self.queue_row])):
             offset_free(&self.delivered)
+        if self.delivered.count == 0:
+            # Not before: a predecessor may have been further than we are, and our successor has to find that, too.
+            self.scan_offset = observe(&self.shared.board.wrote_offset)
 
     cdef int64_t over_until(self, int64_t now) noexcept nogil:
         # The first slot that is not over.
@@ -601,8 +603,8 @@ cdef class TimerLoop:
             if change.queue_row == ROW_NONE:
                 warn_unreadable(&self.unusable, "no row for the topic of a timer message", entry.physical_offset, EIO)
                 return DELIVERY_LATER
-        # By it a start tells what was delivered before it.
-        change.prepared_transaction_offset = entry.physical_offset
+        # By it a start tells what was delivered before it. One more, as 0 is that of every other message.
+        change.prepared_transaction_offset = entry.physical_offset + 1
         change.added = added
         change.added_size = self.new_properties(entry, found, now, added)
         change.dropped = STALE
@@ -928,17 +930,32 @@ cdef class TimerLoop:
                 continue
             if record.prepared_transaction_offset > 0 and find_property(
                     record.properties, record.properties_size, "TIMER_OUT_MS", 12, &value, &value_size):
-                if not offset_add(&self.delivered, record.prepared_transaction_offset):
+                if not offset_add(&self.delivered, record.prepared_transaction_offset - 1):
                     return False
             at += record.total_size
         return True
+
+    cdef int64_t first_record(self) noexcept nogil:
+        # Where the oldest message of the timer topic lies; all that was ever delivered of those lies behind it.
+        cdef QueueRow *queue = &self.shared.queues[self.queue_row]
+        cdef int64_t count = 0
+        cdef CqUnit unit
+        cdef const uint8_t *units
+        if queue_min_offset(queue) < queue_max_offset(queue):
+            units = units_at(&self.queues, self.queue_row, queue_min_offset(queue), queue_max_offset(queue),
+                             coarse_ms(), &count)
+            if units != NULL:
+                read_queue_unit(units, &unit)
+                return unit.physical_offset
+        return observe(&self.shared.board.wrote_offset)
 
     def recover(self, int64_t read_time, int64_t queue_offset, int64_t scan_offset, int64_t log_first,
                 int64_t log_start):
         """Take over the files as they are; (units found behind, chains that are broken, deliveries found).
 
         *read_time*, *queue_offset*, *scan_offset*: of the last checkpoint; a scan offset of -1: nobody knows what was
-        delivered since. *log_first*: start of the oldest file of the timer log; *log_start*: of the file in which to
+        delivered since; -2: there is no checkpoint, and the log is looked at from the first message of the topic on.
+        *log_first*: start of the oldest file of the timer log; *log_start*: of the file in which to
         look for its end.
         """
         cdef int64_t earliest = INT64_MAX
@@ -969,6 +986,8 @@ cdef class TimerLoop:
                     unit.physical_offset, unit.record_size, &record):
                 self.queue_offset = record.queue_offset + 1
             broken = self.count_all(hashes, counts)
+            if scan_offset == -2:
+                scan_offset = self.first_record()
             self.scan_offset = observe(&self.shared.board.wrote_offset) if scan_offset < 0 else scan_offset
             if scan_offset >= 0:
                 remembers = self.find_delivered(scan_offset)

@@ -23,6 +23,7 @@ logger = logging.getLogger(__name__)
 
 FILE_SIZE: Final = 4096
 UNKNOWN: Final = -1
+FROM_THE_FIRST: Final = -2
 _CRC: Final = struct.Struct(">i")
 
 
@@ -74,7 +75,10 @@ class TimerCheck:
 
 @dataclass(frozen=True, slots=True)
 class TimerState:
-    """Where a start goes on: the first three as in ``timercheck``; *scan_offset* -1 = nobody knows."""
+    """Where a start goes on: the first three as in ``timercheck``; *scan_offset* -1 = nobody knows.
+
+    -2 = there is no checkpoint, as of a slave that has become a master: what is in the log tells what was delivered.
+    """
 
     read_time: int = 0
     log_position: int = 0
@@ -116,6 +120,8 @@ def starting_state(check: TimerCheck, states: tuple[TimerState, ...]) -> TimerSt
     for state in reversed(states):
         if state.fits(check):
             return state
+    if check == TimerCheck():
+        return TimerState(scan_offset=FROM_THE_FIRST)
     return TimerState(check.read_time, check.log_position, check.queue_offset)
 
 

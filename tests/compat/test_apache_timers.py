@@ -1,0 +1,88 @@
+"""A store in which messages wait for their time, taken over by Apache's broker 5.3.3, and the other way round."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+
+from mqcore.client import Client
+from mqcore.store.timer.checkpoint import TimerCheck
+from mqcore.store.timer.log import read_units
+from tests.rigs.apache import ApacheServer
+from tests.rigs.mqcore_broker import MqcoreBroker
+from tests.rigs.wire import call
+from tests.waiting import wait_until
+
+VERSION = "5.3.3"
+LOG_FILE_SIZE = 52 * 200 + 20
+PROPERTIES = {"mappedFileSizeTimerLog": str(LOG_FILE_SIZE), "timerFlushIntervalMs": "100"}
+TOPIC = "Waiting"
+COUNT = 300
+AHEAD_MS = 15_000
+"""Enough for a busy machine to have them all waiting, and stopped, before the first is due."""
+SEND_MESSAGE, GET_TIMER_METRICS = 10, 61
+
+pytestmark = pytest.mark.compat
+
+
+def send_all(address: str, first_ms: int) -> None:
+    """Send COUNT messages, due every 20 ms from *first_ms* on."""
+    for number in range(COUNT):
+        properties = {"UNIQ_KEY": f"key{number}", "TIMER_DELIVER_MS": str(first_ms + 20 * number)}
+        header = {
+            "producerGroup": "G", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
+            "queueId": str(number % 4), "sysFlag": "0", "bornTimestamp": "1", "flag": "0", "reconsumeTimes": "0",
+            "unitMode": "false", "batch": "false",
+            "properties": "\x02".join(f"{name}\x01{value}" for name, value in properties.items()),
+        }  # fmt: skip
+        answer = call(address, SEND_MESSAGE, header, b"%d" % number)
+        assert answer.code == 0, answer.remark
+
+
+def waiting(address: str) -> int:
+    count: int = call(address, GET_TIMER_METRICS).json()["timingCount"].get(TOPIC, {}).get("count", 0)
+    return count
+
+
+def bodies(name_server: str, deadline_s: float = 120) -> list[int]:
+    """Every message of the topic once there are COUNT, and what comes within a second behind them."""
+    found: list[int] = []
+    deadline = time.monotonic() + deadline_s
+    with Client(name_server) as client, client.pull_consumer("readers", TOPIC, from_where="earliest") as consumer:
+        while len(set(found)) < COUNT and time.monotonic() < deadline:
+            found += [int(message.body) for message in consumer.poll(timeout_s=0.2)]
+        quiet_at = time.monotonic() + 1
+        while time.monotonic() < quiet_at:
+            found += [int(message.body) for message in consumer.poll(timeout_s=0.2)]
+    return sorted(found)
+
+
+def test_apache_delivers_what_waits_in_our_store(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with MqcoreBroker(store, PROPERTIES) as ours:
+        send_all(ours.broker_address, now_ms() + AHEAD_MS)
+        wait_until(lambda: waiting(ours.broker_address) >= COUNT, describe="all are in the wheel")
+        ours.stop()
+    assert sum(1 for _ in read_units(store / "timerlog", LOG_FILE_SIZE)) == COUNT
+    with ApacheServer(VERSION, store, PROPERTIES) as apache:
+        assert bodies(apache.name_server) == list(range(COUNT))
+
+
+def test_we_deliver_what_waits_in_apaches_store(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with ApacheServer(VERSION, store, PROPERTIES) as apache:
+        send_all(apache.broker_address, now_ms() + AHEAD_MS)
+        wait_until(lambda: waiting(apache.broker_address) >= COUNT, describe="all are in the wheel")
+        apache.stop()
+    check = TimerCheck.read(store / "config" / "timercheck")
+    assert check.queue_offset > 0
+    with MqcoreBroker(store, PROPERTIES) as ours:
+        assert bodies(ours.name_server) == list(range(COUNT))
+        wait_until(lambda: waiting(ours.broker_address) == 0, describe="none waits any more")
+        ours.stop()
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
