@@ -64,6 +64,7 @@ class Admin(PlainFace[AsyncAdmin]):
     clean_consume_queues = plain(AsyncAdmin.clean_consume_queues)
     delete_expired_commit_log = plain(AsyncAdmin.delete_expired_commit_log)
     wipe_write_perm = plain(AsyncAdmin.wipe_write_perm)
+    ha_status = plain(AsyncAdmin.ha_status)
     add_write_perm = plain(AsyncAdmin.add_write_perm)
     name_server_config = plain(AsyncAdmin.name_server_config)
     update_name_server_config = plain(AsyncAdmin.update_name_server_config)
