@@ -309,7 +309,7 @@ class BrokerCore:
 
     def _use(self, before: Settings, after: Settings) -> None:
         # What may be sent to, and how long a pull may be held, is known elsewhere, and is asked for anew.
-        self.broker.topics.use(before.broker, after.broker)
+        self.broker.topics.follow_settings(before.broker, after.broker)
         self.broker.transactions.look_again()
         if (
             before.broker.start_accept_send_request_time_stamp_ms

@@ -200,7 +200,7 @@ class TopicConfigManager:
             self._publish(name)
         self._board.bump_all()
 
-    def use(self, before: BrokerSettings, after: BrokerSettings) -> None:
+    def follow_settings(self, before: BrokerSettings, after: BrokerSettings) -> None:
         """Go by changed settings: pulls are checked anew, and the board is, if it shows what has changed."""
         if _sending(before) == _sending(after):
             self._board.bump_all()
