@@ -14,7 +14,6 @@ import pytest
 
 from mqcore import aio
 from mqcore.client import Client
-from mqcore.client.errors import NotSupportedError
 from mqcore.client.hooks import EndTransactionContext, ProducerHook
 from mqcore.client.transactions import TransactionState
 from mqcore.codes import RequestCode, ResponseCode, SysFlag
@@ -24,9 +23,8 @@ from mqcore.protocol.headers import encode_request
 from mqcore.protocol.message import MessageExt, decode_properties
 from mqcore.protocol.message_decoder import encode_message
 from mqcore.protocol.message_id import HostAddress
-from tests.integration.client_helpers import eventually, make_topic
+from tests.integration.client_helpers import eventually
 from tests.integration.told_brokers import ToldBroker, ToldCluster, told_cluster
-from tests.rigs import RunningBroker
 from tests.waiting import wait_until
 
 COMMIT, ROLLBACK, UNKNOWN = TransactionState.COMMIT, TransactionState.ROLLBACK, TransactionState.UNKNOWN
@@ -329,15 +327,6 @@ async def test_the_plain_client_runs_the_local_transaction_in_the_thread_that_se
 
 
 # mqcore's broker, which keeps no transactions yet.
-
-
-async def test_a_broker_without_transactions_says_so(shared_broker: RunningBroker) -> None:
-    if shared_broker.apache_version:
-        pytest.skip("Apache's broker has transactions")
-    topic = make_topic(shared_broker, "NoTransactions")
-    async with aio.Client(shared_broker.name_server) as mq, mq.transaction_producer("P", never) as producer:
-        with pytest.raises(NotSupportedError, match="transaction messages are not supported by this broker"):
-            await producer.send_in_transaction(aio.Message(topic, b"x"), lambda half, receipt: COMMIT)
 
 
 async def test_the_plain_producer_is_there_for_the_brokers_questions(cluster: ToldCluster) -> None:

@@ -142,7 +142,9 @@ def test_the_members_of_a_group_are_shown(mqcore: CommandLine, broker: RunningBr
     assert "is not online" in err
     with Client(broker.name_server) as mq, mq.pull_consumer(group, {topic: "a"}):
         assert mqcore.json("group", "members", group)[0]["clientId"] == mq.client_id
-        assert mqcore.json("group", "subscription", group)[0] == {"topic": topic, "expression": "a", "type": "TAG"}
+        assert mqcore.json("group", "subscription", group)[0] == {
+            "topic": topic, "expression": "a", "type": "TAG", "conflict": None,
+        }  # fmt: skip
         running = mqcore.json("group", "running", group, mq.client_id, "--stacks")
         assert [row["topic"] for row in running["queues"]] == [topic] * 2
         assert running["properties"]["PROP_CONSUME_TYPE"] == "CONSUME_ACTIVELY"

@@ -218,7 +218,7 @@ async def test_tables_are_copied_in_rocketmqs_order_topics_over_the_fast_port(ri
     assert rig.master.asked == [(FAST, 21), (MASTER, 43), (MASTER, 45), (MASTER, 201)]
     assert rig.broker.topics.names == ["Theirs"]
     # The master's wins, and what it does not have stays.
-    assert rig.broker.offsets.queues("billing", "Theirs") == {0: 7, 1: 8}
+    assert await rig.broker.offsets.queues("billing", "Theirs") == {0: 7, 1: 8}
     assert rig.broker.offsets.query("mine", "Mine", 0) == 5
     assert rig.broker.schedule.offsets == {3: 40}
     group = rig.broker.groups.find("billing")

@@ -229,7 +229,7 @@ def test_a_forked_child_makes_other_ids(twin: Any) -> None:
 @TWINS
 def test_a_maker_makes_what_the_class_makes(twin: Any) -> None:
     queue = wire.MessageQueue("T", "b", 1)
-    values = (SendStatus.SEND_OK, "id", "offset id", queue, 5, None, "region", False)
+    values = (SendStatus.SEND_OK, "id", "offset id", queue, 5, None, "region", False, None)
     made = twin.Maker(SendReceipt).make(*values)
     assert made == SendReceipt(*values)
     assert type(made) is SendReceipt

@@ -27,6 +27,7 @@ from tests.waiting import wait_until
 COMMAND = layout.constants("WorkerCommand")
 UNIT_SIZE = layout.CONSUME_QUEUE_UNIT.size
 ROW = 1
+TIMER_ROW = 2
 DEADLINE_S = 20.0
 GEOMETRY = StoreGeometry(commit_log_file_size=1 << 20, consume_queue_file_size=2000 * UNIT_SIZE, index_enabled=False)
 
@@ -50,6 +51,7 @@ class Rig:
             {
                 "row": ROW, "wake": wake, "link": link, "commit_log": self.store.paths.log,
                 "commit_log_file_size": GEOMETRY.commit_log_file_size, "pullers": [],
+                "timer": (TIMER_ROW, wake),
             },
         )  # fmt: skip
         return loop
