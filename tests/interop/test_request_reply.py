@@ -27,6 +27,7 @@ pytestmark = pytest.mark.compat
 
 QUEUES = 2
 QUESTIONS = 4
+ROUNDS_MAX = 20
 DEADLINE_S = 60.0
 
 REPLY_TOPIC = "DefaultCluster_REPLY_TOPIC"
@@ -135,11 +136,14 @@ async def test_answers_find_the_asker_over_two_brokers(
     name_server = two_brokers[0].name_server
     wait_until(lambda: brokers_of(name_server, topic) == 2, describe=f"both brokers in the route of {topic}")
     before = stored_answers(two_brokers)
+    after, rounds = before, 0
     async with clients.answerer(answerer, name_server, topic):
-        assert await clients.ask(asker, name_server, topic) == clients.wanted
-    after = stored_answers(two_brokers)
-    assert sum(after) - sum(before) == QUESTIONS
-    assert all(now > then for now, then in zip(after, before, strict=True))
+        # Each of Java's threads takes turns by itself, from a random queue on: a few answers may all go to one broker.
+        while not all(now > then for now, then in zip(after, before, strict=True)):
+            assert rounds < ROUNDS_MAX, f"{after} answers beside {before}"
+            assert await clients.ask(asker, name_server, topic) == clients.wanted
+            after, rounds = stored_answers(two_brokers), rounds + 1
+    assert sum(after) - sum(before) == rounds * QUESTIONS
 
 
 def stored_answers(brokers: tuple[MqcoreBroker, MqcoreBroker]) -> list[int]:
