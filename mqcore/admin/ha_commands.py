@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 import click
@@ -13,6 +13,7 @@ from mqcore.admin.running import Common, PartialError, fail, run_admin
 from mqcore.client.admin import Admin
 from mqcore.client.admin.base import BrokerPlace, answers_of
 from mqcore.errors import MQError
+from mqcore.protocol.ha_bodies import HARuntimeInfo
 
 COLUMNS = {
     "broker": "BROKER",
@@ -38,10 +39,10 @@ def ha() -> None:
 def ha_status(common: Common, output: str) -> None:
     """Show every master's slaves and every slave's master: who copies, how far, and how far behind."""
 
-    async def work(admin: Admin) -> list[tuple[BrokerPlace, Mapping[str, Any] | MQError]]:
+    async def work(admin: Admin) -> list[tuple[BrokerPlace, HARuntimeInfo | MQError]]:
         places = {place.address: place for place in await admin.brokers()}
 
-        async def ask(address: str) -> Mapping[str, Any] | MQError:
+        async def ask(address: str) -> HARuntimeInfo | MQError:
             try:
                 return await admin.ha_status(address)
             except MQError as error:
@@ -56,35 +57,35 @@ def ha_status(common: Common, output: str) -> None:
         fail(PartialError(f"no answer from {', '.join(silent)}"))
 
 
-def records_of(place: BrokerPlace, status: Mapping[str, Any] | MQError) -> Iterator[dict[str, Any]]:
+def records_of(place: BrokerPlace, status: HARuntimeInfo | MQError) -> Iterator[dict[str, Any]]:
     """A line for each slave of a broker, one for a slave's master, and one at least."""
     if isinstance(status, MQError):
         return
     line = dict.fromkeys(COLUMNS) | {
         "broker": place.name,
         "brokerId": place.broker_id,
-        "role": status.get("role", "MASTER" if status.get("master") else "SLAVE"),
-        "end": status.get("masterCommitLogMaxOffset"),
+        "role": status.role or ("MASTER" if status.master else "SLAVE"),
+        "end": status.master_commit_log_max_offset,
     }
     lines = [
         line
         | {
-            "peer": copy.get("addr"),
-            "state": copy.get("state") or ("IN SYNC" if copy.get("inSync") else "BEHIND"),
-            "acked": copy.get("slaveAckOffset"),
-            "behindBytes": copy.get("diff"),
-            "behindMs": copy.get("behindMs"),
+            "peer": copy.addr,
+            "state": copy.state or ("IN SYNC" if copy.in_sync else "BEHIND"),
+            "acked": copy.slave_ack_offset,
+            "behindBytes": copy.diff,
+            "behindMs": copy.behind_ms,
         }
-        for copy in status.get("haConnectionInfo") or ()
+        for copy in status.ha_connection_info
     ]
-    client = status.get("haClientRuntimeInfo")
-    if client and not status.get("master"):
+    client = status.ha_client_runtime_info
+    if client is not None and not status.master:
         lines.append(
             line
             | {
-                "peer": client.get("masterAddr"),
-                "state": "COPYING" if client.get("activated") else status.get("refusal") or "NOT CONNECTED",
-                "behindBytes": max(0, (client.get("masterFlushOffset") or 0) - (client.get("maxOffset") or 0)),
+                "peer": client.master_addr,
+                "state": "COPYING" if client.activated else status.refusal or "NOT CONNECTED",
+                "behindBytes": max(0, client.master_flush_offset - client.max_offset),
             }
         )
     yield from lines or [line]

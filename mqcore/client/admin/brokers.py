@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from mqcore.client.admin.name_servers import NameServerCalls, read_settings
 from mqcore.codes import RequestCode
 from mqcore.config.properties import format_properties
-from mqcore.protocol import fastjson
 from mqcore.protocol.bodies import BrokerStatsData, KVTable
+from mqcore.protocol.ha_bodies import HARuntimeInfo
 from mqcore.protocol.headers import decode_response
 
 
@@ -21,11 +20,10 @@ class BrokerCalls(NameServerCalls):
         answer = await self._ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
         return dict(sorted(KVTable.decode(answer.body).table.items()))
 
-    async def ha_status(self, broker: str) -> dict[str, Any]:
-        """Return how the log of *broker* is copied, in the words of RocketMQ 5's HARuntimeInfo."""
+    async def ha_status(self, broker: str) -> HARuntimeInfo:
+        """Return how the log of *broker* is copied."""
         answer = await self._ask(broker, RequestCode.GET_BROKER_HA_STATUS)
-        found: dict[str, Any] = fastjson.loads(answer.body)
-        return found
+        return HARuntimeInfo.decode(answer.body)
 
     async def broker_config(self, broker: str) -> dict[str, str]:
         """Return the settings of *broker*, sorted by name."""
