@@ -69,7 +69,9 @@ def test_a_live_store_gives_what_was_acknowledged_and_a_killed_one_too(tmp_path:
                 # Each once, in order, all that was acknowledged before, and what was so since.
                 assert found[: len(before)] == before
                 assert [place for place, _ in found] == sorted({place for place, _ in found})
-                assert sum(len(queue.units()) for queue in reader.queues[TOPIC].values()) <= len(found)
+                # The first files of new queues are made behind the messages, which were read without them.
+                in_files = reader.queues.get(TOPIC, {}).values()
+                assert sum(len(queue.units()) for queue in in_files) <= len(found)
                 shutil.copytree(tmp_path / "store", tmp_path / f"backup{wanted}", ignore=PASSING)
         broker.kill()
         producer.stop.set()

@@ -159,9 +159,13 @@ class PullRig:
         return resolve_id, dict(zip(names(REQUEST), values, strict=True))
 
     def told(self) -> tuple[int, bytes]:
-        size, kind, connection_id = HEAD.struct.unpack(self._receive(HEAD.size))
-        assert connection_id == 77
-        return kind, self._receive(size)
+        """What the loop says next; that a pull took long, which it may do where the machine does, is passed over."""
+        while True:
+            size, kind, connection_id = HEAD.struct.unpack(self._receive(HEAD.size))
+            payload = self._receive(size)
+            if kind != LINK["LATE_PULL"]:
+                assert connection_id == 77
+                return kind, payload
 
     def _receive(self, size: int) -> bytes:
         data = b""
