@@ -126,6 +126,11 @@ class History:
             self.acked.clear()
             self.seen.clear()
 
+    def forget_reads(self) -> None:
+        """Before a slave alone is looked at: its master's readers may have seen what it never got."""
+        with self._lock:
+            self.seen.clear()
+
     def summary(self) -> str:
         return (
             f"run={self.run} sent={len(self.sent)} acked={len(self.acked)} unanswered={self.unanswered} "

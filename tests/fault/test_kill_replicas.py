@@ -14,12 +14,9 @@ from pathlib import Path
 import pytest
 
 from tests.fault.history import History
+from tests.fault.replicas import PAIR, await_slave, logs_agree, start_slave
 from tests.fault.rig import (
-    ASYNC_FLUSH,
-    COMMIT_LOG_FILE_SIZE,
-    DEADLINE_S,
     Witness,
-    attach_segment,
     await_resumption,
     check_history,
     check_store,
@@ -30,25 +27,13 @@ from tests.fault.rig import (
     under_load,
 )
 from tests.rigs import MqcoreBroker
-from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
 
-PAIR = {**ASYNC_FLUSH, "brokerIP2": "127.0.0.1", "haSendHeartbeatInterval": "200"}
 WORKERS = [("master", "ha"), ("slave", "ha"), ("slave", "reput"), ("slave", "flush"), ("master", "send")]
 EVERYDAY = [("slave", "ha")]
 SLOW = [*WORKERS, ("slave", "broker"), ("master", "broker")]
 SLOW_ROUNDS = 5
-
-
-def start_slave(master: MqcoreBroker, store: Path) -> MqcoreBroker:
-    role = {"namesrvAddr": master.name_server, "brokerId": "1", "brokerRole": "SLAVE"}
-    return MqcoreBroker(store, {**PAIR, **role})
-
-
-def await_slave(master: MqcoreBroker) -> None:
-    segment = attach_segment(master)
-    wait_until(lambda: segment.get("slave_count") == 1, DEADLINE_S, "the slave copies")
 
 
 def kill(broker: MqcoreBroker, kind: str) -> None:
@@ -58,16 +43,6 @@ def kill(broker: MqcoreBroker, kind: str) -> None:
         broker.start_again()
     else:
         os.kill(find_worker(broker, kind).pid, signal.SIGKILL)
-
-
-def logs_agree(one: Path, other: Path) -> None:
-    """The bytes of both logs are the same up to the end of the shorter one, behind which there are zeros."""
-    names = [sorted(path.name for path in (store / "commitlog").iterdir()) for store in (one, other)]
-    for name in sorted(set(names[0]) & set(names[1])):
-        ours, theirs = ((store / "commitlog" / name).read_bytes() for store in (one, other))
-        end = min(len(ours.rstrip(b"\0")), len(theirs.rstrip(b"\0")))
-        assert ours[:end] == theirs[:end], f"the logs differ in {name}"
-        assert len(ours) == len(theirs) == COMMIT_LOG_FILE_SIZE
 
 
 def kill_some(tmp_path: Path, victims: list[tuple[str, str]], seed: int) -> None:
@@ -86,6 +61,7 @@ def kill_some(tmp_path: Path, victims: list[tuple[str, str]], seed: int) -> None
                 time.sleep(rng.uniform(0, 0.3))
                 master.kill()
             slave.stop()
+            history.forget_reads()
             check_store(history, slave.store_dir)
             logs_agree(master.store_dir, slave.store_dir)
             master.start_again()

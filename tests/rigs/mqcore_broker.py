@@ -48,9 +48,9 @@ class MqcoreBroker:
             **TEST_PROPERTIES,
             **(properties or {}),
         }
-        own_name_server = f"127.0.0.1:{self.properties['namesrvListenPort']}"
-        self.name_server = self.properties.get("namesrvAddr", own_name_server)
-        self.broker_address = f"127.0.0.1:{self.properties['listenPort']}"
+        host = self.properties["brokerIP1"]
+        self.name_server = self.properties.get("namesrvAddr", f"{host}:{self.properties['namesrvListenPort']}")
+        self.broker_address = f"{host}:{self.properties['listenPort']}"
         self.child = self._start()
 
     def _start(self) -> Child:
