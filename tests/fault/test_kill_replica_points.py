@@ -1,8 +1,8 @@
 """Workers of a SYNC_MASTER and of its slave killed between two instructions, or at a system call, of copying messages.
 
 The worker stands still, a burst of messages is sent, and it is moved on by so many steps before it dies: with bytes
-received and not published, published and not reported, reported and not taken note of, appended and waited for. What was
-acknowledged must be in the slave's files alone.
+received and not published, published and not reported, reported and not taken note of, appended and waited for. What
+was acknowledged must be in the slave's files alone.
 """
 
 from __future__ import annotations
