@@ -159,9 +159,13 @@ def pull_all(broker: str, topic: str, queue_id: int, subscription: str = "*", gr
         at = int(answer.ext_fields["nextBeginOffset"])
 
 
-def queue_units(broker: str, topic: str, queue_id: int, count: int, group: str = "C") -> list[dict[str, Any]]:
-    """Return what the broker tells of the first units of a queue."""
-    fields = {"topic": topic, "queueId": str(queue_id), "index": "0", "count": str(count), "consumerGroup": group}
+def queue_units(
+    broker: str, topic: str, queue_id: int, count: int, group: str = "C", first: int = 0
+) -> list[dict[str, Any]]:
+    """Return what the broker tells of the units of a queue from *first* on: not of very many at a time."""
+    fields = {
+        "topic": topic, "queueId": str(queue_id), "index": str(first), "count": str(count), "consumerGroup": group
+    }  # fmt: skip
     answer = call(broker, QUERY_CONSUME_QUEUE, fields, timeout_s=30)
     units: list[dict[str, Any]] = answer.json()["queueData"]
     return units

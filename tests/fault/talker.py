@@ -165,10 +165,13 @@ def pull_request(
     count: int = 32,
     suspend_ms: int = 0,
     group: str = "fault_readers",
-    subscription: str = "*",
+    subscription: str | None = "*",
     sub_version: int = 1,
 ) -> RemotingCommand:
-    """A request that reads a queue without a heart-beat before it; with *suspend_ms* it waits at the broker."""
+    """A request that reads a queue; with *suspend_ms* it waits at the broker.
+
+    It brings its subscription along, so that no heart-beat need come before; with None its group has registered one.
+    """
     ext_fields = headers.encode_request(
         RequestCode.PULL_MESSAGE,
         consumer_group=group,
@@ -176,7 +179,7 @@ def pull_request(
         queue_id=queue_id,
         queue_offset=offset,
         max_msg_nums=count,
-        sys_flag=PULL_SUBSCRIPTION | (PULL_SUSPEND if suspend_ms else 0),
+        sys_flag=(0 if subscription is None else PULL_SUBSCRIPTION) | (PULL_SUSPEND if suspend_ms else 0),
         commit_offset=0,
         suspend_timeout_millis=suspend_ms,
         subscription=subscription,
