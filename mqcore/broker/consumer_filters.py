@@ -7,22 +7,21 @@ Source: RocketMQ broker/filter/ConsumerFilterManager.java, ConsumerFilterData.ja
 
 from __future__ import annotations
 
-import asyncio
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from mqcore.broker.config_file import ConfigFile
+from mqcore.broker.filter_compiler import Answers, FilterCompiler, compile_filter
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.ports import Clock
 from mqcore.errors import FilterSyntaxError
 from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.expressions import Comparison, Constant, Expression, Junction, Membership, Property, Relation
-from mqcore.filter.program import encode_program
-from mqcore.filter.sql import CompiledFilter, compile_sql, prepare
+from mqcore.filter.sql import CompiledFilter
 from mqcore.protocol.bodies import SubscriptionData
-from mqcore.protocol.heartbeat import EXPRESSION_SQL92, is_tag_type
+from mqcore.protocol.heartbeat import is_tag_type
 from mqcore.protocol.properties import PROPERTY_RETRY_TOPIC
 
 logger = logging.getLogger(__name__)
@@ -67,6 +66,7 @@ class ConsumerFilters:
         broker = settings.broker
         self.bloom = BloomFilter.sized(broker.max_error_rate_of_bloom_filter, broker.expect_consumer_num_use_filter)
         self.by_topic: dict[str, dict[str, ConsumerFilter]] = {}
+        self.compiler = FilterCompiler()
         self.on_change: Callable[[str], None] = lambda topic: None
         """Called with a topic whose filters, or their bits, are others now."""
         self._settings = settings
@@ -80,24 +80,37 @@ class ConsumerFilters:
 
     # What heart-beats say.
 
-    def register(self, group: str, subscriptions: Iterable[SubscriptionData]) -> None:
-        """Take over what a member says that its group filters by; what it does not name is dead from now on."""
+    async def compile_new(self, group: str, subscriptions: Iterable[SubscriptionData]) -> Answers:
+        """Compile what a member says that its group filters by, where it is not what is known."""
+        return await self.compiler.compile_all(
+            subscription for subscription in subscriptions if not self._is_known(group, subscription)
+        )
+
+    def _is_known(self, group: str, subscription: SubscriptionData) -> bool:
+        known = self.find(subscription.topic, group)
+        wanted = (subscription.expression_type, subscription.sub_string)
+        return known is not None and (known.expression_type, known.expression) == wanted
+
+    def register(self, group: str, subscriptions: Iterable[SubscriptionData], answers: Answers) -> None:
+        """Take over what a member says that its group filters by; what it does not name is dead from now on.
+
+        *answers* is of ``compile_new`` for the same subscriptions.
+        """
         topics = set()
         for subscription in subscriptions:
             topics.add(subscription.topic)
             if not is_tag_type(subscription.expression_type) and subscription.sub_string:
-                self._register(group, subscription)
+                self._register(group, subscription, answers)
         for topic, groups in self.by_topic.items():
             known = groups.get(group)
             if topic not in topics and known is not None and not known.is_dead:
                 logger.info("filter dead, not subscribed any more group=%s topic=%s", group, topic)
                 groups[group] = replace(known, dead_time=self._clock())
 
-    def _register(self, group: str, subscription: SubscriptionData) -> None:
+    def _register(self, group: str, subscription: SubscriptionData, answers: Answers) -> None:
         topic, version = subscription.topic, subscription.sub_version
         known = self.find(topic, group)
-        wanted = (subscription.expression_type, subscription.sub_string)
-        is_same = known is not None and (known.expression_type, known.expression) == wanted
+        is_same = self._is_known(group, subscription)
         if known is not None and version <= known.client_version:
             if not is_same:
                 logger.warning(
@@ -109,7 +122,7 @@ class ConsumerFilters:
         if known is not None and is_same:
             self._put(replace(known, client_version=version, dead_time=0))
             return
-        made = self._make(group, topic, *wanted, version)
+        made = self._make(group, subscription, answers)
         if made is not None:
             logger.info("filter registered group=%s topic=%s expression=%s", group, topic, subscription.sub_string)
             self._put(made)
@@ -120,16 +133,17 @@ class ConsumerFilters:
             return
         self.on_change(topic)
 
-    def _make(self, group: str, topic: str, kind: str, expression: str, version: int) -> ConsumerFilter | None:
+    def _make(self, group: str, subscription: SubscriptionData, answers: Answers) -> ConsumerFilter | None:
+        topic, kind, expression = subscription.topic, subscription.expression_type, subscription.sub_string
         try:
-            compiled = compile_filter(kind, expression)
+            compiled = answers.get(kind, expression)
         except FilterSyntaxError as error:
             logger.error("filter not understood group=%s topic=%s expression=%s error=%s", group, topic, expression,
                          error)  # fmt: skip
             return None
         return ConsumerFilter(
-            group, topic, expression, kind, self._clock(), version, self.bloom.bits_of(f"{group}#{topic}"),
-            self.bloom.bit_count, compiled,
+            group, topic, expression, kind, self._clock(), subscription.sub_version,
+            self.bloom.bits_of(f"{group}#{topic}"), self.bloom.bit_count, compiled,
         )  # fmt: skip
 
     def _put(self, entry: ConsumerFilter) -> None:
@@ -160,8 +174,11 @@ class ConsumerFilters:
 
     # Retries.
 
-    def of_retries(self, group: str) -> CompiledFilter:
-        """Return the filter of a group's retry topic: each message by the group's filter for the topic it is from."""
+    async def program_of_retries(self, group: str) -> bytes:
+        """Return the program of a group's retry topic: each message by the group's filter for the topic it is from."""
+        return await self.compiler.encode(self._tree_of_retries(group))
+
+    def _tree_of_retries(self, group: str) -> Expression:
         origin = Property(PROPERTY_RETRY_TOPIC)
         alternatives: list[Expression] = []
         topics: list[str] = []
@@ -174,8 +191,7 @@ class ConsumerFilters:
         alternatives.append(Comparison(Relation.EQUAL, origin, Constant(None)))
         if topics:
             alternatives.append(Membership(origin, tuple(topics), True))
-        tree = Junction(tuple(alternatives), True)
-        return CompiledFilter(tree, encode_program(tree))
+        return Junction(tuple(alternatives), True)
 
     # The file.
 
@@ -255,16 +271,3 @@ class ConsumerFilters:
                     self.on_change(topic)
             if not groups:
                 del self.by_topic[topic]
-
-
-def compile_filter(kind: str, expression: str) -> CompiledFilter:
-    """Compile an expression that is not one of tags. Raises FilterSyntaxError."""
-    if kind != EXPRESSION_SQL92:
-        raise FilterSyntaxError(f"no filter of type {kind}")
-    return compile_sql(expression)
-
-
-async def ready(subscriptions: Iterable[SubscriptionData]) -> None:
-    """See that filters among *subscriptions* can be compiled without holding up everybody: the grammar is taken in."""
-    if any(not is_tag_type(subscription.expression_type) for subscription in subscriptions):
-        await asyncio.to_thread(prepare)

@@ -77,8 +77,8 @@ GRAMMAR: Final = r"""
     _UNEQUAL: "<>"
     _NOT_LESS: ">="
     _NOT_GREATER: "<="
-    // A comment to the end of the line needs that end; without it these are two signs.
-    LINE_COMMENT.3: /--[^\n\r]*[\n\r]/
+    // A comment to the end of the line needs that end; without it these are two signs. Looked for once, not backwards.
+    LINE_COMMENT.3: /--[^\n\r]*+[\n\r]/
     BLOCK_COMMENT.3: /\/\*[^*]*\*(\*|[^*\/][^*]*\*)*\//
     BLANK: /[ \t\n\r\f]+/
     %ignore LINE_COMMENT

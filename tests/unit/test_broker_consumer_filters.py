@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from pathlib import Path
 
 import pytest
 from broker_ports import START_MS, BrokerRig, MemoryChannel, subscription
 
+from mqcore.broker import filter_compiler
 from mqcore.broker.consumer_filters import ConsumerFilter
 from mqcore.codes import RequestCode
 from mqcore.filter.bloom import BloomFilter
+from mqcore.filter.sql import Answer, answer_sql, compile_sql
 from mqcore.protocol import fastjson
 from mqcore.protocol.bodies import SubscriptionData
 
@@ -182,3 +185,34 @@ def test_the_size_of_a_bloom_filter(rate: int, count: int, bits: int, hashes: in
 
 def test_the_bits_of_a_group_are_apaches() -> None:
     assert BloomFilter.sized(20, 32).bits_of("GF#TopicA") == (45, 91, 84)
+
+
+async def test_the_event_loop_goes_on_while_a_large_expression_is_compiled(rig: BrokerRig) -> None:
+    large = " OR ".join(f"a = {number}" for number in range(2_500))
+    compiling = asyncio.create_task(rig.heart_beat("g", [sql(large)]))
+    turns = 0
+    while not compiling.done():
+        await asyncio.sleep(0)
+        turns += rig.broker.filters.find("orders", "g") is None
+    # Of the turns that a heart-beat takes anyway there are some ten.
+    assert turns > 100
+    assert known(rig).compiled == compile_sql(large)
+
+
+async def test_members_that_say_the_same_at_once_are_answered_from_one_compilation(
+    rig: BrokerRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[str] = []
+
+    def answer(expression: str) -> Answer:
+        made.append(expression)
+        return answer_sql(expression)
+
+    monkeypatch.setattr(filter_compiler, "answer_sql", answer)
+    said = [sql("a = 'said by all'")]
+    beats = [
+        rig.heart_beat("g", said, channel=MemoryChannel(port=number), client_id=f"client-{number}")
+        for number in range(1, 6)
+    ]
+    await asyncio.gather(*beats)
+    assert made == ["a = 'said by all'"]

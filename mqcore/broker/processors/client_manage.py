@@ -6,9 +6,7 @@ Source: RocketMQ broker/processor/ClientManageProcessor.java.
 from __future__ import annotations
 
 import logging
-from itertools import chain
 
-from mqcore.broker.consumer_filters import compile_filter, ready
 from mqcore.broker.consumers import ClientChannelInfo
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.filters import not_supported_remark
@@ -37,7 +35,6 @@ class ClientManageProcessor:
         The remark, which RocketMQ's clients pass over, names conflicts that the sender's groups are in.
         """
         heartbeat = HeartbeatData.decode(request.body)
-        await ready(chain.from_iterable(consumer.subscription_data_set for consumer in heartbeat.consumer_data_set))
         info = ClientChannelInfo(channel, heartbeat.client_id, request.language, request.version, self._broker.clock())
         for consumer in heartbeat.consumer_data_set:
             await self._consumer(consumer, info)
@@ -49,6 +46,7 @@ class ClientManageProcessor:
 
     async def _consumer(self, consumer: ConsumerData, info: ClientChannelInfo) -> None:
         broker, group = self._broker, consumer.group_name
+        answers = await broker.filters.compile_new(group, consumer.subscription_data_set)
         config = await broker.groups.find_or_create(group)
         notify = True
         if config is not None:
@@ -65,7 +63,7 @@ class ClientManageProcessor:
                 consumer.subscription_data_set,
                 notify,
             )
-            broker.filters.register(group, consumer.subscription_data_set)
+            broker.filters.register(group, consumer.subscription_data_set, answers)
 
     async def unregister_client(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 35."""
@@ -86,9 +84,8 @@ class ClientManageProcessor:
             return request.reply()
         if not self._broker.settings.broker.enable_property_filter:
             return request.reply(ResponseCode.SYSTEM_ERROR, not_supported_remark(subscription.expression_type))
-        await ready([subscription])
         try:
-            compile_filter(subscription.expression_type, subscription.sub_string)
+            await self._broker.filters.compiler.compile(subscription.expression_type, subscription.sub_string)
         except FilterSyntaxError as error:
             logger.warning("a client's filter is not understood expression=%s error=%s", subscription.sub_string, error)
             return request.reply(ResponseCode.SUBSCRIPTION_PARSE_FAILED, str(error))

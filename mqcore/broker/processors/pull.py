@@ -10,7 +10,6 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from mqcore.broker.consumer_filters import compile_filter, ready
 from mqcore.broker.consumers import ConsumerGroupInfo, channel_address
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.filters import matches_all, not_supported_remark
@@ -110,7 +109,8 @@ class PullProcessor:
         if not settings.enable_property_filter:
             raise _Refused(ResponseCode.SYSTEM_ERROR, not_supported_remark(kind))
         if settings.filter_support_retry and is_retry_topic(header.topic):
-            return {"program": broker.filters.of_retries(header.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)).program}
+            group = header.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
+            return {"program": await broker.filters.program_of_retries(group)}
         if known is not None:
             assert known.compiled is not None
             return {
@@ -119,9 +119,8 @@ class PullProcessor:
                 "bitmap_bits": known.bit_count,
                 "bitmap_from": known.bitmap_from,
             }
-        await ready([subscription])
         try:
-            return {"program": compile_filter(kind, subscription.sub_string).program}
+            return {"program": (await broker.filters.compiler.compile(kind, subscription.sub_string)).program}
         except FilterSyntaxError as error:
             # Apache's broker takes an expression that it cannot read for one that everything matches.
             logger.warning("a pull's filter is not understood group=%s error=%s", header.group, error)
