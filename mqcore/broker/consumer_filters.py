@@ -12,12 +12,12 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from mqcore.bloom import BloomFilter
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.filter_compiler import Answers, FilterCompiler, compile_filter
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.ports import Clock
 from mqcore.errors import FilterSyntaxError
-from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.expressions import Comparison, Constant, Expression, Junction, Membership, Property, Relation
 from mqcore.filter.sql import CompiledFilter
 from mqcore.protocol.bodies import SubscriptionData

@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
+from mqcore.bloom import BloomFilter
 from mqcore.client import Client, PullConsumer, Sql
-from mqcore.filter.bloom import BloomFilter
 from tests.compat import apache_requests as requests
 from tests.fault.rig import await_successor, kill_worker
 from tests.rigs import MqcoreBroker, wire

@@ -20,8 +20,8 @@ from typing import Any
 import pytest
 
 from mqcore._fast.filter.program import Program
+from mqcore.bloom import BloomFilter
 from mqcore.errors import FilterSyntaxError
-from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.expressions import Expression
 from mqcore.filter.sql import compile_sql
 from mqcore.filter.values import EvaluationError

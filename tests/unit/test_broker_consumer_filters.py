@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from broker_ports import START_MS, BrokerRig, MemoryChannel, subscription
 
+from mqcore.bloom import BloomFilter
 from mqcore.broker import filter_compiler
 from mqcore.broker.consumer_filters import ConsumerFilter
 from mqcore.codes import RequestCode
-from mqcore.filter.bloom import BloomFilter
 from mqcore.filter.sql import Answer, answer_sql, compile_sql
 from mqcore.protocol import fastjson
 from mqcore.protocol.bodies import SubscriptionData
