@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mqcore.bloom import BloomFilter
 from mqcore.config.table import Computed, Context, Program
 
 WILDCARD_ADDRESSES = ("0.0.0.0", "::")
@@ -53,6 +54,13 @@ def _ha_listen_port(context: Context) -> int:
     return port + 1 if port else 0
 
 
+def _bitmap_bits(context: Context) -> int:
+    known = context.known
+    return BloomFilter.sized(
+        int(known["maxErrorRateOfBloomFilter"]), int(known["expectConsumerNumUseFilter"])
+    ).bit_count
+
+
 def _hot_bytes(_: Context) -> int:
     from mqcore.machine import memory_bytes
 
@@ -74,6 +82,7 @@ commit_log = Computed("<storePathRootDir>/commitlog", _commit_log)
 kv_config_path = _in_namesrv_home("kvConfig.json")
 config_store_path = _in_namesrv_home("namesrv.properties")
 listen_port = Computed("10911; name server: 9876", _listen_port)
+bitmap_bits = Computed("112; follows from expectConsumerNumUseFilter and maxErrorRateOfBloomFilter", _bitmap_bits)
 ha_listen_port = Computed("listenPort + 1", _ha_listen_port)
 black_list = Computed(
     "configBlackList;brokerConfigPath; name server: configBlackList;configStorePath;kvConfigPath", _black_list

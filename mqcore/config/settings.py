@@ -91,13 +91,16 @@ class Settings:
         }
 
     def values(self) -> Iterator[tuple[Setting, Value]]:
-        """The rows that *program* knows with their values, defaults included; 5.x keys only if they were given."""
+        """The rows that *program* knows with their values, defaults included; 5.x keys only if they were given.
+
+        A number that follows from others is shown as it follows, whatever was given.
+        """
         known = self.used_values()
         context = Context(known, {}, self.program)
         for row in rows_of(self.program):
             if row.used:
                 yield row, known[row.key]
-            elif row.key in self.unused:
+            elif row.key in self.unused and Mark.FOLLOWS not in row.marks:
                 yield row, self.unused[row.key]
             elif row.since == "4.9":
                 yield row, row.default_value(context)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqcore.config.defaults import commit_log, ha_listen_port, store_root
+from mqcore.config.defaults import bitmap_bits, commit_log, ha_listen_port, store_root
 from mqcore.config.table import (
     BY_BROKER,
     BY_FLUSH,
@@ -20,8 +20,8 @@ from mqcore.config.table import (
     Program,
     Unit,
     choice,
-    fixed,
     flag,
+    following,
     in_group,
     number,
     refusing,
@@ -276,10 +276,12 @@ DELIVERY = "delayed messages are delivered in order"
 
 UNUSED = (
     unused("storePathDLedgerCommitLog", "", DLEDGER, SHOWN),
-    unused(
-        "bitMapLengthConsumeQueueExt",
-        64,
-        "follows from expectConsumerNumUseFilter and maxErrorRateOfBloomFilter, in RocketMQ too",
+    following(
+        unused(
+            "bitMapLengthConsumeQueueExt",
+            bitmap_bits,
+            "bits of a filter bitmap; RocketMQ puts this number in the place of what is given, too",
+        )
     ),
     unused("commitIntervalCommitLog", 200, POOL, SHOWN),
     unused("commitCommitLogLeastPages", 4, POOL),
@@ -291,7 +293,7 @@ UNUSED = (
     unused("destroyMapedFileIntervalForcibly", 120_000, "a file in use is unmapped when its last reader lets go"),
     unused("redeleteHangedFileInterval", 120_000, "a file in use is unmapped when its last reader lets go"),
     unused("putMsgIndexHightWater", 600_000, "RocketMQ does not use it either"),
-    fixed(unused("haListenPort", ha_listen_port, "always listenPort + 1, in RocketMQ too")),
+    following(unused("haListenPort", ha_listen_port, "always listenPort + 1, in RocketMQ too")),
     unused("debugLockEnable", False, "dumps the threads of a JVM"),
     unused("duplicationEnable", False, "RocketMQ keeps it off"),
     unused("diskFallRecorded", True, "always recorded"),

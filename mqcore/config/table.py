@@ -79,6 +79,7 @@ class Mark(IntFlag):
     BY_NAMESRV = 256
     BY_HA = 512
     BY_TIMER = 1024
+    FOLLOWS = 2048  # from other settings, whatever is given
 
 
 READERS = {
@@ -318,6 +319,11 @@ def _kind_of(default: Value) -> Kind:
 def fixed(row: Setting) -> Setting:
     """*row*, never changed by a remote update: a number that is an address."""
     return replace(row, marks=row.marks & ~Mark.LIVE)
+
+
+def following(row: Setting) -> Setting:
+    """*row*, a number that follows from other settings: what is given for it has no effect, and is not shown."""
+    return replace(fixed(row), marks=fixed(row).marks | Mark.FOLLOWS)
 
 
 def refusing(row: Setting, values: str, because: str) -> Setting:

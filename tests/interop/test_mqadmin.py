@@ -182,14 +182,10 @@ def test_mqadmin_4_9_8_prints_what_it_prints_for_apaches_broker(scenes: tuple[Sc
     assert ours.printed["4.9.8", name] == referee.printed["4.9.8", name]
 
 
-# The length of bitmaps follows from other settings, and is shown as the file has it; there are no plug-ins and no home
-# directory. Filters by SQL92, and their bitmaps where there are ext files, are on unless they are switched off.
-# On by default here and off there, where their evaluation is dear: docs/settings.md.
+# There are no plug-ins and no home directory.
+ONLY_APACHES = ("messageStorePlugIn", "rocketmqHome")
+# Filters by SQL92, and their bitmaps where there are ext files: off by default there, where their evaluation is dear.
 ON_HERE = ("enableCalcFilterBitMap", "enablePropertyFilter")
-ONLY_APACHES = (
-    "bitMapLengthConsumeQueueExt", "messageStorePlugIn", "rocketmqHome", "enablePropertyFilter",
-    "enableCalcFilterBitMap",
-)  # fmt: skip
 
 
 def test_our_configuration_has_every_setting_of_apaches_broker(scenes: tuple[Scene, Scene]) -> None:

@@ -77,6 +77,7 @@ def test_row_says_what_it_does_and_who_knows_it(row: Setting) -> None:
 @pytest.mark.parametrize("row", by_key(SETTINGS))
 def test_default_stands_by_its_own_rules(row: Setting) -> None:
     known: dict[str, Value] = {"bindAddress": "127.0.0.1", "storePathRootDir": "/store", "listenPort": 10911}
+    known |= {"maxErrorRateOfBloomFilter": 20, "expectConsumerNumUseFilter": 32}
     for program in row.programs:
         value = row.default_value(Context(known, {}, program))
         warnings: list[str] = []
@@ -480,6 +481,15 @@ def test_all_settings_of_4_9_that_have_a_value_are_printed() -> None:
     assert printed["haListenPort"] == "10912"
     assert printed["aclEnable"] == "false"
     assert not set(printed) & {row.key for row in SETTINGS if row.since == "5.x"}
+
+
+def test_the_length_of_bitmaps_follows_from_the_bloom_filter_whatever_is_given() -> None:
+    def shown(**given: str) -> str:
+        return parse_properties(broker(**given).as_properties())["bitMapLengthConsumeQueueExt"]
+
+    assert (shown(), shown(bitMapLengthConsumeQueueExt="64")) == ("112", "112")
+    assert shown(expectConsumerNumUseFilter="64", maxErrorRateOfBloomFilter="1") == "616"
+    assert broker().unchangeable_among(["bitMapLengthConsumeQueueExt"]) == ("bitMapLengthConsumeQueueExt",)
 
 
 def test_important_settings_are_a_part_of_all() -> None:
