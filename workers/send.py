@@ -70,6 +70,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "read_budget": READ_BUDGET_BYTES,
             "write_budget": WRITE_BUDGET_BYTES,
             "idle_timeout_ms": settings.server.server_channel_max_idle_time_seconds * 1000,
+            "is_guarded": settings.broker.acl_enable,
             "waits_for_slave": store.broker_role is BrokerRole.SYNC_MASTER,
             "waits_for_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
             "is_only_sender": settings.mqcore.send_worker_nums == 1,

@@ -30,6 +30,7 @@ from mqcore.broker.ports import (
     Channel,
     Clock,
     Counters,
+    Guard,
     MessageSink,
     OffsetTable,
     PoolView,
@@ -67,6 +68,8 @@ from mqcore.broker.queue_locks import QueueLocks
 from mqcore.broker.registration import Registration
 from mqcore.broker.remarks import request_not_supported
 from mqcore.broker.runtime_info import SAMPLE_INTERVAL_S, RuntimeInfo
+from mqcore.broker.security.guard import WATCH_INTERVAL_S
+from mqcore.broker.security.validator import AclError, refusal
 from mqcore.broker.services.delay_levels import ScheduleMessageService
 from mqcore.broker.services.slave_synchronize import (
     FIRST_SYNC_S,
@@ -123,6 +126,8 @@ class Ports:
     """Of a slave only."""
     replication: ReplicationView | None = None
     timers: TimerPort = NO_TIMERS
+    guard: Guard | None = None
+    """With aclEnable only."""
 
 
 class BrokerCore:
@@ -213,6 +218,9 @@ class BrokerCore:
             self.broker.registration.on_master = slave.learn
         if ports.replication is not None:
             self.broker.runtime_info.show(lambda: runtime_rows(self.broker))
+        self._guard = ports.guard
+        if ports.guard is not None:
+            self.broker.runtime_info.show(ports.guard.figures)
         self._pull = PullProcessor(self.broker)
         self._handlers = self._make_handlers()
         self._periodic = Periodic()
@@ -301,6 +309,8 @@ class BrokerCore:
             "persist consumer offsets",
             first_s=FIRST_PERSIST_S,
         )
+        if self._guard is not None:
+            every(WATCH_INTERVAL_S, self._guard.watch, "watch who may do what")
         every(FILTER_PERSIST_S, broker.filters.persist, "persist consumer filters", first_s=FIRST_PERSIST_S)
         every(settings.store.flush_delay_offset_interval_ms / 1000, broker.schedule.persist, "persist delay offsets")
         every(BEHIND_LOG_INTERVAL_S, self._log_behind, "log dispatch", first_s=FIRST_PERSIST_S)
@@ -365,10 +375,15 @@ class BrokerCore:
         Never raises but when cancelled. Two refusals do not look at the oneway bit, as upstream.
         """
         row = row_for(request.code, channel.is_vip)
+        if row is not None and row.pool == "send" and self._is_rejecting():
+            return request.reply(ResponseCode.SYSTEM_BUSY, BUSY)
+        if self._guard is not None:
+            try:
+                await self._guard.admit(channel, request)
+            except AclError as error:
+                return None if request.is_oneway else refusal(request, error)
         if row is None:
             return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, request_not_supported(request.code))
-        if row.pool == "send" and self._is_rejecting():
-            return request.reply(ResponseCode.SYSTEM_BUSY, BUSY)
         try:
             reply = await self._handlers[row.code](channel, request)
         except Exception as error:  # the top of a request: whatever it is, the client gets an answer
@@ -407,6 +422,8 @@ class BrokerCore:
     def on_channel_closed(self, channel: Channel) -> None:
         """A connection was closed, broke, or was idle for too long."""
         self.broker.housekeeping.channel_closed(channel)
+        if self._guard is not None:
+            self._guard.forget(channel)
 
 
 async def _written(work: Awaitable[None], what: str) -> None:

@@ -25,6 +25,8 @@ from mqcore.broker.embedded_name_server import EmbeddedNameServer
 from mqcore.broker.links import WorkerLink
 from mqcore.broker.listeners import Listeners, open_listeners
 from mqcore.broker.ports import Channel, PullBinding, PullHeader, wall_clock_ms
+from mqcore.broker.security.acl_files import AclFiles
+from mqcore.broker.security.guard import AclGuard
 from mqcore.broker.segment.queue_drops import QueueDrops
 from mqcore.broker.segment.replica import SharedReplica, SharedReplication
 from mqcore.broker.segment.shared_ports import (
@@ -79,6 +81,7 @@ class BrokerServer:
         self._client: RemotingClient | None = None
         self._listeners: Listeners | None = None
         self._housekeeping: asyncio.Task[None] | None = None
+        self._guard: AclGuard | None = None
 
     @property
     def segment(self) -> SharedSegment:
@@ -109,6 +112,10 @@ class BrokerServer:
             raise
 
     async def _start(self) -> None:
+        if self.settings.broker.acl_enable:
+            files = AclFiles(Path(self.settings.broker.rocketmq_home), self.settings.mqcore.acl_plain_file)
+            self._guard = AclGuard(files, wall_clock_ms)
+            await asyncio.to_thread(self._guard.load)
         recovered = await asyncio.to_thread(self._store_boot.open)
         self._listeners = open_listeners(self.settings)
         port = self._listeners.port
@@ -169,6 +176,7 @@ class BrokerServer:
             replica=self._make_replica(),
             replication=SharedReplication(self._segment, wall_clock_ms),
             timers=self._timers,
+            guard=self._guard,
         )
 
     def _make_replica(self) -> SharedReplica | None:

@@ -19,7 +19,6 @@ from mqcore.config.table import (
     flag,
     in_group,
     number,
-    refusing,
     text,
     unused,
 )
@@ -42,6 +41,24 @@ IDENTITY = (
     text("regionId", "DefaultRegion", "region that answers to sends carry, for message trace"),
     replace(
         text("configBlackList", black_list, "keys that a remote update refuses, besides all that are not changeable"),
+        programs=BOTH,
+    ),
+)
+
+ACCESS = (
+    flag(
+        "aclEnable",
+        False,
+        "ask who a request is from and what he may do, by conf/plain_acl.yml and conf/acl under rocketmqHome",
+        SHOWN,
+    ),
+    replace(
+        text(
+            "rocketmqHome",
+            "",
+            "where conf/plain_acl.yml and conf/acl are looked for; nothing else",
+            environment_variable="ROCKETMQ_HOME",
+        ),
         programs=BOTH,
     ),
 )
@@ -171,7 +188,6 @@ QUEUE = "mqcore bounds its rings and buffers itself"
 AGE = "requests wait in their sockets and not in queues of the broker, so that none grows old there"
 
 UNUSED = (
-    replace(unused("rocketmqHome", "", "mqcore needs no home"), environment_variable="ROCKETMQ_HOME", programs=BOTH),
     unused("brokerConfigPath", "", "the file is the one given with -c"),
     unused("messageStorePlugIn", "", "names Java classes"),
     unused("fetchNamesrvAddrByAddressServer", False, "name servers are given by namesrvAddr", SHOWN),
@@ -216,11 +232,6 @@ UNUSED = (
     unused("waitTimeMillsInPullQueue", 5_000, AGE, LONG),
     unused("waitTimeMillsInHeartbeatQueue", 31_000, AGE, LONG),
     unused("waitTimeMillsInTransactionQueue", 3_000, AGE, LONG),
-    refusing(
-        unused("aclEnable", False, "access control is not built", SHOWN),
-        "true",
-        "mqcore has no access control, and would let everyone in where the file asks for a guard",
-    ),
     unused("transferMsgByHeap", True, "small answers are copied, large ones are sent from the file"),
     unused("autoDeleteUnusedStats", False, "counters of a deleted topic or group always go"),
     unused("isolateLogEnable", False, "logging goes where the logging configuration says"),
@@ -233,6 +244,6 @@ def _cores() -> int:
 
 ROWS = in_group(
     Group.BROKER,
-    (*IDENTITY, *TOPICS_AND_GROUPS, *SERVICE, *FILTERS, *TRANSACTIONS, *REGISTRATION, *UNUSED),
+    (*IDENTITY, *ACCESS, *TOPICS_AND_GROUPS, *SERVICE, *FILTERS, *TRANSACTIONS, *REGISTRATION, *UNUSED),
     Program.BROKER,
 )

@@ -29,6 +29,8 @@ class BrokerSettings:
     broker_permission: int
     region_id: str
     config_black_list: str
+    acl_enable: bool
+    rocketmq_home: str
     default_topic_queue_nums: int
     auto_create_topic_enable: bool
     cluster_topic_enable: bool
@@ -168,6 +170,7 @@ class MqcoreSettings:
     """The settings that RocketMQ does not have."""
 
     bind_address: str
+    acl_plain_file: str
     namesrv_listen_port: int
     send_worker_nums: int
     pull_worker_nums: int

@@ -17,6 +17,12 @@ def _shared(row: Setting) -> Setting:
 
 OWN = (
     _shared(text("bindAddress", "0.0.0.0", "address that the ports are opened on")),
+    text(
+        "aclPlainFile",
+        "conf/plain_acl.yml",
+        "the file of accounts under rocketmqHome that new accounts are written to; what RocketMQ's JVM calls "
+        "rocketmq.acl.plain.file",
+    ),
     number(
         "namesrvListenPort", 9876, "port of the name server inside the broker; 0 takes any free port", maximum=65_535
     ),

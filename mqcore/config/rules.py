@@ -25,7 +25,7 @@ HEADER_ALLOWANCE = (
     128 * 1024
 )  # bytes of a send request that are not its body: JSON header with up to 32 KiB of properties
 
-PATHS = ("storePathRootDir", "kvConfigPath", "configStorePath")
+PATHS = ("rocketmqHome", "storePathRootDir", "kvConfigPath", "configStorePath")
 PATH_LISTS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 
 TEXT_FORMS: dict[str, Callable[[str], object]] = {
@@ -54,6 +54,7 @@ def settle(values: dict[str, Value], program: Program, where: Mapping[str, str])
     if program is Program.BROKER:
         settle_path_lists(values, where)
     check_port(values, program, where)
+    check_home(values, where)
     if program is not Program.BROKER:
         return []
     return [*check_role(values, where), *round_queue_file(values, where), *raise_backoff(values, where)]
@@ -114,6 +115,12 @@ def check_port(values: Mapping[str, Value], program: Program, where: Mapping[str
     """The VIP port of a broker is two below the listen port, so that 1 and 2 leave no room for it."""
     if program is Program.BROKER and values["listenPort"] in (1, 2):
         raise _refuse("listenPort", values, where, "0 or a port from 3 on, since the VIP port is listenPort - 2")
+
+
+def check_home(values: Mapping[str, Value], where: Mapping[str, str]) -> None:
+    """Without a home there is no file that says who may do what. RocketMQ does not start without one at all."""
+    if values["aclEnable"] and not values["rocketmqHome"]:
+        raise _refuse("rocketmqHome", values, where, "the directory with conf/plain_acl.yml, since aclEnable is true")
 
 
 def check_role(values: dict[str, Value], where: Mapping[str, str]) -> list[str]:

@@ -150,6 +150,11 @@ def referee_class_path(version: str) -> str:
     return compiled(f"referee-{version}", class_path("server", version), sorted((PROJECT / "filter").rglob("*.java")))
 
 
+def acl_referee_class_path(version: str) -> str:
+    """The class path of interop.AclReferee, which asks one release's access control."""
+    return compiled(f"acl-{version}", class_path("tools", version), sorted((PROJECT / "acl").rglob("*.java")))
+
+
 def shared_classes(name: str, options: Sequence[str], class_path: str, run: Sequence[str | Path]) -> str:
     """The JVM option for an archive of the classes that `java *options* *run*` loads, made by running it once.
 

@@ -390,8 +390,15 @@ def test_value_that_promises_more_than_mqcore_keeps_is_refused(row: Setting) -> 
 
 
 def test_refusal_does_not_depend_on_spelling() -> None:
-    assert refusal(aclEnable=" TRUE ").startswith("aclEnable: got TRUE, which is refused")
-    assert broker(aclEnable="FALSE").unused == {"aclEnable": False}
+    assert refusal(authenticationEnabled=" TRUE ").startswith("authenticationEnabled: got TRUE, which is refused")
+    assert broker(authenticationEnabled="FALSE").unused == {"authenticationEnabled": False}
+
+
+def test_access_control_needs_a_home_with_its_files(tmp_path: Path) -> None:
+    assert refusal(aclEnable="true").startswith("rocketmqHome: got '', wanted the directory with conf/plain_acl.yml")
+    settings = broker(aclEnable="true", rocketmqHome=str(tmp_path))
+    assert settings.broker.acl_enable
+    assert settings.broker.rocketmq_home == str(tmp_path)
 
 
 def test_key_given_twice_is_warned_about_and_the_later_counts(tmp_path: Path) -> None:

@@ -105,7 +105,7 @@ cdef void handle_frame(SendState *state, Connection *connection, const uint8_t *
         put_relaxed(&state.row.protocol_errors, state.row.protocol_errors + 1)
         doom(state, connection)
         return
-    if status == COMMAND_OK and not command.flag & FLAG_RESPONSE:
+    if status == COMMAND_OK and not command.flag & FLAG_RESPONSE and not state.settings.is_guarded:
         if command.code == SEND_MESSAGE_V2 or command.code == SEND_BATCH_MESSAGE or command.code == SEND_MESSAGE:
             if handle_send(state, connection, &command) != SEND_UNUSUAL:
                 return
@@ -504,6 +504,7 @@ cdef class SendLoop:
         state.settings.waits_for_flush = options["waits_for_flush"]
         state.settings.waits_for_slave = options["waits_for_slave"]
         state.settings.puller_count = len(options["pullers"])
+        state.settings.is_guarded = options["is_guarded"]
         self.use(options)
 
     def use(self, dict options not None):

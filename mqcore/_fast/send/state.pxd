@@ -87,6 +87,7 @@ cdef struct SendSettings:
     bint waits_for_slave        # SYNC_MASTER
     int64_t slave_timeout_ms
     int64_t slave_lag_max       # slaves that lag so many bytes are nobody to wait for
+    bint is_guarded             # aclEnable: who asks must be known
     bint refuses_halves         # rejectTransactionMessage
     bint wakes_flush            # the flush worker wants to know of what was appended
     int32_t puller_count

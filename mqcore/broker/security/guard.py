@@ -1,0 +1,111 @@
+"""The broker's guard: it holds the tables, follows the files while the broker runs, and is asked about each request."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from typing import Final
+
+from mqcore.broker.ports import Channel, Clock
+from mqcore.broker.security.acl_files import AclFiles, Stamps, load_yaml
+from mqcore.broker.security.guessing import Guessers
+from mqcore.broker.security.refusals import Refusals
+from mqcore.broker.security.tables import AclTables, make_tables
+from mqcore.broker.security.validator import AclError, Refused, validate
+from mqcore.errors import ConfigError
+from mqcore.protocol.command import RemotingCommand
+
+logger = logging.getLogger(__name__)
+
+WATCH_INTERVAL_S: Final = 1.0
+"""RocketMQ looks each five seconds."""
+
+GUESSES: Final = frozenset({Refused.SIGNATURE, Refused.UNKNOWN_KEY})
+
+
+class AclGuard:
+    """ports.Guard by RocketMQ's files."""
+
+    def __init__(self, files: AclFiles, clock: Clock) -> None:
+        self.files = files
+        self.tables = AclTables()
+        self.refusals = Refusals(clock)
+        self.guessers = Guessers(clock)
+        self._stamps: Stamps = {}
+        self._proven: set[int] = set()
+        """Connections that a good signature has come by."""
+
+    def load(self) -> None:
+        """Read all files, for the start. Raises ConfigError with the file and what is wrong in it."""
+        load_yaml()
+        try:
+            self.files.prepare()
+            self._stamps, self.tables = self._read()
+        except OSError as error:
+            raise ConfigError(f"aclEnable: got true, and cannot read who may do what: {error}") from error
+        self._log("read")
+
+    def _read(self) -> tuple[Stamps, AclTables]:
+        # Stamps first: a file that changes while it is read is read again.
+        stamps = self.files.stamps()
+        return stamps, make_tables(self.files.read_all())
+
+    def _log(self, what: str) -> None:
+        logger.info(
+            "access control %s accounts=%d files=%d white_addresses=%d",
+            what, len(self.tables.accounts), len(self._stamps), len(self.tables.white_addresses),
+        )  # fmt: skip
+
+    async def watch(self) -> None:
+        """Go by files that were changed, added or removed. One that is no good leaves everything as it was."""
+        stamps = await asyncio.to_thread(self.files.stamps)
+        if stamps == self._stamps:
+            return
+        try:
+            self._stamps, self.tables = await asyncio.to_thread(self._read)
+        except (ConfigError, OSError) as error:
+            self._stamps = stamps
+            logger.error("access control stays as it was, since its files have changed to what cannot stand: %s", error)
+            return
+        self._log("read again")
+
+    async def admit(self, channel: Channel, request: RemotingCommand) -> None:
+        """Return if *request* may be served. Raises AclError, late for who guesses; his connection may be closed."""
+        address = channel.remote_ip
+        if self._must_leave(channel):
+            self.refusals.turned_away += 1
+            channel.close()
+            raise AclError(Refused.SIGNATURE, "Too many wrong signatures")
+        try:
+            validate(self.tables, request, address)
+            self._proven.add(channel.channel_id)
+        except AclError as error:
+            self.refusals.note(error, address, request.code)
+            if error.why in GUESSES:
+                await self._slow_down(address)
+            raise
+
+    def _must_leave(self, channel: Channel) -> bool:
+        return (
+            self.guessers.must_leave(channel.remote_ip)
+            and channel.channel_id not in self._proven
+            and not self.tables.is_white(channel.remote_ip)
+        )
+
+    def forget(self, channel: Channel) -> None:
+        """The connection is gone."""
+        self._proven.discard(channel.channel_id)
+
+    async def _slow_down(self, address: str) -> None:
+        delay_s = self.guessers.note(address)
+        if not delay_s:
+            return
+        waiting = self.guessers.wait_begins(address)
+        try:
+            await asyncio.sleep(delay_s)
+        finally:
+            self.guessers.wait_ends(waiting)
+
+    def figures(self) -> dict[str, str]:
+        """Rows of the runtime table."""
+        return {**self.refusals.figures(), "aclAccounts": str(len(self.tables.accounts))}

@@ -1,0 +1,45 @@
+"""What an account may do with a topic or group. Source: RocketMQ acl/common/Permission.java."""
+
+from __future__ import annotations
+
+from enum import IntFlag
+from typing import Final
+
+from mqcore.codes import RequestCode as Code
+
+
+class Perm(IntFlag):
+    """Bits of a permission; DENY beats the others."""
+
+    DENY = 1
+    PUB = 4
+    SUB = 8
+
+
+WORDS: Final = {
+    "PUB": Perm.PUB,
+    "SUB": Perm.SUB,
+    "PUB|SUB": Perm.PUB | Perm.SUB,
+    "SUB|PUB": Perm.PUB | Perm.SUB,
+    "DENY": Perm.DENY,
+}
+
+ADMIN_CODES: Final = frozenset(
+    {
+        Code.UPDATE_AND_CREATE_TOPIC,
+        Code.UPDATE_BROKER_CONFIG,
+        Code.DELETE_TOPIC_IN_BROKER,
+        Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP,
+        Code.DELETE_SUBSCRIPTIONGROUP,
+    }
+)
+"""Requests that only an account with ``admin`` may make."""
+
+
+def parse_perm(text: str | None) -> Perm:
+    """The permission that *text* names; DENY for everything else, and for none."""
+    return WORDS.get(text.strip(), Perm.DENY) if text is not None else Perm.DENY
+
+
+def allows(owned: Perm, needed: Perm) -> bool:
+    return not owned & Perm.DENY and bool(owned & needed)
