@@ -7,5 +7,6 @@ pytest_plugins = (
     "tests.suite.broker_logs",
     "tests.suite.checks",
     "tests.suite.closing",
+    "tests.suite.costs",
     "tests.suite.second_look",
 )

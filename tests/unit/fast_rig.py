@@ -93,6 +93,10 @@ class RawRing:
         self._map[start : start + len(payload)] = payload
         self._store("tail", tail + -(-(layout.RING_ENTRY.size + len(payload)) // 8) * 8)
 
+    @property
+    def is_empty(self) -> bool:
+        return self._word("head") == self._word("tail")
+
     def _data(self, position: int) -> int:
         return self._at + layout.RING_HEAD.size + position % self._capacity
 

@@ -89,6 +89,7 @@ class PullRig:
         self._theirs.setblocking(False)
         self._link.settimeout(DEADLINE_S)
         self._requests = PullRequestRing(segment, 0, 0)
+        self._requested = RawRing(segment.fd, "pull_request_rings", 0)
         self._replies = RawRing(segment.fd, "pull_reply_rings", 0)
         self._arrivals = RawRing(segment.fd, "arrival_rings", 0)
         options = {
@@ -148,6 +149,10 @@ class PullRig:
         strings = b"".join(word or b"" for word in words)
         assert self._requests.push(REQUEST.struct.pack(*values.values()) + strings, RING["PULL_REQUEST"])
         os.eventfd_write(self._wakes[0], 1)
+
+    def asked(self) -> None:
+        """Wait until the loop has taken all that was asked and ended: it takes arrivals only behind those."""
+        wait_until(lambda: self._requested.is_empty, describe="what was asked is taken")
 
     def question(self, words: Words = WORDS) -> tuple[int, dict[str, int]]:
         """The next RESOLVE on the link: its id, and the pull that it is about."""
@@ -721,6 +726,7 @@ def test_all_that_a_dead_send_worker_asked_for_ends(rig: PullRig) -> None:
     unanswered, _ = rig.question((TOPIC, b"another", b"*", None))
     rig.end()
     rig.ask(4, 15, sys_flag=SUSPEND)
+    rig.asked()
     wait_until(lambda: rig.waiters() == 1, describe="its successor's pull alone is held")
     rig.bind(unanswered)
     rig.arrive(0, 16, "T0")
@@ -730,6 +736,7 @@ def test_all_that_a_dead_send_worker_asked_for_ends(rig: PullRig) -> None:
 def test_a_ticket_that_comes_again_ends_the_pull_that_had_it(rig: PullRig) -> None:
     hold(rig, 1)
     rig.ask(SERIAL | 1, 15, sys_flag=SUSPEND)
+    rig.asked()
     rig.arrive(0, 16, "T0")
     assert rig.reply()["ticket"] == SERIAL | 1
     assert (rig.waiters(), rig.segment.get("waiting_pulls")) == (0, 0)
