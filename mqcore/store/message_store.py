@@ -13,9 +13,10 @@ from mqcore.store.log.commit_log import CommitLog
 from mqcore.store.log.record import Record
 from mqcore.store.paths import StorePaths
 from mqcore.store.queries import QueryResult
-from mqcore.store.queues.consume_queue import ConsumeQueue, Units, YoungQueue, no_units
+from mqcore.store.queues.consume_queue import ConsumeQueue, Units, YoungQueue, no_units, unpacked
 from mqcore.store.queues.ext import ExtUnit
 from mqcore.store.queues.index_service import IndexService
+from mqcore.store.queues.units import Unit
 from mqcore.store.watermarks import Watermarks
 
 OPEN_QUEUES_MAX = 256
@@ -101,6 +102,13 @@ class MessageStoreReader:
         if bounds is None:
             return no_units()
         return self._queue(topic, queue_id).units(first, count_max, bounds)
+
+    def read_few_units(self, topic: str, queue_id: int, first: int, count_max: int) -> list[Unit]:
+        """Return what ``read_units`` does, one by one."""
+        bounds = self._watermarks.queue_bounds(topic, queue_id)
+        if bounds is None:
+            return []
+        return unpacked(self._queue(topic, queue_id).packed_units(first, count_max, bounds))
 
     def ext_unit(self, topic: str, queue_id: int, address: int) -> ExtUnit | None:
         """Return what the queue's ext files hold at *address*, which stood in the place of a tags code."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +11,9 @@ import pytest
 
 from mqcore.broker.options import parse_arguments
 from mqcore.config import Settings, parse_properties
+from mqcore.workers.__main__ import KINDS
 
+DEAR = ("numpy", "lark", "rich", "pyarrow", "pyspark", "mqcore.client")
 LOCAL = ("--set", "bindAddress=127.0.0.1")
 
 
@@ -23,6 +27,13 @@ def test_changes_are_kept_in_the_last_file(tmp_path: Path) -> None:
     files = ["-c", str(tmp_path / "a.conf"), "-c", str(tmp_path / "b.conf")]
     assert parse_arguments([*files, *LOCAL], environment={})[1] == tmp_path / "b.conf"
     assert parse_arguments(LOCAL, environment={})[1] is None
+
+
+def test_what_a_start_does_not_need_is_not_imported() -> None:
+    modules = ["mqcore.broker.server", *(f"mqcore.workers.{kind}" for kind in KINDS)]
+    script = f"import sys, {', '.join(modules)}; print([name for name in {DEAR} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
 
 
 def status(*argv: str) -> object:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Sequence
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from mqcore import layout
 from mqcore._fast.queues.op_numbers import OpNumbers
@@ -24,9 +22,13 @@ from mqcore.store.geometry import StoreGeometry
 from mqcore.store.log.places import LogPlaces
 from mqcore.store.message_store import MessageStoreReader
 from mqcore.store.paths import StorePaths
-from mqcore.store.queues.consume_queue import to_unit
 from mqcore.store.queues.ext import is_ext_address
 from mqcore.store.queues.op_numbers import DoneHalves
+
+# Not before there are op messages: it takes longer to import than the rest of a start.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 STORE_FLAG = layout.constants("StoreFlag")
 PAGE_CACHE_BUSY_MS_MAX = 10_000_000
@@ -114,17 +116,18 @@ class SharedStoreView:
 
     def read_units(self, topic: str, queue_id: int, first: int, count_max: int) -> Sequence[QueueUnit]:
         try:
-            units = self.reader.read_units(topic, queue_id, first, count_max)
+            units = self.reader.read_few_units(topic, queue_id, first, count_max)
         except OffsetOutOfRangeError:
             return ()
         found = []
-        for index, row in enumerate(units):
-            unit = to_unit(row)
+        for index, unit in enumerate(units):
             ext = self.reader.ext_unit(topic, queue_id, unit.tags_code) if is_ext_address(unit.tags_code) else None
             found.append(QueueUnit(first + index, *unit, ext))
         return found
 
     async def done_halves(self, first: int, count_max: int) -> DoneHalves:
+        import numpy as np
+
         try:
             units = self.reader.read_units(TRANS_OP_HALF_TOPIC, HALF_QUEUE_ID, first, count_max)
         except OffsetOutOfRangeError:
@@ -202,6 +205,8 @@ class SharedStoreView:
 
 def read_op_numbers(reader: OpNumbers, offsets: NDArray[np.int64], end: int) -> NDArray[np.int64]:
     """Return all that the op messages at *offsets* say, in their order; may wait for the disk."""
+    import numpy as np
+
     parts = []
     room = np.empty(len(offsets) + OP_NUMBERS_MORE, dtype=np.int64)
     while len(offsets) > 0:

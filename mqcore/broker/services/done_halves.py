@@ -6,11 +6,14 @@ Source of what it stands for: RocketMQ broker/transaction/queue/TransactionalMes
 from __future__ import annotations
 
 from collections import deque
-
-import numpy as np
-from numpy.typing import NDArray
+from typing import TYPE_CHECKING
 
 from mqcore.store.queues.op_numbers import DoneHalves
+
+# Not before there are half messages: it takes longer to import than the rest of a start.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 LATE_MAX = 1_000_000
 """How many ends of transactions are remembered that came after their half message had been put elsewhere."""
@@ -42,6 +45,8 @@ class DoneHalvesMap:
 
         Returns the half messages that are elsewhere, or have been passed, and whose transaction has ended.
         """
+        import numpy as np
+
         ended, moved = run.ended[run.ended < end], run.moved[run.moved < end]
         late: list[int] = ended[ended < self.half_position].tolist()
         self._mark(moved, MOVED)
@@ -60,20 +65,28 @@ class DoneHalvesMap:
         return late
 
     def _view(self) -> NDArray[np.uint8]:
+        import numpy as np
+
         return np.frombuffer(self._is_done, dtype=np.uint8)
 
     def _mark(self, numbers: NDArray[np.int64], mark: int) -> None:
         ahead = numbers[numbers >= self.half_position] - self.half_position
         if not len(ahead):
             return
-        missing = int(ahead.max()) + 1 - len(self._is_done)
+        self._reach(int(ahead.max()))
+        self._view()[ahead] |= mark
+
+    def _reach(self, last: int) -> None:
+        missing = last + 1 - len(self._is_done)
         if missing > 0:
             self._is_done.extend(bytes(missing))
-        self._view()[ahead] |= mark
 
     def mark(self, half_offset: int) -> None:
         """The half message at *half_offset* is dealt with; what op messages say of it may not have been read yet."""
-        self._mark(np.array([half_offset], dtype=np.int64), DEALT_WITH)
+        at = half_offset - self.half_position
+        if at >= 0:
+            self._reach(at)
+            self._is_done[at] |= DEALT_WITH
 
     def next_open(self, half_offset: int, end: int) -> int:
         """Return the first half message from *half_offset* on that is not done with; *end* if all before it are."""

@@ -28,12 +28,14 @@ from mqcore.store.queues.units import Unit
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
+    from typing_extensions import Buffer
 
     Units = NDArray[np.void]
 else:
     Units = Any
 
 UNIT_SIZE = CONSUME_QUEUE_UNIT.size
+NOTHING = memoryview(b"")
 RECOVERED_FILES = 3
 UNITS_PER_PAGE = 4096 // UNIT_SIZE + 1
 UNITS_PER_CHUNK = (1 << 20) // UNIT_SIZE
@@ -80,23 +82,27 @@ class ConsumeQueue:
         file, to be copied if it must be kept for long. *bounds* are min and max queue offset; *first* = max gives none.
         Raises OffsetOutOfRangeError if *first* is outside them.
         """
+        return as_units(self.packed_units(first, count_max, bounds))
+
+    def packed_units(self, first: int, count_max: int, bounds: tuple[int, int]) -> memoryview:
+        """Return the bytes of what ``units`` gives: for few units, without NumPy."""
         low, high = bounds
         if not low <= first <= high:
             raise OffsetOutOfRangeError("queue offset", first, low, high)
         count = min(count_max, high - first, self.units_per_file - first % self.units_per_file)
         if count <= 0:
-            return no_units()
-        return as_units(self._view(first * UNIT_SIZE, count * UNIT_SIZE))
+            return NOTHING
+        return self._view(first * UNIT_SIZE, count * UNIT_SIZE)
 
     def _view(self, position: int, size: int) -> memoryview:
         return self.files.view(position, size)
 
     def unit_at(self, queue_offset: int, bounds: tuple[int, int]) -> Unit:
         """Return one unit. Raises OffsetOutOfRangeError if *queue_offset* is outside [min, max) of *bounds*."""
-        units = self.units(queue_offset, 1, bounds)
-        if not len(units):
+        units = unpacked(self.packed_units(queue_offset, 1, bounds))
+        if not units:
             raise OffsetOutOfRangeError("queue offset", queue_offset, *bounds)
-        return to_unit(units[0])
+        return units[0]
 
     def offset_by_time(
         self, timestamp: int, bounds: tuple[int, int], store_timestamp: Callable[[int], int], commit_log_min: int
@@ -218,7 +224,7 @@ class ConsumeQueue:
         """Delete files, never the last, whose last unit's record is gone; returns how many."""
         deleted = 0
         for start in self.files.starts[:-1]:
-            last = to_unit(as_units(memoryview(self._read(start, self.units_per_file - 1, 1)))[0])
+            (last,) = unpacked(self._read(start, self.units_per_file - 1, 1))
             if last.physical_offset >= commit_log_min and not last.is_pre_fill:
                 break
             self.files.delete(start)
@@ -324,7 +330,12 @@ def as_units(view: memoryview) -> Units:
 
 def no_units() -> Units:
     """Return an empty array of units."""
-    return as_units(memoryview(b""))
+    return as_units(NOTHING)
+
+
+def unpacked(units: Buffer) -> list[Unit]:
+    """Return the units that *units* has the bytes of."""
+    return [Unit(*values) for values in CONSUME_QUEUE_UNIT.struct.iter_unpack(units)]
 
 
 def to_unit(row: Any) -> Unit:

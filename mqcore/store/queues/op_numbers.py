@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import numpy as np
-from numpy.typing import NDArray
+# A broker whose producers use no transactions does not pay for the import; see mqcore/store/queues/consume_queue.py.
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 _NUMBER: Final = re.compile(rb"[0-9]{1,18}")
 
