@@ -131,6 +131,10 @@ cdef class TimerLoop:
     cdef int64_t loaded_until
     cdef int64_t queue_offset
     cdef int64_t scan_offset
+    cdef int64_t newest_delivered       # the latest slot of which something was delivered
+    cdef int64_t stored_before          # bytes: what the log had at the start, or with a recall that comes late
+    cdef int64_t behind_until           # where in the topic that ends; -1: that is not dispatched yet
+    cdef bint is_behind                 # whether some of that is not in the wheel yet
     cdef int64_t pending
     cdef int64_t *waiting               # messages that wait, by commit log file from waiting_base on
     cdef int64_t waiting_base
@@ -380,8 +384,9 @@ cdef class TimerLoop:
         if self.delivered.count > 0 and slot >= self.delivered_until and (
                 self.queue_offset >= queue_max_offset(&self.shared.queues[self.queue_row])):
             offset_free(&self.delivered)
-        if self.delivered.count == 0:
-            # Not before: a predecessor may have been further than we are, and our successor has to find that, too.
+        if self.delivered.count == 0 and slot > self.newest_delivered:
+            # Not before: a predecessor may have been further than we are, and our successor has to find that, too; and
+            # while one message waited for its queue, others of later slots were delivered.
             self.scan_offset = observe(&self.shared.board.wrote_offset)
 
     cdef int64_t over_until(self, int64_t now) noexcept nogil:
@@ -506,11 +511,13 @@ cdef class TimerLoop:
         units = units_at(&self.queues, self.queue_row, first, limit, coarse_ms(), &count)
         if units == NULL:
             warn_unreadable(&self.unreadable, "consume queue of the timer topic", first, self.queues.error)
+            self.is_behind = False
             return 0
         count = min(count, <int64_t>ENQUEUED_PER_TURN)
         for index in range(count):
             read_queue_unit(units + index * CQ_UNIT_SIZE, &unit)
             if not self.enqueue(unit.physical_offset, unit.record_size, now):
+                self.is_behind = False      # what waits longer than that is not held up
                 return -1
             self.queue_offset = first + index + 1
         put_relaxed(&self.shared.board.timer_queue_offset, self.queue_offset)
@@ -650,27 +657,47 @@ cdef class TimerLoop:
             return DELIVERY_DONE
         outcome = self.put(entry, &record, &found, now)
         if outcome == DELIVERY_DONE:
+            self.newest_delivered = max(self.newest_delivered, entry.slot_time)
             self.count_topic(found.real_topic.at, found.real_topic.size,
                              1 if entry.magic & TIMER_MAGIC_DELETE else -1)
             if entry.magic & TIMER_MAGIC_ROLL:
                 put_relaxed(&self.shared.board.timer_rolled, self.shared.board.timer_rolled + 1)
+                if entry.magic & TIMER_MAGIC_DELETE and entry.deliver_time + self.precision_ms <= now:
+                    # Late, after a pause of ours: what it takes back may be due as well.
+                    self.wait_for_topic()
             else:
                 put_relaxed(&self.shared.board.timer_delivered, self.shared.board.timer_delivered + 1)
         return outcome
+
+    cdef void wait_for_topic(self) noexcept nogil:
+        # Deliver nothing before what the log has now of the timer topic is in the wheel.
+        self.stored_before = observe(&self.shared.board.wrote_offset)
+        self.behind_until = -1
+        self.is_behind = True
+
+    cdef bint waits_for_topic(self) noexcept nogil:
+        # What came while nobody looked may take back what is due by now: it goes into the wheel first.
+        if self.is_behind and self.behind_until < 0 and (
+                observe(&self.shared.board.dispatched_offset) >= self.stored_before):
+            self.behind_until = queue_max_offset(&self.shared.queues[self.queue_row])
+        if self.is_behind and (self.stops_enqueue or 0 <= self.behind_until <= self.queue_offset):
+            self.is_behind = False
+        return self.is_behind
 
     cdef int deliver_some(self, int64_t now) noexcept nogil:
         # How many; -1: the store takes nothing now.
         cdef DueEntry entry
         cdef Delivery outcome
         cdef int count = 0
-        if self.stops_dequeue:
+        if self.stops_dequeue or self.waits_for_topic():
             return 0
         while self.parked.count > 0 and self.parked.entries[0].deliver_time <= now:
             entry = self.parked.entries[0]
             if not due_push(&self.heap, &entry):
                 return -1
             due_pop(&self.parked)
-        while count < DELIVERED_PER_TURN and self.heap.count > 0 and self.heap.entries[0].deliver_time <= now:
+        while count < DELIVERED_PER_TURN and self.heap.count > 0 and self.heap.entries[0].deliver_time <= now and (
+                not self.is_behind):
             self.advance(self.over_until(now))
             entry = self.heap.entries[0]
             outcome = self.deliver(&entry, now)
@@ -710,7 +737,9 @@ cdef class TimerLoop:
         cdef int64_t until = min(now + SLEEP_MS, now + self.housekeeping_at - coarse_ms())
         if self.heap.count < HEAP_FULL:
             until = min(until, self.loaded_until - self.precision_ms)
-        if self.heap.count > 0 and not self.stops_dequeue:
+        if self.is_behind:
+            until = min(until, now + NAP_MS)
+        elif self.heap.count > 0 and not self.stops_dequeue:
             until = min(until, self.heap.entries[0].deliver_time)
         if self.parked.count > 0:
             until = min(until, self.parked.entries[0].deliver_time)
@@ -763,8 +792,9 @@ cdef class TimerLoop:
             if not self.load_some(now):
                 self.error = ENOMEM
                 return TIMER_FAILED
-            delivered = self.deliver_some(now)
+            # In this order: what comes late may take back what is due.
             enqueued = self.enqueue_some(now)
+            delivered = self.deliver_some(now)
             self.advance(self.over_until(now))
             self.wake_others()
             self.release_cold()
@@ -991,6 +1021,7 @@ cdef class TimerLoop:
             self.scan_offset = observe(&self.shared.board.wrote_offset) if scan_offset < 0 else scan_offset
             if scan_offset >= 0:
                 remembers = self.find_delivered(scan_offset)
+            self.wait_for_topic()
             self.delivered_until = (now // self.precision_ms + 2) * self.precision_ms
             put_relaxed(&self.shared.board.timer_read_time, self.read_time)
             put_relaxed(&self.shared.board.timer_queue_offset, self.queue_offset)
