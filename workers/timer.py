@@ -18,13 +18,10 @@ from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.timer.loop import TimerLoop, TimerNews
 from mqcore.config import FlushDiskType, Settings
-from mqcore.files import make_directory
 from mqcore.store.paths import StorePaths
-from mqcore.store.timer.checkpoint import TimerCheck, read_states, starting_state
-from mqcore.store.timer.log import file_starts
-from mqcore.store.timer.wheel import map_wheel
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
+from mqcore.workers.timer_files import TimerFiles
 from mqcore.workers.timer_keeper import Snapshot, TimerKeeper
 
 logger = logging.getLogger(__name__)
@@ -62,14 +59,12 @@ class Timer:
         self._segment = segment
         self._handover = handover
         self._paths = StorePaths.of(store)
-        self._log_file_size = store.mapped_file_size_timer_log
         self._link = os.fdopen(handover.link, "r+b", buffering=0)
-        make_directory(self._paths.timer_log)
-        self._wheel = map_wheel(self._paths.timer_wheel, make=True)
+        self._files = TimerFiles(settings)
         self._keeper = TimerKeeper(settings, segment)
         self.loop = TimerLoop(
             segment,
-            memoryview(self._wheel),
+            self._files.wheel,
             {
                 "row": handover.row,
                 "wake": handover.wake,
@@ -135,17 +130,8 @@ class Timer:
     def _recover(self) -> None:
         """Take over what is there: all of it files, of ours or of RocketMQ's."""
         began = time.monotonic()
-        state = starting_state(TimerCheck.read(self._paths.timer_check), read_states(self._paths.timers))
-        starts = file_starts(self._paths.timer_log, self._log_file_size)
-        size = self._log_file_size
-        first = starts[0] if starts else -(-state.log_position // size) * size
-        known = [start for start in starts if start <= state.log_position]
-        _, broken, delivered = self.loop.recover(
-            state.read_time, state.queue_offset, state.scan_offset, first, known[-1] if known else first
-        )
-        self._keeper.begin(state)
-        if broken:
-            logger.error("chains of the timer log do not hold together count=%d", broken)
+        delivered = self._files.take_over(self.loop)
+        self._keeper.begin(self._files.state)
         read_time, end, queue_offset, _, _ = self.loop.snapshot()
         logger.info(
             "timers taken over read_time=%d log_end=%d queue_offset=%d pending=%d delivered_before=%d took_ms=%d",

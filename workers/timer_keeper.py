@@ -14,7 +14,7 @@ from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.files import sync_content, sync_directory, write_atomically
 from mqcore.store.paths import StorePaths, file_name
-from mqcore.store.timer.checkpoint import TimerCheck, TimerState, write_states
+from mqcore.store.timer.checkpoint import TimerState, write_checkpoint
 from mqcore.store.timer.log import delete_expired
 
 logger = logging.getLogger(__name__)
@@ -56,7 +56,6 @@ class TimerKeeper:
         self._synced = 0  # bytes of the timer log
         self._written = TimerState()
         self._pending: dict[bytes, int] | None = None
-        self._version = TimerCheck()
         self._metrics_counter = 0
         self._is_broken = False
         self._cleaned_at = time.monotonic()
@@ -65,7 +64,6 @@ class TimerKeeper:
         """The files say *state*."""
         self._written = state
         self._synced = state.log_position
-        self._version = TimerCheck.read(self._paths.timer_check)
 
     def offer(self, snapshot: Snapshot) -> None:
         """Let *snapshot* be written soon, unless it says nothing new."""
@@ -123,12 +121,7 @@ class TimerKeeper:
 
     def _write_state(self, state: TimerState) -> None:
         if state != self._written:
-            write_states(self._paths.timers, self._written, state)
-            self._version = TimerCheck(
-                state.read_time, state.log_position, state.queue_offset, state.queue_offset,
-                self._version.state_version, wall_clock_ms(), self._version.version_counter + 1,
-            )  # fmt: skip
-            self._version.write(self._paths.timer_check)
+            write_checkpoint(self._paths.timers, self._paths.timer_check, self._written, state)
             self._written = state
 
     def _write_metrics(self, snapshot: Snapshot) -> None:

@@ -46,6 +46,7 @@ from mqcore.errors import ProtocolError
 from mqcore.protocol import headers
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message_id import HostAddress
+from mqcore.protocol.names import TIMER_TOPIC
 from mqcore.remoting.client import RemotingClient
 
 logger = logging.getLogger(__name__)
@@ -145,7 +146,7 @@ class BrokerServer:
         self._store_boot.begin()
         await self._supervisor.start()
         # A slave delivers nothing by itself: what its master delivers is in the log that it copies.
-        if self._timers.are_there and self.settings.store.broker_role is not BrokerRole.SLAVE:
+        if self._timers.are_there(has_topic=self._core.broker.topics.find(TIMER_TOPIC) is not None):
             await self._timers.start()
         await self._core.start()
         if self.settings.store.broker_role is BrokerRole.ASYNC_MASTER:

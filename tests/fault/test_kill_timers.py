@@ -254,7 +254,7 @@ def kill_at_points(tmp_path: Path, seed: int, names: list[str]) -> None:
     rng = seeded(seed)
     broker, ledger = start(tmp_path, rng.choice([SYNC_FLUSH, ASYNC_FLUSH]), seed)
     with broker:
-        Scene(broker, ledger, rng).send(1, count=1)  # the first one starts the worker
+        Scene(broker, ledger, rng).send(3000, count=1)  # the first one that waits starts the worker
         for number, name in enumerate(names):
             if number and number % KILLS_PER_LIFE == 0:
                 broker.kill()

@@ -18,4 +18,5 @@ cdef void wheel_place(const TimerWheel *wheel, int32_t index, WheelSlot *out) no
 # A unit at *position*, of *count* messages (-1 for one that takes one away), is the last of the slot of *time* now. The
 # unit is in the log already; what dies in between is found by the next start.
 cdef void wheel_add(TimerWheel *wheel, int64_t time, int64_t position, int32_t count) noexcept nogil
-cdef void wheel_clear(TimerWheel *wheel) noexcept nogil
+# The slot of *time*, which is there, has so many messages.
+cdef void wheel_set_count(TimerWheel *wheel, int64_t time, int32_t count) noexcept nogil

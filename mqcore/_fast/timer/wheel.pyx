@@ -1,7 +1,6 @@
 """Slots of the timer wheel. The twin is mqcore.store.timer.wheel; the layout is TIMER_SLOT."""
 
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memset
 
 from mqcore._fast.base.big_endian cimport load_i32, load_i64, store_fence, store_i32, store_i64
 from mqcore._fast.base.layout cimport (TIMER_SLOT_COUNT, TIMER_SLOT_COUNT_AT, TIMER_SLOT_FIRST_POSITION_AT,
@@ -53,8 +52,8 @@ cdef void wheel_add(TimerWheel *wheel, int64_t time, int64_t position, int32_t c
     store_i64(at + TIMER_SLOT_LAST_POSITION_AT, position)
 
 
-cdef void wheel_clear(TimerWheel *wheel) noexcept nogil:
-    memset(wheel.base, 0, TIMER_WHEEL_FILE_SIZE)
+cdef void wheel_set_count(TimerWheel *wheel, int64_t time, int32_t count) noexcept nogil:
+    store_i32(slot_at(wheel, time) + TIMER_SLOT_COUNT_AT, count)
 
 
 cdef class WheelView:

@@ -29,15 +29,19 @@ class SharedTimers:
         self._start_worker = start_worker
         self._starting = asyncio.Lock()
         self._map: mmap.mmap | None = None
+        self._inode = 0
 
-    @property
-    def are_there(self) -> bool:
-        """Whether the store has had timers, ours or RocketMQ's, that are to go on."""
+    def are_there(self, *, has_topic: bool) -> bool:
+        """Whether the store has had timers, ours or RocketMQ's, that are to go on.
+
+        *has_topic*: whether the broker knows the timer topic, which is there before the first message is; its queue's
+        directory may come later.
+        """
         paths = (self._paths.timer_wheel, self._paths.timer_log, self._paths.queue(TIMER_TOPIC, 0))
         store = self._settings.store
-        # A slave gets what its master has delivered.
+        # A slave delivers nothing by itself: what its master delivers is in the log that it copies.
         is_ours = store.timer_wheel_enable and store.broker_role is not BrokerRole.SLAVE
-        return is_ours and any(path.exists() for path in paths)
+        return is_ours and (has_topic or any(path.exists() for path in paths))
 
     async def start(self) -> None:
         async with self._starting:
@@ -63,11 +67,12 @@ class SharedTimers:
         )
 
     def slot_count(self, slot_time: int) -> int:
-        if self._map is None:
-            try:
-                self._map = map_wheel(self._paths.timer_wheel)
-            except FileNotFoundError:
-                return 0
+        try:
+            inode = self._paths.timer_wheel.stat().st_ino
+            if self._map is None or inode != self._inode:  # a worker that finds it damaged builds another one
+                self._map, self._inode = map_wheel(self._paths.timer_wheel), inode
+        except FileNotFoundError:
+            return 0
         return TimerWheel(self._map, self._settings.store.timer_precision_ms).slot(slot_time).message_count
 
     def checkpoint(self) -> bytes:

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from mqcore import clock
 from mqcore.files import make_directory, sync_directory, write_atomically
 from mqcore.layout import TIMER_CHECK, TIMER_STATE
 from mqcore.store.codec import crc32
@@ -100,6 +101,16 @@ def write_states(path: Path, before: TimerState, newest: TimerState) -> None:
     )
     make_directory(path.parent)
     write_atomically(path, _CRC.pack(_signed(crc32(text))) + text, keep_backup=False)
+
+
+def write_checkpoint(states_path: Path, check_path: Path, before: TimerState, newest: TimerState) -> None:
+    """Let a start go on from *newest*, durably; *before* is what it would go on from now."""
+    write_states(states_path, before, newest)
+    version = TimerCheck.read(check_path)
+    TimerCheck(
+        newest.read_time, newest.log_position, newest.queue_offset, newest.queue_offset, version.state_version,
+        clock.now_ms(), version.version_counter + 1,
+    ).write(check_path)  # fmt: skip
 
 
 def read_states(path: Path) -> tuple[TimerState, ...]:
