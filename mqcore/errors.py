@@ -107,6 +107,10 @@ class StoreLockedError(StoreError):
     """Another process, ours or a Java broker, holds the store directory."""
 
 
+class BackupError(StoreError):
+    """A backup does not fit the store, or cannot be restored as asked. What is there was left as it was."""
+
+
 # The protocol: what a peer sent.
 
 

@@ -7,6 +7,7 @@ import sys
 
 import click
 
+from mqcore.admin.backup_commands import backup, restore_command
 from mqcore.admin.cluster_commands import broker, cluster, namesrv, producer
 from mqcore.admin.consume_command import consume
 from mqcore.admin.dlq_commands import dlq
@@ -46,5 +47,10 @@ def cli(context: click.Context, namesrv: str, verbose: bool) -> None:
     context.obj = Common(namesrv)
 
 
-for command in (send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, namesrv, producer):
+COMMANDS = (
+    send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, backup, restore_command, namesrv,
+    producer,
+)  # fmt: skip
+
+for command in COMMANDS:
     cli.add_command(command)

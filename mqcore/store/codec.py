@@ -12,6 +12,7 @@ from mqcore.protocol.codec import PURE
 if TYPE_CHECKING or PURE:
     from mqcore.store.crc32 import checksum as crc32
     from mqcore.store.crc32 import implementation as crc32_implementation
+    from mqcore.store.log.queue_ends import QueueEnds
     from mqcore.store.log.record import batch_members, property_value, string_hash
     from mqcore.store.log.record import decode as decode_record
     from mqcore.store.log.record import encode as encode_record
@@ -28,6 +29,7 @@ if TYPE_CHECKING or PURE:
 else:
     from mqcore._fast.base.crc32 import checksum as crc32
     from mqcore._fast.base.crc32 import implementation as crc32_implementation
+    from mqcore._fast.log.queue_ends import QueueEnds
     from mqcore._fast.log.record import batch_members, property_value, string_hash
     from mqcore._fast.log.record import decode as decode_record
     from mqcore._fast.log.record import encode as encode_record
@@ -45,6 +47,7 @@ else:
 __all__ = [
     "PURE",
     "Dispatcher",
+    "QueueEnds",
     "batch_members",
     "choose_units",
     "crc32",

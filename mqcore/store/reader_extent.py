@@ -28,8 +28,10 @@ class LogExtent:
     settled: int
 
 
-def find_extent(paths: StorePaths, files: FoundFiles) -> LogExtent:
+def find_extent(paths: StorePaths, files: FoundFiles, known: int = 0) -> LogExtent:
     """Return what can be read of *files*. Reads the last files whole; after a crash from the checkpoint's on.
+
+    Before *known*, where a record ends, everything is known to be whole, and is not read.
 
     Raises CorruptFileError if the end of the log is missing with all the files of one of its directories.
     """
@@ -40,6 +42,8 @@ def find_extent(paths: StorePaths, files: FoundFiles) -> LogExtent:
     start = _vouched_file(files, checkpoint.min_timestamp) if after_crash else files.starts[-RECOVERED_FILES:][0]
     # Recovery refuses a log with a gap; a reader takes what lies on both sides.
     start = max([start, *(end for _, end in files.gaps())])
+    if start < known <= files.end_offset:
+        start = known
     flushed = checkpoint.physic_timestamp
     if not after_crash and not paths.checkpoint.exists():
         # A copy of the commit log alone: whole records behind others that are not tell of damage, not of the log's end.

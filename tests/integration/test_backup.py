@@ -1,0 +1,246 @@
+"""Backups of brokers that work: under load, while files are deleted and topics dropped, and what is restored serves."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from mqcore.admin.command_line import cli
+from mqcore.store.backup.directory import BackupDirectory
+from mqcore.store.reader import StoreReader
+from tests.compat import apache_requests as requests
+from tests.rigs import MqcoreBroker, wire
+from tests.waiting import wait_until
+
+FILE_SIZE = 1 << 20
+DEADLINE_S = 120.0
+TOPIC = "Kept"
+QUEUES = 2
+DELETE_TOPIC_IN_BROKER = 215
+DELETE_EXPIRED_COMMIT_LOG = 329
+
+
+@pytest.fixture
+def broker(tmp_path: Path) -> Iterator[MqcoreBroker]:
+    with MqcoreBroker(tmp_path / "store", {"mappedFileSizeCommitLog": str(FILE_SIZE)}) as broker:
+        wire.create_topic(broker.broker_address, TOPIC, queues=QUEUES)
+        yield broker
+
+
+def mqcore(*arguments: object) -> tuple[int, str, str]:
+    """Run ``mqcore`` in this process; exit code, standard output and standard error."""
+    done = CliRunner().invoke(cli, [str(argument) for argument in arguments])
+    if done.exception is not None and not isinstance(done.exception, SystemExit):
+        raise done.exception
+    return done.exit_code, done.stdout, done.stderr
+
+
+def back_up(target: Path, store: Path, *more: object) -> Any:
+    code, out, err = mqcore("backup", target, "--store", store, "--output", "json", *more)
+    assert code == 0, err
+    return json.loads(out)
+
+
+class Talker:
+    """Sends as long as it runs, and remembers what was acknowledged: body by (queue, offset)."""
+
+    def __init__(self, broker: MqcoreBroker, topic: str = TOPIC) -> None:
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        self._broker = broker
+        self._topic = topic
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+        self._thread.start()
+
+    def _run(self) -> None:
+        number = 0
+        while not self._stop.is_set():
+            body = b"%d " % number * (1 + number * 37 % 1500)
+            queue = number % QUEUES
+            answer = requests.send(self._broker.broker_address, self._topic, queue, body, int(time.time() * 1000), {})
+            if answer.code == wire.SUCCESS:
+                self.acknowledged[(queue, int(answer.ext_fields["queueOffset"]))] = body
+            number += 1
+
+    def so_far(self) -> dict[tuple[int, int], bytes]:
+        return dict(self.acknowledged)
+
+    def close(self) -> None:
+        self._stop.set()
+        self._thread.join()
+
+
+@contextlib.contextmanager
+def talking(broker: MqcoreBroker) -> Iterator[Talker]:
+    talker = Talker(broker)
+    try:
+        yield talker
+    finally:
+        talker.close()
+
+
+def stored(root: Path, topic: str = TOPIC) -> dict[tuple[int, int], bytes]:
+    """Every message of the topic in the files at *root*: body by (queue, offset)."""
+    found: dict[tuple[int, int], bytes] = {}
+    with StoreReader(root) as reader:
+        for batch in reader.batches(["queue_id", "queue_offset", "body"], topics=topic):
+            columns = batch.to_dict()
+            keys = zip(columns["queue_id"].tolist(), columns["queue_offset"].tolist(), strict=True)
+            found.update(zip(keys, columns["body"], strict=True))
+    return found
+
+
+def served(broker: MqcoreBroker, topic: str, queues: int) -> dict[tuple[int, int], bytes]:
+    """The same, as pulls give it."""
+    found = {}
+    for queue in range(queues):
+        low, _ = requests.bounds(broker.broker_address, topic, queue)
+        for at, record in enumerate(requests.split_records(requests.pull_all(broker.broker_address, topic, queue))):
+            size = int.from_bytes(record[84:88], "big")
+            found[(queue, low + at)] = bytes(record[88 : 88 + size])
+    return found
+
+
+def assert_holds(found: dict[tuple[int, int], bytes], acknowledged: dict[tuple[int, int], bytes]) -> None:
+    missing = [key for key, body in acknowledged.items() if found.get(key) != body]
+    assert not missing, f"{len(missing)} of {len(acknowledged)}, the first {min(missing)}"
+
+
+def grow(talker: Talker, count: int) -> None:
+    end = len(talker.acknowledged) + count
+    wait_until(lambda: len(talker.acknowledged) >= end, DEADLINE_S, f"{count} more messages are acknowledged")
+
+
+def test_what_was_acknowledged_before_a_backup_began_is_served_by_the_restored_store(broker, tmp_path):
+    target = tmp_path / "backup"
+    with talking(broker) as talker:
+        for _ in range(3):
+            grow(talker, 400)
+            acknowledged = talker.so_far()
+            wire.commit_offset(
+                broker.broker_address, "G", TOPIC, 0, max(offset for queue, offset in acknowledged if queue == 0)
+            )
+            result = back_up(target, broker.store_dir)
+            assert result["damaged"] == []
+            assert_holds(stored(target), acknowledged)
+    assert result["number"] == 3
+    code, out, err = mqcore("backup", target, "--verify", "--output", "json")
+    assert (code, json.loads(out)["problems"]) == (0, []), err
+    code, out, err = mqcore("restore", target, tmp_path / "new", "--output", "json")
+    assert code == 0, err
+    restored = json.loads(out)
+    assert restored["endOffset"] == result["endOffset"]
+    with MqcoreBroker(tmp_path / "new", {"mappedFileSizeCommitLog": str(FILE_SIZE)}) as new:
+        assert served(new, TOPIC, QUEUES) == stored(target)
+        assert_holds(served(new, TOPIC, QUEUES), acknowledged)
+        assert (wire.consumer_offset(new.broker_address, "G", TOPIC, 0) or 0) <= requests.bounds(
+            new.broker_address, TOPIC, 0
+        )[1]
+        _, high = requests.bounds(new.broker_address, TOPIC, 1)
+        sent = requests.send(new.broker_address, TOPIC, 1, b"on it goes", int(time.time() * 1000), {})
+        assert (sent.code, sent.ext_fields["queueOffset"]) == (wire.SUCCESS, str(high))
+        # The restored store has gone its own way: its backups are its own.
+        code, _, err = mqcore("backup", tmp_path / "other", "--store", new.store_dir)
+        assert code == 0, err
+
+
+def test_files_are_deleted_and_a_topic_is_made_anew_between_backups(broker, tmp_path):
+    target = tmp_path / "backup"
+    with talking(broker) as talker:
+        grow(talker, 1500)
+        back_up(target, broker.store_dir)
+        first = talker.so_far()
+    wire.call(broker.broker_address, DELETE_TOPIC_IN_BROKER, {"topic": TOPIC})
+    before = back_up(target, broker.store_dir)["endOffset"]
+    wire.create_topic(broker.broker_address, TOPIC, queues=QUEUES)
+    with talking(broker) as talker:
+        grow(talker, 300)
+        second = talker.so_far()
+        back_up(target, broker.store_dir)
+        # As if they were old: the broker deletes them, and the backup keeps them.
+        oldest = sorted((broker.store_dir / "commitlog").iterdir())[:1]
+        for path in oldest:
+            path.unlink()
+        grow(talker, 300)
+        back_up(target, broker.store_dir)
+        third = talker.so_far()
+    assert BackupDirectory(target).load().start == 0
+    mqcore("restore", target, tmp_path / "new")
+    with MqcoreBroker(tmp_path / "new", {"mappedFileSizeCommitLog": str(FILE_SIZE)}) as new:
+        found = served(new, TOPIC, QUEUES)
+        assert_holds(found, second)
+        assert set(found) <= set(third)
+    # And before it was deleted.
+    code, _, err = mqcore("restore", target, tmp_path / "old", "--until-offset", before - 1)
+    assert code == 0, err
+    with MqcoreBroker(tmp_path / "old", {"mappedFileSizeCommitLog": str(FILE_SIZE)}) as old:
+        wire.create_topic(old.broker_address, TOPIC, queues=QUEUES)
+        found = served(old, TOPIC, QUEUES)
+        assert len(found) >= len(first) - 1
+        assert_holds(first, {key: body for key, body in found.items() if key in first})
+
+
+def test_the_slave_of_a_pair_can_be_backed_up(broker, tmp_path):
+    ha_port = int(broker.broker_address.rpartition(":")[2]) + 1
+    properties = {
+        "mappedFileSizeCommitLog": str(FILE_SIZE),
+        "brokerRole": "SLAVE",
+        "brokerId": "1",
+        "namesrvAddr": broker.name_server,
+        "haMasterAddress": f"127.0.0.1:{ha_port}",
+    }
+    with talking(broker) as talker, MqcoreBroker(tmp_path / "slave", properties) as slave:
+        grow(talker, 300)
+        acknowledged = talker.so_far()
+        config = tmp_path / "slave" / "config" / "topics.json"
+        wait_until(
+            lambda: (
+                len(stored(slave.store_dir)) >= len(acknowledged) and config.exists() and TOPIC in config.read_text()
+            ),
+            DEADLINE_S,
+            "the slave has the messages and the topic",
+        )
+        back_up(tmp_path / "backup", slave.store_dir)
+    mqcore("restore", tmp_path / "backup", tmp_path / "new")
+    with MqcoreBroker(tmp_path / "new", {"mappedFileSizeCommitLog": str(FILE_SIZE)}) as new:
+        assert_holds(served(new, TOPIC, QUEUES), acknowledged)
+
+
+def test_the_command_says_what_it_did_and_ends_with_codes(broker, tmp_path):
+    with talking(broker) as talker:
+        grow(talker, 20)
+    target = tmp_path / "backup"
+    done = subprocess.run(
+        [sys.executable, "-m", "mqcore.admin.main", "backup", target, "--store", broker.store_dir, "--max-rate", "1G"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert "copiedMessages" in done.stdout
+    code, out, _ = mqcore("backup", target, "--list", "--output", "json")
+    assert code == 0
+    assert [run["number"] for run in json.loads(out)] == [1]
+    assert mqcore("backup", target)[0] == 2
+    assert mqcore("backup", target, "--store", tmp_path)[0] == 1
+    assert mqcore("backup", target, "--store", broker.store_dir, "--max-rate", "fast")[0] == 2
+    assert mqcore("backup", target, "--store", broker.store_dir, "--keep", "soon")[0] == 2
+    assert mqcore("restore", target, broker.store_dir)[0] == 1
+    log_file = BackupDirectory(target).log_file(0)
+    data = bytearray(log_file.read_bytes())
+    data[100] ^= 1
+    log_file.write_bytes(data)
+    code, _, err = mqcore("backup", target, "--verify")
+    assert code == 4
+    assert str(log_file) in err
+    code, _, err = mqcore("restore", target, tmp_path / "new")
+    assert code == 1
+    assert str(log_file) in err
