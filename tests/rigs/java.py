@@ -154,6 +154,11 @@ class JavaDriver:
         )
         return JavaTransactions(child, report)
 
+    def timed(self, name_server: str, topic: str, **options: object) -> JavaTimers:
+        """A producer of messages that wait for a time; options as in Timed.java: prefix, count, delay_ms."""
+        child, report = self._start("timed", {"name_server": name_server, "topic": topic, **options})
+        return JavaTimers(child, report)
+
 
 class JavaProducer(Talker):
     """A producer that is connected and sending."""
@@ -169,6 +174,19 @@ class JavaProducer(Talker):
         return Produced(
             event["messages"], event["accepted"], event["failures"], event["seconds"], read_sent(self._report)
         )
+
+
+class JavaTimers(Talker):
+    """A producer that has sent messages that wait; *sent* has what is known of each: key, due (ms), handle, id."""
+
+    def __init__(self, child: Child, report: Path) -> None:
+        super().__init__(child, report)
+        self.sent: list[dict[str, Any]] = await_event(child, "sent")["messages"]
+
+    def recall(self, key: str) -> str:
+        """Take a message back; the id that the client is told."""
+        self.child.tell(key)
+        return str(self.child.read_event("recalled", READY_DEADLINE_S)["id"])
 
 
 class JavaTransactions(Talker):

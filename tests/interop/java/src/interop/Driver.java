@@ -13,7 +13,7 @@ public final class Driver {
 
     public static void main(String[] arguments) {
         if (arguments.length == 0) {
-            System.err.println("usage: Driver produce|consume|liteconsume|pull|litepull|offsets|view|query|transact|request|answer|allocate --name value ...");
+            System.err.println("usage: Driver produce|consume|liteconsume|pull|litepull|offsets|view|query|transact|timed|request|answer|allocate --name value ...");
             System.exit(2);
         }
         try {
@@ -54,6 +54,9 @@ public final class Driver {
                 break;
             case "transact":
                 new Transact(options).run();
+                break;
+            case "timed":
+                new Timed(options).run();
                 break;
             case "request":
                 Exchange.request(options);
