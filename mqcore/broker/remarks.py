@@ -24,8 +24,8 @@ def transaction_forbidden(broker_ip: str) -> str:
     return f"the broker[{broker_ip}] sending transaction message is forbidden"
 
 
-def topic_not_exist(topic: str) -> str:
-    return f"topic[{topic}] not exist, apply first please!{HELP}"
+def topic_not_exist(topic: str, before_help: str = "") -> str:
+    return f"topic[{topic}] not exist, apply first please!{before_help}{HELP}"
 
 
 def group_not_exist(group: str) -> str:

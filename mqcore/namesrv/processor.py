@@ -31,6 +31,9 @@ from mqcore.remoting.connection import Connection
 
 NO_ROUTE_HELP: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
+PATHS: Final = {"kvConfigPath", "configStorePath", "kvConfigPathName", "configStorePathName"}
+"""Refused in words of their own; all other paths are as well."""
+
 Answer = RemotingCommand | Awaitable[RemotingCommand]
 Values = dict[str, Any]
 
@@ -190,6 +193,8 @@ class Processor:
         self, connection: Connection, request: RemotingCommand, header: Values
     ) -> RemotingCommand:
         changes = parse_properties(decode_properties(request.body), "request body")
+        if PATHS & changes.keys():
+            return request.reply(ResponseCode.NO_PERMISSION, "Can not update config path")
         if self._settings.forbidden_among(changes):
             return request.reply(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
         await self._settings.update(changes)

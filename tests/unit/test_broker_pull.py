@@ -124,7 +124,7 @@ async def test_refusals_in_their_order(rig: BrokerRig) -> None:
     for queue_id in (4, -1):
         assert await refusal(rig, queueId=queue_id) == (
             1,
-            f"queueId[{queue_id}] is illegal, topic:[orders] topicConfig.readQueueNums:[4] consumer:[192.0.2.7:40001]",
+            f"queueId[{queue_id}] is illegal, topic:[orders] topicConfig.readQueueNums:[4] consumer:[/192.0.2.7:40001]",
         )
     code, remark = await refusal(rig)
     assert code == 24

@@ -53,6 +53,7 @@ cdef const char *group_wrong = GROUP_WRONG
 cdef const char *table_offset_wrong = TABLE_OFFSET_WRONG
 
 cdef enum:
+    NOT_DECIDED = 0                 # the third outcome
     HALF_QUEUE_ID = 0               # of the half topic and of the op topic
     PAIR_END = 2                    # between pairs of a properties text
     NAME_END = 1                    # between a name and its value
@@ -243,7 +244,7 @@ cdef SendOutcome handle_end_transaction(SendState *state, Connection *connection
         return SEND_UNUSUAL
     if header.outcome != COMMIT and header.outcome != ROLLBACK:
         # Not decided: the broker will ask. RocketMQ gives no answer either, also to who waits for one.
-        return SEND_DONE
+        return SEND_DONE if header.outcome == NOT_DECIDED else SEND_UNUSUAL
     if header.commit_log_offset < observe(&state.shared.board.min_offset) or (
             header.commit_log_offset < observe(&state.shared.board.cold_end)):
         return SEND_UNUSUAL

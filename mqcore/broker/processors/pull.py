@@ -132,7 +132,7 @@ class PullProcessor:
         topic, config = header.topic, self._broker.topics.find(header.topic)
         if config is None:
             logger.error("pull from a topic that does not exist topic=%s consumer=%s", topic, channel_address(channel))
-            raise _Refused(ResponseCode.TOPIC_NOT_EXIST, topic_not_exist(topic))
+            raise _Refused(ResponseCode.TOPIC_NOT_EXIST, topic_not_exist(topic, before_help=" "))
         store = self._broker.settings.store
         if is_lmq(topic) and store.enable_lmq and store.enable_multi_dispatch:
             count = self._broker.store.light_queue_count()
@@ -145,7 +145,7 @@ class PullProcessor:
             raise _Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"queueId[{header.queue_id}] is illegal, topic:[{topic}] "
-                f"topicConfig.readQueueNums:[{config.read_queue_nums}] consumer:[{channel_address(channel)}]",
+                f"topicConfig.readQueueNums:[{config.read_queue_nums}] consumer:[/{channel_address(channel)}]",
             )
 
     def _registered(self, header: PullHeader, group: SubscriptionGroupConfig) -> SubscriptionData:

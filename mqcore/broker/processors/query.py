@@ -26,15 +26,18 @@ class QueryProcessor:
         found = self._broker.store.query_message(
             header["topic"], header["key"], count_max, header["begin_timestamp"], header["end_timestamp"]
         )
+        if not found.records:
+            nowhere = headers.encode_response(
+                request.code, index_last_update_timestamp=0, index_last_update_phyoffset=0
+            )
+            return request.reply(
+                ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", nowhere
+            )
         ext_fields = headers.encode_response(
             request.code,
             index_last_update_timestamp=found.index_last_update_timestamp,
             index_last_update_phyoffset=found.index_last_update_physical_offset,
         )
-        if not found.records:
-            return request.reply(
-                ResponseCode.QUERY_NOT_FOUND, "can not find message, maybe time range not correct", ext_fields
-            )
         return request.reply(ext_fields=ext_fields, body=b"".join(found.records))
 
     async def view_message(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:

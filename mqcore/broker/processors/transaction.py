@@ -16,7 +16,7 @@ from mqcore.broker.remarks import NOT_SET
 from mqcore.broker.services.timers import TimerRefusedError
 from mqcore.broker.transaction_records import committed_message, op_message, renewed_half
 from mqcore.codes import ResponseCode, SysFlag
-from mqcore.errors import MQError
+from mqcore.errors import HeaderError, MQError
 from mqcore.protocol import headers
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import MessageExt
@@ -32,6 +32,9 @@ from mqcore.protocol.properties import (
 from mqcore.protocol.transactions import GROUP_WRONG, HALF_NOT_FOUND, HALF_QUEUE_ID, TABLE_OFFSET_WRONG
 
 logger = logging.getLogger(__name__)
+
+NOT_DECIDED: Final = 0
+"""The third outcome of a transaction."""
 
 FAILURE_CODES: Final = {
     PutStatus.MESSAGE_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
@@ -54,8 +57,10 @@ class TransactionProcessor:
             return request.reply(ResponseCode.SLAVE_NOT_AVAILABLE, NOT_SET)
         header = headers.decode_request(request.code, request.ext_fields)
         outcome = header["commit_or_rollback"]
-        if outcome not in (SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK):
+        if outcome == NOT_DECIDED:
             return None
+        if outcome not in (SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK):
+            raise HeaderError("commitOrRollback", str(outcome), "0 (not decided), 8 (commit) or 12 (rollback)")
         record = self._broker.store.look_message(header["commit_log_offset"])
         half = None if record is None else decode_message(record, decompress_body=False)
         if half is None or half.topic != TRANS_HALF_TOPIC or half.queue_id != HALF_QUEUE_ID:
