@@ -77,7 +77,7 @@ class LoopRig:
             "write_buffer_max": 1 << 24, "read_budget": 1 << 24, "write_budget": 1 << 24, "idle_timeout_ms": 60_000,
             "sync_timeout_ms": 10_000, "waits_for_flush": False, "waits_for_slave": False,
             "slave_timeout_ms": 10_000, "slave_lag_max": 1 << 28, "wakes_flush": False, "refuses_halves": False,
-            "lock_timeout_ms": 1000, "is_only_sender": True,
+            "lock_timeout_ms": 1000, "is_only_sender": True, "is_guarded": False,
         }  # fmt: skip
         self._loop = SendLoop(self.segment, {**options, **changes})
         self._options = options | changes
