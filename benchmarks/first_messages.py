@@ -1,12 +1,12 @@
 """How soon the first messages of new queues can be pulled, on mqcore's broker and Apache's in turn.
 
-    python -m benchmarks.first_messages [--rounds N] [--apache RELEASE] [--existing] [--check]
+    python -m benchmarks.first_messages [--rounds N] [--apache RELEASE] [--revision REV] [--existing] [--check]
 
 Each round makes a topic of 8 queues, sends 20 messages one after the other, and as soon as the last one is acknowledged
 pulls every queue at once, again and again until all 20 have come. Counted is the time from that last answer to the
 last message, and whether the first pulls had brought all. With ``--existing`` the topic is the same in every round, so
-that its queues have their files: what is left then is the way of any message. Both brokers run side by side, with
-RocketMQ's default file sizes, and the rounds alternate.
+that its queues have their files: what is left then is the way of any message. The brokers run side by side, with
+RocketMQ's default file sizes, and the rounds alternate. ``--revision`` adds mqcore as it was at another commit.
 """
 
 from __future__ import annotations
@@ -131,13 +131,15 @@ def play(address: Address, topic: str, before: list[int], seen: Seen) -> None:
 @click.command(help=__doc__)
 @click.option("--rounds", default=200, show_default=True, type=click.IntRange(min=1))
 @click.option("--apache", default="4.9.8", show_default=True, help="Release of the other broker; empty for none.")
+@click.option("--revision", default="", help="A commit of mqcore to be compared, too.")
 @click.option("--existing", is_flag=True, help="The same topic in every round.")
 @click.option("--directory", type=click.Path(exists=True, file_okay=False, path_type=Path), help="Where stores go.")
 @click.option("--check", is_flag=True, help=f"Exit with 1 if mqcore's p99 is {BAR_P99_MS:g} ms or more.")
-def main(rounds: int, apache: str, existing: bool, directory: Path | None, check: bool) -> None:
+def main(rounds: int, apache: str, revision: str, existing: bool, directory: Path | None, check: bool) -> None:
+    others = [f"mqcore:revision={revision}"] * bool(revision) + [f"apache:{apache}"] * bool(apache)
     with ExitStack() as stack:
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory, prefix="benchmark-")))
-        specs = [BrokerSpec.parse("mqcore"), *([BrokerSpec.parse(f"apache:{apache}")] if apache else [])]
+        specs = [BrokerSpec.parse(text) for text in ("mqcore", *others)]
         sides = []
         for number, spec in enumerate(specs):
             folder = root / str(number)

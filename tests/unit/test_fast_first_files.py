@@ -271,3 +271,31 @@ def test_a_queue_with_ext_units_has_its_files_from_the_start(rig: Rig) -> None:
     rig.dispatch()
     assert rig.young_rows() == []
     assert rig.file().exists()
+
+
+def test_a_queue_without_units_on_the_board_is_not_looked_for_in_its_directory(rig: Rig) -> None:
+    directory = rig.file().parent
+    directory.parent.mkdir(parents=True)
+    directory.write_bytes(b"no directory: who looks into it fails")
+    rig.store.append()
+    rig.begin()
+    wait_until(lambda: rig.segment.queue_bounds(rig.row()) == (0, 1), DEADLINE_S, "the unit can be read")
+    rig.end()
+    assert ReputNews.REPUT_FAILED not in rig.news
+    directory.unlink()
+    rig.loop.leave_cradles()
+    rig.check_files()
+
+
+def test_a_unit_that_a_predecessor_wrote_and_did_not_tell_of_is_there_once(rig: Rig) -> None:
+    for _ in range(3):
+        rig.store.append()
+    dispatcher = Dispatcher(rig.store.paths, GEOMETRY)
+    start, data = next(iter(rig.store.runs()))
+    dispatcher.dispatch(data[: len(data) // 3], start)
+    dispatcher.close()
+    assert rig.file().exists()
+    rig.dispatch()
+    assert rig.segment.queue_bounds(rig.row()) == (0, 3)
+    rig.loop.leave_cradles()
+    rig.check_files()

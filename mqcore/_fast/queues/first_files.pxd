@@ -49,6 +49,9 @@ cdef bint first_files_open(FirstFiles *files, Shared *shared, int owner_wake) no
 # Not while the maker runs. What lies in cradles stays there.
 cdef void first_files_close(FirstFiles *files) noexcept nogil
 
+# Whether the board has no unit of a queue. Then none is in files either, but for one that a predecessor did not live to
+# tell of, and that is dispatched again.
+cdef bint has_no_units(FirstFiles *files, const QueuePlace *place) noexcept nogil
 # Give a queue without files a cradle, from where its units go on; its number, -1 if there is none. *file* is the cradle
 # from now on, as if it were mapped.
 cdef int32_t take_cradle(FirstFiles *files, const QueuePlace *place, void *queue, NewestFile *file) noexcept nogil

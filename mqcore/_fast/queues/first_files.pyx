@@ -24,6 +24,9 @@ cdef extern from "<time.h>" nogil:
 
 cdef enum:
     LOOK_NS = 50000                 # between two looks at a job that the other thread has taken
+    # A new topic has its messages read before the maker takes processors and locks of directories from those who do.
+    LEISURE_NS = 10_000_000
+    LEISURE_MAX = 256               # jobs that may wait for it
 
 
 cdef bint first_files_open(FirstFiles *files, Shared *shared, int owner_wake) noexcept nogil:
@@ -78,12 +81,21 @@ cdef void lie_in_cradle(FirstFiles *files, int32_t number, const QueuePlace *pla
     file.reserved = min(<int64_t>CRADLE_BYTES, place.file_size)
 
 
+cdef int32_t row_of(FirstFiles *files, const QueuePlace *place) noexcept nogil:
+    cdef int32_t topic_row = make_topic(files.shared, place.topic, place.topic_size)
+    return ROW_NONE if topic_row == ROW_NONE else make_queue(files.shared, topic_row, place.queue_id)
+
+
+cdef bint has_no_units(FirstFiles *files, const QueuePlace *place) noexcept nogil:
+    cdef int32_t queue_row = row_of(files, place)
+    return queue_row != ROW_NONE and observe(&files.shared.queues[queue_row].max_offset) == 0
+
+
 cdef int32_t take_cradle(FirstFiles *files, const QueuePlace *place, void *queue, NewestFile *file) noexcept nogil:
-    cdef int32_t number, topic_row, queue_row
+    cdef int32_t number, queue_row
     if files.free_count == 0:
         return -1
-    topic_row = make_topic(files.shared, place.topic, place.topic_size)
-    queue_row = ROW_NONE if topic_row == ROW_NONE else make_queue(files.shared, topic_row, place.queue_id)
+    queue_row = row_of(files, place)
     if queue_row == ROW_NONE:
         return -1
     files.free_count -= 1
@@ -112,15 +124,19 @@ cdef void free_cradle(FirstFiles *files, int32_t number) noexcept nogil:
     files.free_count += 1
 
 
+cdef void pause(int64_t nanoseconds) noexcept nogil:
+    cdef timespec wanted
+    wanted.tv_sec = 0
+    wanted.tv_nsec = nanoseconds
+    nanosleep(&wanted, NULL)
+
+
 # See that the maker has nothing to do with the job, now or later; the state it has then.
 cdef int64_t settle_job(FirstFiles *files, FirstFile *job) noexcept nogil:
-    cdef timespec pause
     if claim_full(&job.state, JOB_WAITING, JOB_TAKEN):
         return JOB_TAKEN
     while observe(&job.state) == JOB_TAKEN:
-        pause.tv_sec = 0
-        pause.tv_nsec = LOOK_NS
-        nanosleep(&pause, NULL)
+        pause(LOOK_NS)
     return job.state
 
 
@@ -217,6 +233,8 @@ cdef void make_first_files(FirstFiles *files) noexcept nogil:
             is_told = True
         if read(files.maker_wake, &count, sizeof(count)) < 0 and errno != EINTR:
             return
+        if observe(&files.waiting_end) - files.waiting_begin <= LEISURE_MAX and observe(&files.stopping) == 0:
+            pause(LEISURE_NS)
 
 
 cdef void stop_maker(FirstFiles *files) noexcept nogil:

@@ -23,6 +23,8 @@ cdef struct NewestFile:
 
 cdef void file_path(char *out, const QueuePlace *place, int64_t file_start) noexcept nogil
 
+# It is known that there is no file.
+cdef void begin_without_file(NewestFile *file, const QueuePlace *place) noexcept nogil
 # Look for the newest file; what it holds is for the caller to find out, and to say by resume_file.
 cdef bint find_file(NewestFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil
 

@@ -36,12 +36,16 @@ cdef void file_path(char *out, const QueuePlace *place, int64_t file_start) noex
              <int>place.queue_id, <long long>file_start)
 
 
-cdef bint find_file(NewestFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
-    cdef char path[PATH_SIZE_MAX]
-    cdef int failed
+cdef void begin_without_file(NewestFile *file, const QueuePlace *place) noexcept nogil:
     unmap_file(file, place.file_size)
     file.file_start = -1
     file.wrote = file.reserved = file.flushed = 0
+
+
+cdef bint find_file(NewestFile *file, const QueuePlace *place, FileFailure *failure) noexcept nogil:
+    cdef char path[PATH_SIZE_MAX]
+    cdef int failed
+    begin_without_file(file, place)
     directory_path(path, place)
     failed = mq_newest_file(path, &file.file_start)
     return not failed or failed == ENOENT or fail(failure, failed, path)

@@ -13,10 +13,11 @@ from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, CRADLE_CAPACITY, PRE_FILL_SI
 from mqcore._fast.base.fixed_file cimport mq_open_to_read
 from mqcore._fast.base.store_file cimport PATH_SIZE_MAX, close, mq_read_bytes, pread
 from mqcore._fast.queues.ext_writer cimport ext_append
-from mqcore._fast.queues.first_files cimport (JOB_DONE, JOB_FAILED, JOB_NONE, drop_cradle, keep_cradle, leave_cradle,
-                                              note_cradle, take_cradle)
-from mqcore._fast.queues.newest_file cimport (QueuePlace, fail, file_path, find_file, is_unsynced, make_file, map_file,
-                                              reserve_file, resume_file, sync_files, unmap_file, was_synced)
+from mqcore._fast.queues.first_files cimport (JOB_DONE, JOB_FAILED, JOB_NONE, drop_cradle, has_no_units, keep_cradle,
+                                              leave_cradle, note_cradle, take_cradle)
+from mqcore._fast.queues.newest_file cimport (QueuePlace, begin_without_file, fail, file_path, find_file, is_unsynced,
+                                              make_file, map_file, reserve_file, resume_file, sync_files, unmap_file,
+                                              was_synced)
 from mqcore._fast.queues.units cimport CqUnit, count_valid_units, read_unit, write_unit
 
 
@@ -180,7 +181,10 @@ cdef bint load_queue(QueueTable *queues, QueueWriter *queue, FileFailure *failur
     unmap_queue(queues, queue)
     memset(&queue.ext, 0, sizeof(queue.ext))
     queue.max_physical = -1
-    if not find_file(&queue.file, &place, failure):
+    if takes_cradles(queues) and has_no_units(queues.first_files, &place):
+        # Not looked for in its directory, which may be locked for long while others are made beside it.
+        begin_without_file(&queue.file, &place)
+    elif not find_file(&queue.file, &place, failure):
         return False
     if queue.file.file_start < 0:
         queue.loaded = True
@@ -293,10 +297,15 @@ cdef bint begin_file(QueueTable *queues, QueueWriter *queue, int64_t file_start,
     return map_queue(queues, queue, failure)
 
 
-# The first file, or a cradle until it is there. What begins with pre-fill, or has ext units too, waits for its files.
+# Queues with ext units wait for their files.
+cdef inline bint takes_cradles(const QueueTable *queues) noexcept nogil:
+    return queues.first_files != NULL and queues.ext_file_size == 0
+
+
+# The first file, or a cradle until it is there. What begins with pre-fill waits for its file.
 cdef bint begin_queue(QueueTable *queues, QueueWriter *queue, int64_t target, FileFailure *failure) noexcept nogil:
     cdef QueuePlace place
-    if target == 0 and queues.first_files != NULL and queues.ext_file_size == 0:
+    if target == 0 and takes_cradles(queues):
         place = place_of(queues, queue)
         queue.cradle = take_cradle(queues.first_files, &place, queue, &queue.file) + 1
         queue.bare = True
