@@ -798,7 +798,7 @@ BINDING = Layout(
         Field("filter_size", "i", "bytes of the compiled filter; 0 = tags decide alone"),
         Field("bitmap_bits", "i", "how many bits such a bitmap has"),
         Field("bit_count", "i", "bits of the group that follow"),
-        Field("spare", "i", "0"),
+        Field("queue_count", "i", "queues of the topic that may be read, all in this same way"),
     ),
 )
 FILTER_HEAD = Layout(

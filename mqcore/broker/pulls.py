@@ -30,6 +30,8 @@ class PullHeader:
 class PullBinding:
     """The answer of every pull check, which stays true until the epoch of its topic and group changes.
 
+    It is about all queues of the topic, from 0 up to ``queue_count``.
+
     ``match_all`` or ``tag_codes`` decide at queue level. ``suspend_limit_ms`` None means the client's own time; a
     number is how long a pull may be held whatever the client asks (long polling is off). The client's own time counts
     up to ``suspend_max_ms``. ``slow_broker_id`` and ``broker_id`` are what to suggest when the group reads far behind
@@ -44,7 +46,7 @@ class PullBinding:
 
     group: str
     topic: str
-    queue_id: int
+    queue_count: int
     match_all: bool
     tag_codes: tuple[int, ...]
     suspend_limit_ms: int | None

@@ -455,7 +455,7 @@ def encode_binding(resolve_id: int, epoch: int, binding: PullBinding) -> bytes:
     head = layout.BINDING.struct.pack(
         resolve_id, epoch, suspend_limit, binding.broker_id, binding.slow_broker_id, int(binding.match_all),
         len(binding.tag_codes), 0, binding.suspend_max_ms, binding.bitmap_from, len(binding.program),
-        binding.bitmap_bits, len(binding.bits), 0,
+        binding.bitmap_bits, len(binding.bits), binding.queue_count,
     )  # fmt: skip
     return head + b"".join(map(TAG_CODE.pack, (*sorted(binding.tag_codes), *binding.bits))) + binding.program
 

@@ -68,7 +68,7 @@ async def test_a_registered_member_gets_a_binding(rig: BrokerRig, code: RequestC
     assert found == PullBinding(
         group="g",
         topic="orders",
-        queue_id=0,
+        queue_count=4,
         match_all=False,
         tag_codes=tuple(sorted(map(java_string_hash, "ab"))),
         suspend_limit_ms=None,

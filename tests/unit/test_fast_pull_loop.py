@@ -193,7 +193,7 @@ class PullRig:
             "resolve_id": resolve_id, "epoch": self.segment.pull_epoch(TOPIC, GROUP), "suspend_limit_ms": -1,
             "broker_id": 0, "slow_broker_id": 1, "match_all": int(not tags), "tag_count": len(codes),
             "suspend_max_ms": DEADLINE_MS, "bitmap_from": -1, "filter_size": len(program),
-            "bit_count": len(bits),
+            "bit_count": len(bits), "queue_count": 2,
         } | changes  # fmt: skip
         numbers = struct.pack(f"={len(codes) + len(bits)}i", *codes, *bits)
         payload = BINDING.struct.pack(*values.values()) + numbers + program
@@ -293,6 +293,85 @@ def test_a_pull_is_asked_about_once_and_then_answered_from_memory(rig: PullRig) 
     # No further question: the binding is remembered.
     rig.ask(6, 10)
     assert bodies(rig, rig.reply()) == expected(0, 10)
+
+
+def test_a_binding_is_good_for_all_queues_of_its_topic(rig: PullRig) -> None:
+    assert bodies(rig, rig.pull(1, 3, queue_id=1)) == expected(1, 3)
+    rig.ask(2, 4, queue_id=0, sys_flag=COMMIT, commit_offset=4)
+    assert bodies(rig, rig.reply()) == expected(0, 4)
+    assert rig.segment.committed(rig.segment.offset_row(GROUP, TOPIC, 0)) == 4
+    # Others are for the broker process, which refuses them by name.
+    for ticket, queue_id in ((3, 2), (4, -1), (5, 1 << 30)):
+        rig.ask(ticket, queue_id=queue_id)
+        resolve_id, asked = rig.question()
+        assert asked["queue_id"] == queue_id
+        rig.bind(resolve_id, refused=1)
+        assert (rig.reply()["refused"], rig.waiters()) == (1, 0)
+
+
+def test_a_binding_remembers_many_queues(rig: PullRig) -> None:
+    last = (1 << 16) + 1
+    for ticket, queue_id in enumerate((1, 9, last - 2, last)):
+        rig.ask(ticket, 15 if queue_id == 1 else 0, queue_id=queue_id)
+        if ticket == 0:
+            rig.bind(rig.question()[0], queue_count=last + 1)
+        reply = rig.reply()
+        assert (reply["ticket"], reply["code"]) == (ticket, ResponseCode.PULL_NOT_FOUND)
+        assert rig.segment.offset_row(GROUP, TOPIC, queue_id) >= 0
+
+
+def wait_for_taken(rig: PullRig, count: int) -> None:
+    wait_until(lambda: rig.segment.worker_word(PULL_ROW, "units") == count, describe="the loop has taken the pulls")
+
+
+def line_up(rig: PullRig) -> int:
+    """Pulls 1, 2 and 3, of which the first is asked about; the number of that question."""
+    rig.ask(1, 3)
+    rig.ask(2, 4, queue_id=1, sys_flag=COMMIT, commit_offset=4)
+    rig.ask(3, 5)
+    wait_for_taken(rig, 3)
+    resolve_id, asked = rig.question()
+    assert asked["ticket"] == 1
+    return resolve_id
+
+
+def test_pulls_that_come_while_one_is_asked_about_wait_for_the_same_answer(rig: PullRig) -> None:
+    rig.bind(line_up(rig))
+    replies = [rig.reply() for _ in range(3)]
+    assert [reply["ticket"] for reply in replies] == [1, 2, 3]
+    assert [bodies(rig, reply) for reply in replies] == [expected(0, 3), expected(1, 4), expected(0, 5)]
+    rig.segment.bump_group(GROUP)
+    rig.ask(4)
+    assert rig.question()[1]["ticket"] == 4, "the others were not asked about"
+
+
+@pytest.mark.parametrize("answer", [{"refused": 1}, {"epoch": -1}], ids=["refused", "good for once"])
+def test_an_answer_that_is_about_one_pull_alone_is_not_for_those_behind_it(
+    rig: PullRig, answer: dict[str, int]
+) -> None:
+    rig.bind(line_up(rig), **answer)
+    assert rig.reply()["ticket"] == 1
+    questions = [rig.question() for _ in range(2)]
+    assert [asked["ticket"] for _, asked in questions] == [2, 3]
+    rig.bind(questions[0][0], **answer)
+    rig.bind(questions[1][0])
+    assert [rig.reply()["ticket"], rig.reply()["ticket"]] == [2, 3]
+
+
+def test_who_leaves_while_it_waits_in_line_gets_no_answer_and_takes_no_place(rig: PullRig) -> None:
+    resolve_id = line_up(rig)
+    rig.end(2)
+    # Its ticket's place has another pull by now.
+    rig.ask(2 + SERIAL, 6)
+    wait_for_taken(rig, 4)
+    rig.bind(resolve_id, epoch=-1)
+    assert rig.reply()["ticket"] == 1
+    for ticket in (2, 3, 2 + SERIAL):
+        resolve_id, asked = rig.question()
+        assert asked["ticket"] == ticket
+        rig.bind(resolve_id, epoch=-1)
+    assert [rig.reply()["ticket"], rig.reply()["ticket"]] == [3, 2 + SERIAL]
+    assert rig.segment.committed(rig.segment.offset_row(GROUP, TOPIC, 1)) == 4, "what it has said counts"
 
 
 BUMPS: dict[str, Callable[[SharedSegment], object]] = {
@@ -405,7 +484,7 @@ def test_only_the_wanted_tags_are_handed_out(rig: PullRig) -> None:
     reply = rig.pull(1, 0, "T2", queue_id=1)
     assert bodies(rig, reply) == expected(1, 0, "T2")
     assert reply["next_begin_offset"] == 15
-    reply = rig.pull(2, 0, "unknown", queue_id=0)
+    reply = rig.pull(2, 0, "unknown", queue_id=0, sub_version=1)
     assert (reply["code"], reply["status"]) == (ResponseCode.PULL_RETRY_IMMEDIATELY, STATUS["NO_MATCHED_MESSAGE"])
     assert (reply["ranges"], reply["next_begin_offset"]) == ([], 15)
 
@@ -530,8 +609,8 @@ def test_no_more_files_of_queues_are_mapped_than_allowed(tmp_path: Path, geometr
             for ticket in range(3 * 12):
                 queue_id = 2 + ticket % 12
                 rig.ask(ticket, 0, queue_id=queue_id)
-                if ticket < 12:
-                    rig.bind(rig.question()[0], ("T0",))
+                if ticket == 0:
+                    rig.bind(rig.question()[0], ("T0",), queue_count=14)
                 assert bodies(rig, rig.reply()) == [b"one of %d" % queue_id]
                 maps = Path("/proc/self/maps").read_text().splitlines()
                 assert sum(f"{tmp_path}/consumequeue" in line for line in maps) <= 4

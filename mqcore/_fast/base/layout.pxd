@@ -504,7 +504,7 @@ cdef extern from "shared_layout.h" nogil:
         int32_t filter_size
         int32_t bitmap_bits
         int32_t bit_count
-        int32_t spare
+        int32_t queue_count
     ctypedef struct FilterHead:
         int32_t step_count
         int32_t name_count

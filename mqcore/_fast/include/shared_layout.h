@@ -328,10 +328,10 @@ typedef struct {
     int32_t filter_size;
     int32_t bitmap_bits;
     int32_t bit_count;
-    int32_t spare;
+    int32_t queue_count;
 } Binding;
 static_assert(sizeof(Binding) == 72, "Binding");
-static_assert(offsetof(Binding, spare) == 68, "Binding.spare");
+static_assert(offsetof(Binding, queue_count) == 68, "Binding.queue_count");
 
 typedef struct {
     int32_t step_count;

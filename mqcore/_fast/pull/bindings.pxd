@@ -10,12 +10,16 @@ from mqcore._fast.segment.boards cimport Shared, pull_epoch
 cdef struct BindingKey:
     int64_t principal
     int64_t sub_version
-    int32_t queue_id
     int32_t has_subscription    # 1 = the pull's own expression is the one to use; without, the last two sizes are 0
     int32_t topic_size
     int32_t group_size
     int32_t subscription_size   # -1 = absent
     int32_t expression_type_size
+
+# What the boards have of one queue and of the group's place in it.
+cdef struct PullRows:
+    int32_t queue_row
+    int32_t offset_row          # -1 = the two have not been looked up
 
 cdef struct Binding:
     Binding *next               # of the same bucket
@@ -29,8 +33,11 @@ cdef struct Binding:
     int32_t suspend_max_ms
     int32_t broker_id
     int32_t slow_broker_id
-    int32_t queue_row
-    int32_t offset_row
+    int32_t queue_count         # that may be read; whoever asks for another one is for the broker process
+    int32_t rows_count
+    PullRows *rows              # by queue id, of the first rows_count queues
+    int64_t asked               # the number of the last question about it that is under way; 0 = none is
+    int64_t asked_at            # coarse ms
     int32_t tag_count           # 0 = every message
     int32_t *tags
     FilterProgram filter        # without memory: there is none
@@ -59,6 +66,8 @@ cdef bint binding_set_tags(BindingTable *table, Binding *binding, const int32_t 
 # short or the filter is no sound one.
 cdef bint binding_set_filter(BindingTable *table, Binding *binding, const uint8_t *program, int32_t size,
                              const int32_t *bits, int32_t bit_count) noexcept nogil
+# Where a binding remembers the rows of a queue; NULL where it does not, for want of memory or as there are too many.
+cdef PullRows *binding_rows(BindingTable *table, Binding *binding, int32_t queue_id) noexcept nogil
 # Forget, in the next part of the table, what is stale or has not been used for long.
 cdef void bindings_sweep(BindingTable *table, const Shared *shared, int64_t now_ms) noexcept nogil
 cdef inline bint binding_is_good(const Shared *shared, const Binding *binding) noexcept nogil:

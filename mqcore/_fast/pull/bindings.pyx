@@ -1,11 +1,11 @@
-"""The pull worker's memory of checked pulls: (who asks, group, topic, queue, subscription) -> filter, rows, limits.
+"""The pull worker's memory of checked pulls: (who asks, group, topic, subscription) -> filter, rows, limits.
 
 All policy is in the broker process; here is only its answer, good until the epoch of its topic and group changes. Any
 may be forgotten while no pull points to it: that costs a question. So their memory is bounded, whatever is asked.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
-from libc.stdlib cimport calloc, free, malloc
+from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memcmp, memcpy, memset
 
 from mqcore._fast.base.atomics cimport monotonic_ns
@@ -13,7 +13,7 @@ from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.hashing cimport hash_bytes
 from mqcore._fast.base.layout cimport PullRequest
 from mqcore._fast.filter.program cimport filter_free, filter_load
-from mqcore._fast.segment.boards cimport Shared, epoch_row
+from mqcore._fast.segment.boards cimport ROW_NONE, Shared, epoch_row
 
 from mqcore.codes import PullSysFlag
 
@@ -23,6 +23,8 @@ cdef enum:
     BUCKET_COUNT = 1 << 16
     SWEEP_BUCKETS = 1 << 10         # of one sweep
     REST_MS = 600_000               # a binding that nobody has used for so long is forgotten
+    ROWS_FIRST = 8
+    ROWS_MAX = 1 << 16              # the rows of queues beyond are looked up each time
 
 
 cdef bint bindings_open(BindingTable *table, int64_t budget) noexcept nogil:
@@ -37,6 +39,7 @@ cdef bint bindings_open(BindingTable *table, int64_t budget) noexcept nogil:
 cdef void free_binding(Binding *binding) noexcept nogil:
     free(binding.tags)
     free(binding.bits)
+    free(binding.rows)
     filter_free(&binding.filter)
     free(binding)
 
@@ -62,7 +65,6 @@ cdef void put_key(const PullRequest *request, BindingKey *key) noexcept nogil:
     memset(key, 0, sizeof(BindingKey))
     key.principal = request.principal
     key.sub_version = request.sub_version
-    key.queue_id = request.queue_id
     key.topic_size = request.topic_size
     key.group_size = request.group_size
     if request.sys_flag & SUBSCRIPTION_FLAG:
@@ -77,7 +79,8 @@ cdef int32_t strings_size(const BindingKey *key) noexcept nogil:
 
 cdef int64_t bytes_of(const Binding *binding) noexcept nogil:
     return (<int64_t>sizeof(Binding) + strings_size(&binding.key) + binding.filter.size
-            + (binding.tag_count + binding.bit_count) * <int64_t>sizeof(int32_t))
+            + (binding.tag_count + binding.bit_count) * <int64_t>sizeof(int32_t)
+            + binding.rows_count * <int64_t>sizeof(PullRows))
 
 
 cdef void sweep_next(BindingTable *table, const Shared *shared, int64_t now_ms) noexcept nogil:
@@ -181,6 +184,35 @@ cdef bint binding_set_filter(BindingTable *table, Binding *binding, const uint8_
             binding.bit_count = bit_count
     table.bytes += bytes_of(binding)
     return True
+
+
+cdef bint grow_rows(BindingTable *table, Binding *binding, int32_t queue_id) noexcept nogil:
+    cdef int32_t count = max(<int32_t>ROWS_FIRST, binding.rows_count)
+    cdef int32_t index
+    cdef int64_t size
+    cdef PullRows *rows
+    while count <= queue_id:
+        count *= 2
+    size = (count - binding.rows_count) * <int64_t>sizeof(PullRows)
+    if not make_room(table, size):
+        return False
+    rows = <PullRows *>realloc(binding.rows, count * sizeof(PullRows))
+    if rows == NULL:
+        return False
+    for index in range(binding.rows_count, count):
+        rows[index].queue_row = rows[index].offset_row = ROW_NONE
+    binding.rows = rows
+    binding.rows_count = count
+    table.bytes += size
+    return True
+
+
+cdef PullRows *binding_rows(BindingTable *table, Binding *binding, int32_t queue_id) noexcept nogil:
+    if not 0 <= queue_id < ROWS_MAX:
+        return NULL
+    if queue_id >= binding.rows_count and not grow_rows(table, binding, queue_id):
+        return NULL
+    return &binding.rows[queue_id]
 
 
 cdef void bindings_sweep(BindingTable *table, const Shared *shared, int64_t now_ms) noexcept nogil:

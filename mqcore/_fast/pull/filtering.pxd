@@ -17,6 +17,7 @@ cdef struct Filtering:
     ColdReader *cold            # the rest, which may have to come from the disk: read, never mapped
     QueueReader *queues
     const Binding *binding
+    int32_t queue_row
     int64_t hot_from            # physical offset; what lies before it is cold
     int64_t now                 # coarse ms
     int64_t work                # so far

@@ -23,7 +23,7 @@ cdef bint is_ruled_out(Filtering *filtering, const CqUnit *unit) noexcept nogil:
     cdef int32_t number, bit
     if binding.bit_count == 0 or binding.bitmap_from < 0 or unit.physical_offset < binding.bitmap_from:
         return False
-    if not is_ext_address(unit.tags_code) or not ext_unit_at(filtering.queues, binding.queue_row, unit.tags_code,
+    if not is_ext_address(unit.tags_code) or not ext_unit_at(filtering.queues, filtering.queue_row, unit.tags_code,
                                                              filtering.now, &ext):
         return False
     if ext.bitmap_size * 8 != binding.bitmap_bits:

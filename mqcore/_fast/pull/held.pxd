@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore._fast.base.layout cimport SEND_WORKERS_MAX, TICKETS_MAX, PullRequest
-from mqcore._fast.pull.bindings cimport Binding
+from mqcore._fast.pull.bindings cimport Binding, PullRows
 
 cdef enum:
     QUESTIONS_MAX = 1 << 18     # as many as there are tickets of all send workers
@@ -13,7 +13,9 @@ cdef enum:
 cdef struct Held:
     Held *next                  # of the same queue, newest first
     Held *previous
+    Held *line                  # behind one that was asked about: who waits for the same answer, the newest first
     Binding *binding
+    PullRows rows               # of the queue that it reads; set when it is served
     int64_t resolve_id
     int64_t since               # coarse ms
     int64_t deadline            # coarse ms
@@ -65,5 +67,6 @@ cdef void queue_leave(HeldPulls *pulls, Held *held) noexcept nogil
 
 # Give *held* a number, resolve_id. False: there are too many, or memory is short.
 cdef bint question_put(Questions *questions, Held *held) noexcept nogil
-# The pull of that number, which is free again; NULL if there is none such.
+# The pull of that number, which is open or NULL; and the same, whose number is free again.
+cdef Held *question_find(const Questions *questions, int64_t resolve_id) noexcept nogil
 cdef Held *question_take(Questions *questions, int64_t resolve_id) noexcept nogil

@@ -42,13 +42,19 @@ cdef bint question_put(Questions *questions, Held *held) noexcept nogil:
     return True
 
 
-cdef Held *question_take(Questions *questions, int64_t resolve_id) noexcept nogil:
+cdef Held *question_find(const Questions *questions, int64_t resolve_id) noexcept nogil:
     cdef int64_t place = resolve_id & ((1 << PLACE_BITS) - 1)
     cdef Held *held
     if place >= questions.capacity:
         return NULL
     held = questions.places[place].held
-    if held == NULL or held.resolve_id != resolve_id:
+    return held if held != NULL and held.resolve_id == resolve_id else NULL
+
+
+cdef Held *question_take(Questions *questions, int64_t resolve_id) noexcept nogil:
+    cdef int64_t place = resolve_id & ((1 << PLACE_BITS) - 1)
+    cdef Held *held = question_find(questions, resolve_id)
+    if held == NULL:
         return NULL
     questions.places[place].held = NULL
     questions.places[place].next_free = questions.free
@@ -70,7 +76,10 @@ cdef void held_close(HeldPulls *pulls) noexcept nogil:
     cdef int32_t row
     cdef Held *held
     for row in range(pulls.questions.capacity):
-        free(pulls.questions.places[row].held)
+        while pulls.questions.places[row].held != NULL:
+            held = pulls.questions.places[row].held
+            pulls.questions.places[row].held = held.line
+            free(held)
     for row in range(pulls.queue_capacity):
         while pulls.queues[row] != NULL:
             held = pulls.queues[row]
@@ -107,7 +116,7 @@ cdef bint grow_queues(HeldPulls *pulls, int32_t row) noexcept nogil:
 
 
 cdef bint queue_put(HeldPulls *pulls, Held *held) noexcept nogil:
-    cdef int32_t row = held.binding.queue_row
+    cdef int32_t row = held.rows.queue_row
     if pulls.waiting >= HELD_MAX or (row >= pulls.queue_capacity and not grow_queues(pulls, row)):
         return False
     check(row >= 0 and held.queue_row < 0, "a pull waits in one queue")

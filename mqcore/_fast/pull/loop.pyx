@@ -27,13 +27,14 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_COMMIT_LOG_NOT_R
                                        WORKER_STATE_STOPPED, Arrival, LatePull, LinkHead, OffsetMoved, OffsetRow,
                                        PullRange, PullReply, PullRequest, QueueRow, Resolve, TopicRow, WorkerRow)
 from mqcore._fast.base.layout cimport Binding as BindingMessage
-from mqcore._fast.pull.bindings cimport (BindingTable, binding_is_good, binding_matches, binding_of, binding_set_filter,
-                                         binding_set_tags, bindings_close, bindings_open, bindings_sweep)
+from mqcore._fast.pull.bindings cimport (BindingTable, PullRows, binding_is_good, binding_matches, binding_of,
+                                         binding_rows, binding_set_filter, binding_set_tags, bindings_close,
+                                         bindings_open, bindings_sweep)
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.pull.cold_reader cimport COLD_AFTER_BYTES, ColdReader, cold_bring_in, cold_close, cold_open
 from mqcore._fast.pull.filtering cimport Filtering, filter_look
-from mqcore._fast.pull.held cimport (Held, HeldPulls, held_close, held_open, question_put, question_take, queue_leave,
-                                     queue_put, ticket_clear, ticket_find, ticket_put)
+from mqcore._fast.pull.held cimport (Held, HeldPulls, held_close, held_open, question_find, question_put, question_take,
+                                     queue_leave, queue_put, ticket_clear, ticket_find, ticket_put)
 from mqcore._fast.queues.ext cimport ExtSource
 from mqcore._fast.queues.reader cimport QueueReader, ext_code_at, queues_close, queues_open, queues_rest, units_at
 from mqcore._fast.queues.units cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_SLAVE, RecordFilter, RecordRange,
@@ -75,6 +76,7 @@ cdef enum:
     LINK_READ_SIZE = 65536
     LINK_BYTES_MAX = 1 << 24
     NS_PER_MS = 1_000_000
+    ANSWER_MS_MAX = 1000            # a question that stays without answer for so long is asked again, by the next pull
     FILTER_TURN_NS = 1_000_000      # of one turn for pulls that look into records; the others come first
 
 
@@ -219,7 +221,7 @@ cdef int32_t join_ranges(const RecordRange *records, int32_t count, PullRange *o
 
 
 cdef void count_found(PullState *state, const Held *held, const PullReply *reply, int64_t behind) noexcept nogil:
-    cdef OffsetRow *row = &state.shared.offsets[held.binding.offset_row]
+    cdef OffsetRow *row = &state.shared.offsets[held.rows.offset_row]
     add_relaxed(&state.shared.board.get_times, reply.message_count)
     add_relaxed(&state.shared.board.get_bytes, reply.total_size)
     add_relaxed(&state.shared.board.get_found, 1)
@@ -235,7 +237,7 @@ cdef void count_time(PullState *state, const Held *held, int64_t took_ns) noexce
     cdef LatePull late
     late.took_ms = took_ns // NS_PER_MS
     if late.took_ms > 0:
-        late.offset_row = held.binding.offset_row
+        late.offset_row = held.rows.offset_row
         late.spare = 0
         put_relaxed(&state.row.read_ms_max, max(state.row.read_ms_max, late.took_ms))
         tell_broker(state, LINK_KIND_LATE_PULL, 0, &late, sizeof(late), NULL, 0)
@@ -262,6 +264,7 @@ cdef void start_filtering(PullState *state, const Held *held, Filtering *out) no
     out.cold = &state.cold
     out.queues = &state.queues
     out.binding = held.binding
+    out.queue_row = held.rows.queue_row
     out.hot_from = hot_from(state)
     out.now = state.turn_ms
 
@@ -289,7 +292,7 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
     cdef int64_t requested = held.request.queue_offset
     cdef int64_t unit_count, file_units
     cdef int64_t began_ns = monotonic_ns()
-    cdef const uint8_t *units = units_at(&state.queues, held.binding.queue_row, requested, reply.max_offset,
+    cdef const uint8_t *units = units_at(&state.queues, held.rows.queue_row, requested, reply.max_offset,
                                          state.turn_ms, &unit_count)
     if units == NULL and state.queues.error != ENOENT:
         # The messages are there, and nobody may be sent past them because the disk or the memory fails.
@@ -303,7 +306,7 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
     state.limits.commit_log_min = observe(&state.shared.board.min_offset)
     state.limits.commit_log_max = observe(&state.shared.board.readable_offset)
     place.queues = &state.queues
-    place.queue_row = held.binding.queue_row
+    place.queue_row = held.rows.queue_row
     place.now = state.turn_ms
     ext.look_up = look_up_code
     ext.source = &place
@@ -330,7 +333,7 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
 
 
 cdef int32_t read_queue(PullState *state, const Held *held, PullReply *reply, PullRange *ranges) noexcept nogil:
-    cdef QueueRow *queue = &state.shared.queues[held.binding.queue_row]
+    cdef QueueRow *queue = &state.shared.queues[held.rows.queue_row]
     cdef int64_t requested = held.request.queue_offset
     cdef int64_t born = observe(&queue.born)
     cdef int32_t status
@@ -414,7 +417,7 @@ cdef bint hold(PullState *state, Held *held) noexcept nogil:
 cdef void commit(PullState *state, const Held *held) noexcept nogil:
     # Of a slave its master says what is committed.
     if held.is_first and held.request.sys_flag & FLAG_COMMIT and not state.is_slave:
-        publish(&state.shared.offsets[held.binding.offset_row].committed, held.request.commit_offset)
+        publish(&state.shared.offsets[held.rows.offset_row].committed, held.request.commit_offset)
 
 
 cdef void tell_offset_moved(PullState *state, const Held *held, const PullReply *reply) noexcept nogil:
@@ -431,7 +434,7 @@ cdef void tell_offset_moved(PullState *state, const Held *held, const PullReply 
 
 
 cdef void answer(PullState *state, Held *held, PullReply *reply, const PullRange *ranges) noexcept nogil:
-    put_relaxed(&state.shared.offsets[held.binding.offset_row].pull_offset, reply.next_begin_offset)
+    put_relaxed(&state.shared.offsets[held.rows.offset_row].pull_offset, reply.next_begin_offset)
     if reply.code == OFFSET_MOVED_CODE:
         tell_offset_moved(state, held, reply)
     elif reply.code == NOT_FOUND:
@@ -498,9 +501,38 @@ cdef void serve_filtered(PullState *state) noexcept nogil:
             return
 
 
+cdef bint look_up_rows(PullState *state, const PullRequest *request, PullRows *out) noexcept nogil:
+    cdef const uint8_t *topic = <const uint8_t *>request + sizeof(PullRequest)
+    cdef int32_t topic_row = make_topic(state.shared, topic, request.topic_size)
+    cdef int32_t group_row = make_group(state.shared, topic + request.topic_size, request.group_size)
+    out.queue_row = out.offset_row = ROW_NONE
+    if topic_row != ROW_NONE and group_row != ROW_NONE:
+        out.queue_row = make_queue(state.shared, topic_row, request.queue_id)
+    if out.queue_row != ROW_NONE:
+        out.offset_row = make_offset(state.shared, group_row, out.queue_row)
+    return out.offset_row != ROW_NONE
+
+
+cdef bint find_rows(PullState *state, Held *held) noexcept nogil:
+    cdef PullRows *known = binding_rows(&state.bindings, held.binding, held.request.queue_id)
+    if known == NULL:
+        return look_up_rows(state, &held.request, &held.rows)
+    if known.offset_row == ROW_NONE and not look_up_rows(state, &held.request, known):
+        return False
+    held.rows = known[0]
+    return True
+
+
 cdef void serve(PullState *state, Held *held) noexcept nogil:
+    if not find_rows(state, held):
+        # The boards are full.
+        answer_busy(state, held)
+        return
     commit(state, held)
-    if held.binding.filter.memory != NULL:
+    if held.is_gone:
+        # What it has said counts all the same.
+        free_held(state, held)
+    elif held.binding.filter.memory != NULL:
         filter_later(state, held)
     else:
         read_and_answer(state, held, held.is_first and held.request.sys_flag & FLAG_SUSPEND)
@@ -509,17 +541,21 @@ cdef void serve(PullState *state, Held *held) noexcept nogil:
 # Resolving -------------------------------------------------------------------------------------------------------
 
 
-cdef void ask_broker(PullState *state, Held *held) noexcept nogil:
+cdef void ask_about(PullState *state, Held *held) noexcept nogil:
     cdef Resolve question
     cdef PullReply reply
     if not question_put(&state.pulls.questions, held):
         answer_busy(state, held)
         return
-    keep(state, held)
+    if not held.is_gone:
+        keep(state, held)
+    held.binding.asked = held.resolve_id
+    held.binding.asked_at = state.turn_ms
     question.resolve_id = held.resolve_id
     if not tell_broker(state, LINK_KIND_RESOLVE, held.request.connection_id, &question, sizeof(question), &held.request,
                        held.size):
         question_take(&state.pulls.questions, held.resolve_id)
+        held.binding.asked = 0
         start_reply(held, &reply)
         reply.code = RETRY_IMMEDIATELY
         reply.status = GET_STATUS_NO_MATCHED_MESSAGE
@@ -528,57 +564,89 @@ cdef void ask_broker(PullState *state, Held *held) noexcept nogil:
         free_held(state, held)
 
 
+cdef bint is_in_order(const PullState *state, const Held *held) noexcept nogil:
+    return binding_is_good(state.shared, held.binding) and (
+        0 <= held.request.queue_id < held.binding.queue_count)
+
+
+cdef Held *under_question(PullState *state, const Held *held) noexcept nogil:
+    # The pull with this binding that the broker process is being asked about, if its answer may be waited for.
+    if held.binding.asked == 0 or state.turn_ms - held.binding.asked_at > ANSWER_MS_MAX:
+        return NULL
+    return question_find(&state.pulls.questions, held.binding.asked)
+
+
 cdef void handle(PullState *state, Held *held) noexcept nogil:
-    # A request, fresh or woken: serve it if its binding is good, else ask.
-    if binding_is_good(state.shared, held.binding):
+    # A request, fresh or woken: serve it if its binding is good, else ask, once for all that come meanwhile.
+    cdef Held *asked
+    if is_in_order(state, held):
         serve(state, held)
-    else:
-        ask_broker(state, held)
+        return
+    asked = under_question(state, held)
+    if asked == NULL:
+        ask_about(state, held)
+        return
+    keep(state, held)
+    held.line = asked.line
+    asked.line = held
 
 
-cdef bint bind_rows(PullState *state, Held *held) noexcept nogil:
-    cdef const uint8_t *topic = <const uint8_t *>&held.request + sizeof(PullRequest)
-    cdef int32_t topic_row = make_topic(state.shared, topic, held.request.topic_size)
-    cdef int32_t group_row = make_group(state.shared, topic + held.request.topic_size, held.request.group_size)
-    if topic_row == ROW_NONE or group_row == ROW_NONE:
-        return False
-    held.binding.queue_row = make_queue(state.shared, topic_row, held.request.queue_id)
-    if held.binding.queue_row == ROW_NONE:
-        return False
-    held.binding.offset_row = make_offset(state.shared, group_row, held.binding.queue_row)
-    return held.binding.offset_row != ROW_NONE
+cdef void end_line(PullState *state, Held *line) noexcept nogil:
+    # The answer that they waited for has come. Those that it does not help are asked about each by itself: what is
+    # refused, or changes all the time, must not make one wait for the other.
+    cdef Held *held
+    cdef Held *oldest = NULL
+    while line != NULL:
+        held = line
+        line = held.line
+        held.line = oldest
+        oldest = held
+    while oldest != NULL:
+        held = oldest
+        oldest = held.line
+        held.line = NULL
+        if is_in_order(state, held):
+            serve(state, held)
+        else:
+            ask_about(state, held)
 
 
-cdef void handle_binding(PullState *state, const BindingMessage *message) noexcept nogil:
+cdef bint take_binding(PullState *state, Held *held, const BindingMessage *message) noexcept nogil:
     cdef const int32_t *tags = <const int32_t *>(<const uint8_t *>message + sizeof(BindingMessage))
-    cdef Held *held = question_take(&state.pulls.questions, message.resolve_id)
     cdef int32_t tag_count = 0 if message.match_all else message.tag_count
     cdef const uint8_t *program = <const uint8_t *>(tags + message.tag_count + message.bit_count)
-    if held == NULL:
-        return
-    if message.refused:
-        answer_refused(state, held)
-        return
-    if not bind_rows(state, held) or not binding_set_tags(
-            &state.bindings, held.binding, tags, tag_count) or not binding_set_filter(
+    if not binding_set_tags(&state.bindings, held.binding, tags, tag_count) or not binding_set_filter(
             &state.bindings, held.binding, program, message.filter_size, tags + message.tag_count, message.bit_count):
-        # The boards are full, or the memory is.
-        answer_busy(state, held)
-        return
+        return False
     held.binding.bitmap_from = message.bitmap_from
     held.binding.bitmap_bits = message.bitmap_bits
     held.binding.suspend_limit_ms = message.suspend_limit_ms
     held.binding.suspend_max_ms = message.suspend_max_ms
     held.binding.broker_id = message.broker_id
     held.binding.slow_broker_id = message.slow_broker_id
+    held.binding.queue_count = message.queue_count
     held.binding.epoch = message.epoch
-    if held.is_gone:
-        # What it has said counts all the same.
-        commit(state, held)
-        free_held(state, held)
+    return True
+
+
+cdef void handle_binding(PullState *state, const BindingMessage *message) noexcept nogil:
+    cdef Held *held = question_take(&state.pulls.questions, message.resolve_id)
+    cdef Held *line
+    if held == NULL:
         return
-    # Serve even if the epoch has moved on meanwhile: the checks were good for this very request.
-    serve(state, held)
+    line = held.line
+    held.line = NULL
+    if held.binding.asked == message.resolve_id:
+        held.binding.asked = 0
+    if message.refused:
+        answer_refused(state, held)
+    elif not take_binding(state, held, message):
+        # The memory is full.
+        answer_busy(state, held)
+    else:
+        # Serve even if the epoch has moved on meanwhile: the checks were good for this very request.
+        serve(state, held)
+    end_line(state, line)
 
 
 cdef void read_link(PullState *state) noexcept nogil:

@@ -1,7 +1,7 @@
 """PULL_MESSAGE and LITE_PULL_MESSAGE: who may read what. The reading itself is the pull worker's.
 
 The worker keeps the answer of the checks, a ``PullBinding``, until the epoch of its topic and group changes, so these
-run once per queue and group and not once per pull. Whatever a check looks at bumps an epoch when it changes.
+run once per topic and group and not once per pull. Whatever a check looks at bumps an epoch when it changes.
 Source: RocketMQ broker/processor/PullMessageProcessor.java.
 """
 
@@ -71,7 +71,7 @@ class PullProcessor:
             raise _Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, group_not_exist(header.group))
         if not group.consume_enable:
             raise _Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.group}")
-        self._check_queue(channel, header)
+        queue_count = self._check_queue(channel, header)
         own_expression = bool(header.sys_flag & PullSysFlag.SUBSCRIPTION)
         subscription = _parsed(header) if own_expression else self._registered(header, group)
         found = None
@@ -80,7 +80,7 @@ class PullProcessor:
         return PullBinding(
             group=header.group,
             topic=header.topic,
-            queue_id=header.queue_id,
+            queue_count=queue_count,
             match_all=found is not None or matches_all(subscription),
             tag_codes=tuple(sorted(subscription.code_set)),
             suspend_limit_ms=None if settings.long_polling_enable else settings.short_polling_time_ms,
@@ -128,7 +128,8 @@ class PullProcessor:
                 ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
             ) from error
 
-    def _check_queue(self, channel: Channel, header: PullHeader) -> None:
+    def _check_queue(self, channel: Channel, header: PullHeader) -> int:
+        """Return how many queues of the topic may be read; this one is among them."""
         topic, config = header.topic, self._broker.topics.find(header.topic)
         if config is None:
             logger.error("pull from a topic that does not exist topic=%s consumer=%s", topic, channel_address(channel))
@@ -147,6 +148,7 @@ class PullProcessor:
                 f"queueId[{header.queue_id}] is illegal, topic:[{topic}] "
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}] consumer:[/{channel_address(channel)}]",
             )
+        return config.read_queue_nums
 
     def _registered(self, header: PullHeader, group: SubscriptionGroupConfig) -> SubscriptionData:
         """Return what the group said in its heart-beats about the topic."""
