@@ -12,7 +12,7 @@ from libc.string cimport memset
 
 import os
 
-from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, now_ms, observe, peek, publish,
+from mqcore._fast.base.atomics cimport (coarse_ms, exchange_full, full_fence, now_ms, observe, peek, publish,
                                         put_relaxed, wake_fd)
 from mqcore._fast.base.layout cimport (SEND_WORKERS_MAX, SLAVE_CAPACITY, SLAVE_STATE_FREE, SLAVE_STATE_REFUSED_AHEAD,
                                        WORKER_COMMAND_STOP, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED)
@@ -32,7 +32,7 @@ cdef extern from "<sys/epoll.h>" nogil:
     int epoll_create1(int flags)
     int epoll_ctl(int epoll, int operation, int fd, epoll_event *event)
     int epoll_wait(int epoll, epoll_event *events, int count, int timeout_ms)
-    uint32_t EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLRDHUP
+    uint32_t EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLRDHUP, EPOLLET
     int EPOLL_CTL_ADD, EPOLL_CLOEXEC
 
 cdef extern from "<unistd.h>" nogil:
@@ -56,8 +56,8 @@ cdef void handle_event(HaState *state, const epoll_event *event) noexcept nogil:
     cdef char told[4096]
     cdef int slot
     if event.data.u64 == MARK_WAKE:
-        drain_fd(state.wake)
-    elif event.data.u64 == MARK_LINK:
+        return  # each write is an event of its own: nothing has to be read
+    if event.data.u64 == MARK_LINK:
         # The broker process has nothing to say here; its end does.
         if read(state.link, told, sizeof(told)) == 0:
             state.is_link_closed = True
@@ -262,7 +262,7 @@ cdef class HaLoop:
         if state.epoll < 0:
             raise OSError(errno, "epoll: " + os.strerror(errno))
         for mark, fd in ((MARK_WAKE, state.wake), (MARK_LINK, state.link), (MARK_LISTENER, state.listener)):
-            event.events = EPOLLIN
+            event.events = (EPOLLIN | EPOLLET) if mark == MARK_WAKE else EPOLLIN
             event.data.u64 = mark
             if epoll_ctl(state.epoll, EPOLL_CTL_ADD, fd, &event) != 0:
                 raise OSError(errno, "epoll: " + os.strerror(errno))

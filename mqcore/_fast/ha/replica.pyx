@@ -161,14 +161,17 @@ cdef void take_staged(HaState *state) noexcept nogil:
     replica.staged_start = 0
 
 
-cdef ssize_t receive(HaState *state) noexcept nogil:
-    # One read: the rest of a frame into its place, and the next one's head; else some small frames at once.
+cdef ssize_t receive(HaState *state, bint *is_drained) noexcept nogil:
+    # One read: the rest of a frame into its place, and the next one's head; else some small frames at once. Who gets
+    # less than there was room for has all that was there.
     cdef Replica *replica = &state.replica
     cdef iovec parts[2]
     cdef int64_t room
     cdef ssize_t got
+    cdef int count
     if replica.frame_left == 0 or replica.staged_end > 0:
         got = recv(replica.fd, replica.staged + replica.staged_end, STAGED_SIZE - replica.staged_end, 0)
+        is_drained[0] = got < STAGED_SIZE - replica.staged_end
         if got > 0:
             replica.staged_end += <int32_t>got
         return got
@@ -178,7 +181,9 @@ cdef ssize_t receive(HaState *state) noexcept nogil:
     parts[0].iov_len = room
     parts[1].iov_base = replica.staged
     parts[1].iov_len = HA_FRAME_HEAD_SIZE
-    got = readv(replica.fd, parts, 2 if room == replica.frame_left else 1)
+    count = 2 if room == replica.frame_left else 1
+    got = readv(replica.fd, parts, count)
+    is_drained[0] = got < room + (HA_FRAME_HEAD_SIZE if count == 2 else 0)
     if got > 0:
         room = min(room, <int64_t>got)
         replica.frame_left -= <int32_t>room
@@ -208,13 +213,14 @@ cdef void publish_received(HaState *state) noexcept nogil:
 cdef void read_master(HaState *state) noexcept nogil:
     cdef Replica *replica = &state.replica
     cdef ssize_t got = 1
+    cdef bint is_drained = False
     cdef int _read
     for _read in range(READS_PER_TURN):
-        got = receive(state)
+        got = receive(state, &is_drained)
         if got <= 0:
             break
         take_staged(state)
-        if replica.why != NULL:
+        if replica.why != NULL or is_drained:
             break
     if got > 0:
         replica.read_ms = state.turn_ms
