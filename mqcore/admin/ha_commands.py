@@ -25,6 +25,7 @@ COLUMNS = {
     "acked": "ACKED",
     "behindBytes": "BEHIND BYTES",
     "behindMs": "BEHIND MS",
+    "bytesPerSecond": "BYTES/S",
 }
 
 
@@ -75,6 +76,7 @@ def records_of(place: BrokerPlace, status: HARuntimeInfo | MQError) -> Iterator[
             "acked": copy.slave_ack_offset,
             "behindBytes": copy.diff,
             "behindMs": copy.behind_ms,
+            "bytesPerSecond": copy.transferred_byte_in_second,
         }
         for copy in status.ha_connection_info
     ]
@@ -86,6 +88,7 @@ def records_of(place: BrokerPlace, status: HARuntimeInfo | MQError) -> Iterator[
                 "peer": client.master_addr,
                 "state": "COPYING" if client.activated else status.refusal or "NOT CONNECTED",
                 "behindBytes": max(0, client.master_flush_offset - client.max_offset),
+                "bytesPerSecond": client.transferred_byte_in_second,
             }
         )
     yield from lines or [line]

@@ -15,6 +15,8 @@ class SlaveFacts:
     acked: int
     sent: int
     sent_bytes: int
+    bytes_per_second: int
+    """Sent to it during the last second."""
     behind_bytes: int
     behind_ms: int
     """For how long it has not had everything; 0 if it has."""
@@ -31,3 +33,5 @@ class ReplicationFacts:
     master_seen_ms: int
     """When the master was last heard; 0 = not connected."""
     master_end: int
+    bytes_per_second: int
+    """Received from the master during the last second."""

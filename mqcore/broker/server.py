@@ -81,6 +81,7 @@ class BrokerServer:
         self._store_view: SharedStoreView | None = None
         self._client: RemotingClient | None = None
         self._listeners: Listeners | None = None
+        self._replication: SharedReplication | None = None
         self._housekeeping: asyncio.Task[None] | None = None
         self._guard: AclGuard | None = None
 
@@ -159,6 +160,11 @@ class BrokerServer:
         asyncio.get_running_loop().remove_reader(self._listeners.slaves)
         self.supervisor.want("ha")
 
+    def _make_replication(self) -> SharedReplication:
+        (worker,) = self.supervisor.of_kind("ha")
+        self._replication = SharedReplication(self._segment, wall_clock_ms, worker.row)
+        return self._replication
+
     def _make_ports(self, drops: QueueDrops) -> Ports:
         assert self._sink is not None
         assert self._client is not None
@@ -175,7 +181,7 @@ class BrokerServer:
             caller=self._client,
             publish=self.supervisor.publish,
             replica=self._make_replica(),
-            replication=SharedReplication(self._segment, wall_clock_ms),
+            replication=self._make_replication(),
             timers=self._timers,
             guard=self._guard,
         )
@@ -215,6 +221,8 @@ class BrokerServer:
                 self._sink.trim()
             if self._supervisor is not None:
                 self._supervisor.check()
+            if self._replication is not None:
+                self._replication.sample()
 
     # Links ------------------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -223,6 +224,30 @@ def test_operators_see_who_copies_and_how_far(master: MqcoreBroker, slave: Mqcor
     assert {tuple(line) for line in shown} == {tuple(COLUMNS)}, "the table has a cell for each"
     table = subprocess.run(command[:-2], check=True, capture_output=True, timeout=DEADLINE_S).stdout.decode()
     assert [line.split()[2] for line in table.splitlines()] == ["ROLE", "ASYNC_MASTER", "SLAVE"]
+
+
+def ha_status(broker: MqcoreBroker) -> dict[str, Any]:
+    found: dict[str, Any] = wire.call(broker.broker_address, RequestCode.GET_BROKER_HA_STATUS).json()
+    return found
+
+
+def test_operators_see_how_fast_is_copied(master: MqcoreBroker, slave: MqcoreBroker) -> None:
+    await_copy(master, slave)
+
+    def rates() -> tuple[int, int]:
+        (copy,) = ha_status(master)["haConnectionInfo"]
+        return copy["transferredByteInSecond"], ha_status(slave)["haClientRuntimeInfo"]["transferredByteInSecond"]
+
+    wait_until(lambda: rates() == (0, 0), DEADLINE_S, "nothing is copied")
+    seen = [0, 0]
+
+    def both_have_seen_some() -> bool:
+        send(master, 5)
+        seen[:] = map(max, seen, rates())
+        return min(seen) > 4000
+
+    wait_until(both_have_seen_some, DEADLINE_S, "both sides tell of what was copied in a second")
+    wait_until(lambda: rates() == (0, 0), DEADLINE_S, "nothing is copied again")
 
 
 def test_a_slave_takes_no_messages_and_no_orders_about_topics_and_groups(

@@ -16,7 +16,7 @@ class AdminHaProcessor:
         self._broker = broker
 
     async def ha_status(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
-        """Answer code 907, of 5.x, in its words and some of our own. Rates are not measured, and say 0."""
+        """Answer code 907, of 5.x, in its words and some of our own."""
         if self._broker.replication is None:
             return request.reply(ResponseCode.SYSTEM_ERROR, "this broker knows no replicas")
         facts = self._broker.replication.facts()
@@ -47,6 +47,7 @@ def connection(copy: SlaveFacts) -> HAConnectionRuntimeInfo:
         slave_ack_offset=copy.acked,
         diff=copy.behind_bytes,
         in_sync=is_in_sync(copy),
+        transferred_byte_in_second=copy.bytes_per_second,
         transfer_from_where=copy.sent,
         state=copy.state,
         behind_ms=copy.behind_ms,
@@ -57,6 +58,7 @@ def client(facts: ReplicationFacts, master: str) -> HAClientRuntimeInfo:
     """Return what a slave knows of its master."""
     return HAClientRuntimeInfo(
         master_addr=master,
+        transferred_byte_in_second=facts.bytes_per_second,
         max_offset=facts.end,
         last_read_timestamp=facts.master_seen_ms,
         last_write_timestamp=facts.master_seen_ms,

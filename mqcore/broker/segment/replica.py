@@ -10,9 +10,11 @@ from mqcore import clock, layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.address import host_and_port
 from mqcore.broker.ports import Clock, ReplicationFacts, SlaveFacts, StoreView
+from mqcore.broker.segment.transfer_rates import TransferRates
 
 MASTER_STATE = layout.constants("MasterState")
 SLAVE_STATES = {number: name for name, number in layout.constants("SlaveState").items()}
+RECEIVED = "received"
 CONNECT_LIMIT_S = 5.0
 """Within this time the ha worker says whether it got through."""
 
@@ -60,9 +62,17 @@ class SharedReplica:
 class SharedReplication:
     """What the ha worker says on the board."""
 
-    def __init__(self, segment: SharedSegment, clock: Clock) -> None:
+    def __init__(self, segment: SharedSegment, clock: Clock, ha_row: int) -> None:
+        """*ha_row* is the row of the ha worker, which counts there what it has sent, or received."""
         self._segment = segment
         self._clock = clock
+        self._ha_row = ha_row
+        self._rates = TransferRates()
+
+    def sample(self) -> None:
+        """Note what has been copied so far. To be called every second."""
+        sent = {connection(row): row["sent_bytes"] for row in self._segment.slaves()}
+        self._rates.sample(sent | {RECEIVED: self._segment.worker_word(self._ha_row, "bytes")})
 
     def facts(self) -> ReplicationFacts:
         get = self._segment.get
@@ -74,6 +84,7 @@ class SharedReplication:
             is_copying=get("master_state") == MASTER_STATE["COPYING"],
             master_seen_ms=get("master_seen"),
             master_end=get("master_end"),
+            bytes_per_second=self._rates.of(RECEIVED),
         )
 
     def _slave(self, row: dict[str, Any], end: int) -> SlaveFacts:
@@ -89,4 +100,10 @@ class SharedReplication:
             sent_bytes=row["sent_bytes"],
             behind_bytes=end - max(0, acked),
             behind_ms=behind_ms,
+            bytes_per_second=self._rates.of(connection(row)),
         )
+
+
+def connection(row: dict[str, Any]) -> tuple[bytes, int, int]:
+    """What tells a slave's connection from others, its own earlier ones included."""
+    return row["host"], row["port"], row["connected_at"]
