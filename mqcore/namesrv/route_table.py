@@ -75,8 +75,12 @@ class RouteTable:
         """Take a registration; return the live master if the broker is its slave.
 
         Topics are taken from a master only, and only if its data version has changed or the broker is new. Topics that
-        the registration does not name stay.
+        the registration does not name stay. Who takes the id of a broker that lives must not have a lower state
+        version than that one, and is passed over: the master that was deposed does not know it yet.
         """
+        if self._is_deposed(broker, body.topic_config_serialize_wrapper.data_version):
+            self._live.pop(broker.address, None)
+            return None
         self._clusters.setdefault(broker.cluster_name, {})[broker.broker_name] = None
         data = self._brokers.setdefault(broker.broker_name, BrokerData(broker.cluster_name, broker.broker_name))
         # A slave that became master comes with its old address under a new id: one address has one id.
@@ -96,6 +100,18 @@ class RouteTable:
         else:
             self._filter_servers.pop(broker.address, None)
         return None if broker.broker_id == MASTER_ID else self._live_master(data)
+
+    def _is_deposed(self, broker: BrokerIdentity, version: DataVersion) -> bool:
+        data = self._brokers.get(broker.broker_name)
+        holder = data.broker_addrs.get(broker.broker_id) if data is not None else None
+        live = self._live.get(holder) if holder is not None else None
+        if live is None or holder == broker.address:
+            return False
+        held, offered = live.data_version.state_version or 0, version.state_version or 0
+        if offered < held:
+            logger.warning("broker passed over %s state_version=%d holder=%s state_version=%d", broker, offered, holder,
+                           held)  # fmt: skip
+        return offered < held
 
     def _take_topics(self, broker_name: str, topics: Iterable[TopicConfig]) -> None:
         for topic in topics:

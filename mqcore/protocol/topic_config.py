@@ -39,10 +39,14 @@ class TopicFilterType(IntEnum):
 
 @dataclass(slots=True)
 class DataVersion(JsonBody):
-    """Version of a table: when it changed last (ms since 1970), and how often."""
+    """Version of a table: when it changed last (ms since 1970), and how often.
+
+    ``state_version`` is of 5.x peers, the number of a mastership; None leaves the member out, as 4.9.8 does.
+    """
 
     timestamp: int = 0
     counter: int = 0
+    state_version: int | None = None
 
     def next_version(self, now_ms: int) -> None:
         """Note one more change, at *now_ms*."""

@@ -104,6 +104,17 @@ async def test_slave_reads_suggest_the_groups_brokers(rig: BrokerRig) -> None:
     assert (await binding(rig)).slow_broker_id == 3
 
 
+@pytest.mark.parametrize(("setting", "wanted"), [("true", (2, 3)), ("false", (0, 0))])
+async def test_without_slave_reads_everybody_is_told_to_ask_the_master(
+    rig: BrokerRig, setting: str, wanted: tuple[int, int]
+) -> None:
+    await rig.heart_beat("g", [subscription("orders")])
+    await rig.broker.groups.update(SubscriptionGroupConfig("g", broker_id=2, which_broker_when_consume_slowly=3))
+    await rig.broker.settings.update({"slaveReadEnable": setting})
+    found = await binding(rig)
+    assert (found.broker_id, found.slow_broker_id) == wanted
+
+
 async def test_refusals_in_their_order(rig: BrokerRig) -> None:
     await rig.broker.settings.update({"brokerPermission": "2", "autoCreateSubscriptionGroup": "false"})
     assert await refusal(rig, topic="none") == (16, "the broker[127.0.0.1] pulling message is forbidden")

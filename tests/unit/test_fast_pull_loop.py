@@ -627,6 +627,17 @@ def test_an_offset_is_committed_on_the_way(rig: PullRig) -> None:
     assert rig.segment.committed(row) == 3, "without the flag nothing is committed"
 
 
+@pytest.mark.parametrize(("in_memory", "wanted"), [(1 << 30, 2), (0, 3)])
+def test_who_reads_far_behind_is_told_another_broker_than_who_keeps_up(
+    rig: PullRig, in_memory: int, wanted: int
+) -> None:
+    rig.change(in_memory_bytes_max=in_memory)
+    rig.ask(1, 0)
+    resolve_id, _ = rig.question()
+    rig.bind(resolve_id, broker_id=2, slow_broker_id=3)
+    assert rig.reply()["suggest_broker_id"] == wanted
+
+
 @pytest.mark.parametrize("offset", [4, 16])
 def test_a_slave_sends_nobody_elsewhere_since_it_may_only_lag(rig: PullRig, offset: int) -> None:
     rig.change(is_slave=True)

@@ -51,9 +51,11 @@ def connection() -> Connection:
     return cast(Connection, object())
 
 
-def body(*topics: TopicConfig, version: int = 1, filter_servers: list[str] | None = None) -> RegisterBrokerBody:
+def body(
+    *topics: TopicConfig, version: int = 1, state: int | None = None, filter_servers: list[str] | None = None
+) -> RegisterBrokerBody:
     table = {topic.topic_name: topic for topic in topics}
-    return RegisterBrokerBody(TopicConfigSerializeWrapper(table, DataVersion(1, version)), filter_servers or [])
+    return RegisterBrokerBody(TopicConfigSerializeWrapper(table, DataVersion(1, version, state)), filter_servers or [])
 
 
 def topic(name: str = "T", **changes: Any) -> TopicConfig:
@@ -114,6 +116,46 @@ def test_a_slave_that_became_master_has_one_id(routes: RouteTable) -> None:
     routes.unregister_broker(MASTER)
     register(routes, BrokerIdentity("C", "broker-a", 0, SLAVE.address), topic())
     assert routes.route("T").broker_datas[0].broker_addrs == {0: SLAVE.address}  # type: ignore[union-attr]
+
+
+def addresses(routes: RouteTable) -> dict[int, str]:
+    (data,) = routes.cluster_info().broker_addr_table.values()
+    return data.broker_addrs
+
+
+@pytest.mark.parametrize(("state", "is_taken"), [(6, False), (None, False), (7, True), (8, True)])
+def test_a_lower_state_version_cannot_take_the_id_of_a_master_that_lives(
+    routes: RouteTable, state: int | None, is_taken: bool
+) -> None:
+    register(routes, MASTER, topic(), state=7)
+    other = BrokerIdentity("C", "broker-a", 0, "10.0.0.9:10911")
+    register(routes, other, topic("Other"), state=state)
+    assert addresses(routes) == {0: other.address if is_taken else MASTER.address}
+    assert ("Other" in routes.topics()) == is_taken
+
+
+def test_a_lower_state_version_takes_the_id_of_a_master_that_is_gone(routes: RouteTable) -> None:
+    register(routes, MASTER, topic(), state=7)
+    register(routes, SLAVE, state=7)
+    routes.unregister_broker(MASTER)
+    other = BrokerIdentity("C", "broker-a", 0, "10.0.0.9:10911")
+    register(routes, other, topic(), state=6)
+    assert addresses(routes) == {0: other.address, 1: SLAVE.address}
+
+
+def test_a_broker_may_come_again_with_a_lower_state_version(routes: RouteTable) -> None:
+    register(routes, MASTER, topic(), state=7)
+    register(routes, MASTER, topic("Later"), state=6)
+    assert sorted(routes.topics()) == ["Later", "T"]
+
+
+def test_goodbye_of_the_master_leaves_its_slave_and_that_of_a_slave_its_master(routes: RouteTable) -> None:
+    for leaving, stays in ((MASTER, {1: SLAVE.address}), (SLAVE, {0: MASTER.address})):
+        register(routes, MASTER, topic())
+        register(routes, SLAVE)
+        routes.unregister_broker(leaving)
+        assert addresses(routes) == stays
+        register(routes, leaving, topic())
 
 
 def test_the_slave_s_address_keeps_a_route_that_can_be_read(routes: RouteTable) -> None:
