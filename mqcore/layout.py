@@ -430,6 +430,7 @@ STORE_BOARD = Layout(
         *line(
             Field("config_epoch", "q", "grows when the answer of any pull check may have changed; see epoch_row"),
             Field("settings_version", "q", "version of the settings on the sheet; 0 = those of the start"),
+            Field("acl_version", "q", "version of the rules of access that hold; 0 = none have been read"),
         ),
         *line(
             Field("store_flags", "q", "bits: see StoreFlag"),
@@ -848,6 +849,54 @@ TOPIC_FILTERS = Layout(
         Field("bit_count", "i", "bits of each filter"),
     ),
 )
+ACL_TABLE = Layout(
+    "acl_table",
+    size=16,
+    place="shared",
+    source="mqcore",
+    doc="Broker process to send worker, over the link: the accounts that there are now. Behind it: acl_account "
+    "for each, with key, secret, and acl_rule with its name for each of its rules.",
+    fields=(
+        Field("version", "q", "of the rules of access; see acl_version of the board"),
+        Field("account_count", "i", "accounts that follow"),
+        Field("rule_count", "i", "rules of all accounts together"),
+    ),
+)
+ACL_ACCOUNT = Layout(
+    "acl_account",
+    size=24,
+    place="shared",
+    source="mqcore",
+    doc="One account in an acl_table.",
+    fields=(
+        Field("key_size", "i", "bytes"),
+        Field("secret_size", "i", "bytes"),
+        Field("rule_count", "i", "rules that follow"),
+        Field("default_topic_perm", "i", "bits: see AclPerm"),
+        Field("default_group_perm", "i", "bits: see AclPerm"),
+        Field("may_do_all", "i", "1 = it is not asked for permissions"),
+    ),
+)
+ACL_RULE = Layout(
+    "acl_rule",
+    size=8,
+    place="shared",
+    source="mqcore",
+    doc="What an account may do with one topic, or with one group, which stands for its retry topic.",
+    fields=(Field("name_size", "i", "bytes"), Field("perm", "i", "bits: see AclPerm")),
+)
+ACL_GRANT = Layout(
+    "acl_grant",
+    size=16,
+    place="shared",
+    source="mqcore",
+    doc="Broker process to send worker, over the link: who the connection's requests are from.",
+    fields=(
+        Field("version", "q", "of the rules of access that it was decided by; with others it is nothing"),
+        Field("account", "i", "number of the account in acl_table; -1 = its address lets everybody in"),
+        Field("by_address", "i", "1 = the account needs no signature from there"),
+    ),
+)
 FILTERS_TAKEN = Layout(
     "filters_taken",
     size=16,
@@ -1094,7 +1143,14 @@ CONSTANTS: tuple[Constants, ...] = (
             "BINDING": 12,
             "INJECT": 13,
             "TOPIC_FILTERS": 14,
+            "ACL_TABLE": 15,
+            "ACL_GRANT": 16,
         },
+    ),
+    Constants(
+        "AclPerm",
+        "what an account may do with a topic or group; DENY beats the others",
+        {"DENY": 1, "PUB": 4, "SUB": 8},
     ),
     Constants(
         "GetStatus",

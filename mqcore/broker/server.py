@@ -118,6 +118,8 @@ class BrokerServer:
             files = AclFiles(Path(self.settings.broker.rocketmq_home), self.settings.mqcore.acl_plain_file)
             self._guard = AclGuard(files, wall_clock_ms)
             await asyncio.to_thread(self._guard.load)
+            self._segment.set("acl_version", self._guard.version)
+            self._guard.on_change, self._guard.on_admitted = self._rules_changed, self._grant
         recovered = await asyncio.to_thread(self._store_boot.open)
         self._listeners = open_listeners(self.settings)
         port = self._listeners.port
@@ -232,9 +234,26 @@ class BrokerServer:
     async def _open_link(self, worker: Worker, end: socket.socket) -> None:
         link = await WorkerLink.open(worker.name, end, self._on_message, self._on_link_lost)
         self._links[worker.name] = link
+        if worker.kind == "send" and self._guard is not None:
+            link.write(LINK_KIND["ACL_TABLE"], 0, self._guard.encoded())
         if worker.kind == "reput" and self._core is not None:
             for topic in self._core.broker.filters.by_topic:
                 self._send_filters(link, topic)
+
+    def _rules_changed(self) -> None:
+        """From now on nobody goes by other rules: send workers serve nothing by themselves until they have these."""
+        assert self._guard is not None
+        self._segment.set("acl_version", self._guard.version)
+        table = self._guard.encoded()
+        for worker in self.supervisor.of_kind("send"):
+            link = self._links.get(worker.name)
+            if link is not None:
+                link.write(LINK_KIND["ACL_TABLE"], 0, table)
+
+    def _grant(self, channel_id: int, grant: bytes) -> None:
+        link = self._links.get(f"send-{sender_of(channel_id)}")
+        if link is not None:
+            link.write(LINK_KIND["ACL_GRANT"], channel_id, grant)
 
     def _on_link_lost(self, link: WorkerLink) -> None:
         """A worker is gone, and with a send worker all its connections."""

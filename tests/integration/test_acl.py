@@ -7,10 +7,11 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 import yaml
 
-from mqcore.client import Client, Message
+from mqcore.client import Client, Message, MessageQueue, Producer
 from mqcore.errors import MQError
 from tests.rigs import wire
 from tests.rigs.mqcore_broker import MqcoreBroker
@@ -133,6 +134,52 @@ def test_changes_of_the_file_hold_without_a_restart_while_messages_come(
             assert not is_refused()
         finally:
             put(home, ADMIN, WORKER)
+
+
+def test_a_connection_that_is_known_is_served_while_the_broker_process_sleeps(
+    client: Callable[..., Client], guarded: MqcoreBroker
+) -> None:
+    with client() as mq, mq.producer("sleepless", retries=0) as producer:
+        queue = producer.queues("Open")[0]
+        producer.send(Message("Open", b"first"), queue=queue)
+        broker = psutil.Process(guarded.pid)
+        broker.suspend()
+        try:
+            for _ in range(20):
+                producer.send(Message("Open", b"more", properties={"a": "b"}), queue=queue)
+        finally:
+            broker.resume()
+
+
+def test_what_is_taken_away_is_taken_from_connections_that_are_known(
+    client: Callable[..., Client], home: Path, guarded: MqcoreBroker
+) -> None:
+    with client() as mq, mq.producer("known", retries=0) as producer:
+        queue = producer.queues("Open")[0]
+        producer.send(Message("Open", b"first"), queue=queue)
+        try:
+            put(home, ADMIN)
+            wait_until(lambda: is_unknown(producer, queue), describe="the account is gone")
+        finally:
+            put(home, ADMIN, WORKER)
+
+
+def is_unknown(producer: Producer, queue: MessageQueue) -> bool:
+    try:
+        producer.send(Message("Open", b"x"), queue=queue)
+    except MQError as error:
+        return "No acl config for worker-1" in str(error)
+    return False
+
+
+def test_a_send_worker_that_died_asks_for_keys_again(client: Callable[..., Client], guarded: MqcoreBroker) -> None:
+    (sender,) = [worker for worker in guarded.workers() if "send" in worker.cmdline()]
+    sender.kill()
+    with client(secret="something-else") as mq:
+        wait_until(lambda: "Check signature failed" in refusal_of(mq, "Open"), describe="it is there and asks")
+    with client() as mq, mq.producer("after_the_death") as producer:
+        for _ in range(5):
+            producer.send(Message("Open", b"x"))
 
 
 def test_a_bad_file_stops_the_start_by_name(tmp_path: Path) -> None:

@@ -204,6 +204,11 @@ cdef enum:
     LINK_KIND_BINDING = 12
     LINK_KIND_INJECT = 13
     LINK_KIND_TOPIC_FILTERS = 14
+    LINK_KIND_ACL_TABLE = 15
+    LINK_KIND_ACL_GRANT = 16
+    ACL_PERM_DENY = 1
+    ACL_PERM_PUB = 4
+    ACL_PERM_SUB = 8
     GET_STATUS_FOUND = 0
     GET_STATUS_NO_MATCHED_MESSAGE = 1
     GET_STATUS_MESSAGE_WAS_REMOVING = 2
@@ -299,6 +304,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t cold_end
         int64_t config_epoch
         int64_t settings_version
+        int64_t acl_version
         int64_t store_flags
         int32_t error_number
         int32_t error_where
@@ -523,6 +529,24 @@ cdef extern from "shared_layout.h" nogil:
         int32_t filter_count
         int32_t bitmap_bits
         int32_t bit_count
+    ctypedef struct AclTable:
+        int64_t version
+        int32_t account_count
+        int32_t rule_count
+    ctypedef struct AclAccount:
+        int32_t key_size
+        int32_t secret_size
+        int32_t rule_count
+        int32_t default_topic_perm
+        int32_t default_group_perm
+        int32_t may_do_all
+    ctypedef struct AclRule:
+        int32_t name_size
+        int32_t perm
+    ctypedef struct AclGrant:
+        int64_t version
+        int32_t account
+        int32_t by_address
     ctypedef struct FiltersTaken:
         int64_t request_id
         int64_t from_offset

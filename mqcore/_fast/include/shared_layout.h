@@ -34,7 +34,8 @@ typedef struct {
     uint8_t pad_prepared_end[40];
     int64_t config_epoch;
     int64_t settings_version;
-    uint8_t pad_config_epoch[48];
+    int64_t acl_version;
+    uint8_t pad_config_epoch[40];
     int64_t store_flags;
     int32_t error_number;
     int32_t error_where;
@@ -366,6 +367,40 @@ typedef struct {
 } TopicFilters;
 static_assert(sizeof(TopicFilters) == 24, "TopicFilters");
 static_assert(offsetof(TopicFilters, bit_count) == 20, "TopicFilters.bit_count");
+
+typedef struct {
+    int64_t version;
+    int32_t account_count;
+    int32_t rule_count;
+} AclTable;
+static_assert(sizeof(AclTable) == 16, "AclTable");
+static_assert(offsetof(AclTable, rule_count) == 12, "AclTable.rule_count");
+
+typedef struct {
+    int32_t key_size;
+    int32_t secret_size;
+    int32_t rule_count;
+    int32_t default_topic_perm;
+    int32_t default_group_perm;
+    int32_t may_do_all;
+} AclAccount;
+static_assert(sizeof(AclAccount) == 24, "AclAccount");
+static_assert(offsetof(AclAccount, may_do_all) == 20, "AclAccount.may_do_all");
+
+typedef struct {
+    int32_t name_size;
+    int32_t perm;
+} AclRule;
+static_assert(sizeof(AclRule) == 8, "AclRule");
+static_assert(offsetof(AclRule, perm) == 4, "AclRule.perm");
+
+typedef struct {
+    int64_t version;
+    int32_t account;
+    int32_t by_address;
+} AclGrant;
+static_assert(sizeof(AclGrant) == 16, "AclGrant");
+static_assert(offsetof(AclGrant, by_address) == 12, "AclGrant.by_address");
 
 typedef struct {
     int64_t request_id;

@@ -17,10 +17,12 @@ from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full
 from mqcore._fast.base.big_endian cimport load_i32
 from mqcore._fast.base.buffers cimport buffer_put, buffer_room, buffer_size
 from mqcore._fast.base.layout cimport (CONNECTION_GENERATION_BITS, CONNECTION_LIFE_BITS, CONNECTION_SLOT_BITS,
-                                       LINK_KIND_CLOSE, LINK_KIND_FRAME, LINK_KIND_INJECT, PULL_STRINGS_MAX,
+                                       LINK_KIND_ACL_GRANT, LINK_KIND_ACL_TABLE, LINK_KIND_CLOSE, LINK_KIND_FRAME,
+                                       LINK_KIND_INJECT, PULL_STRINGS_MAX,
                                        RECORD_OVERHEAD_MAX, TICKETS_MAX,
                                        WORKER_COMMAND_DRAIN, WORKER_COMMAND_STOP, WORKER_STATE_DRAINED,
-                                       WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, LinkHead)
+                                       WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, AclGrant,
+                                       LinkHead)
 from mqcore._fast.log.append cimport append_rest
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.segment.boards cimport SharedSegment
@@ -28,6 +30,7 @@ from mqcore._fast.segment.link cimport link_free, link_next, link_read, link_tak
 from mqcore._fast.segment.rings cimport open_pull_reply_ring, open_pull_request_ring, ring_is_empty
 from mqcore._fast.send.connections cimport (close_connection, doom, drop_partial, find_connection, link_request,
                                             make_room, mark_dirty, open_connection, write_dirty, write_link)
+from mqcore._fast.send.guard cimport guard_free, guard_passes, guard_take
 from mqcore._fast.send.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
 from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, can_answer, handle_send, release_waiting
 from mqcore._fast.send.state cimport (LISTENERS_MAX, MARK_LINK, MARK_LISTENER, MARK_WAKE, MEMBERS_MAX, READ_SIZE,
@@ -97,6 +100,12 @@ cdef const char *PULL_TOO_LONG = "the pull's topic, group and subscription are l
 assert f"than {<int>PULL_STRINGS_MAX} bytes" in PULL_TOO_LONG.decode()
 
 
+cdef bint may_pass(SendState *state, const Connection *connection, const CommandView *command) noexcept nogil:
+    # Whether it may be served here. The rules may have changed already, and their table be under way.
+    return (state.guard.version == observe(&state.shared.board.acl_version)
+            and guard_passes(&state.guard, &connection.grant, command, state.scratch, SCRATCH_SIZE))
+
+
 cdef void handle_frame(SendState *state, Connection *connection, const uint8_t *payload, int32_t size) noexcept nogil:
     cdef CommandView command
     cdef CommandStatus status = scan_command(payload, size, &command)
@@ -105,7 +114,8 @@ cdef void handle_frame(SendState *state, Connection *connection, const uint8_t *
         put_relaxed(&state.row.protocol_errors, state.row.protocol_errors + 1)
         doom(state, connection)
         return
-    if status == COMMAND_OK and not command.flag & FLAG_RESPONSE and not state.settings.is_guarded:
+    if status == COMMAND_OK and not command.flag & FLAG_RESPONSE and (
+            not state.settings.is_guarded or may_pass(state, connection, &command)):
         if command.code == SEND_MESSAGE_V2 or command.code == SEND_BATCH_MESSAGE or command.code == SEND_MESSAGE:
             if handle_send(state, connection, &command) != SEND_UNUSUAL:
                 return
@@ -240,6 +250,9 @@ cdef void handle_injected(
 
 cdef void handle_link_message(SendState *state, const LinkHead *head, const uint8_t *payload) noexcept nogil:
     cdef Connection *connection = find_connection(state, head.connection_id)
+    if head.kind == LINK_KIND_ACL_TABLE:
+        guard_take(&state.guard, payload, head.size)
+        return
     if connection == NULL:
         return
     if head.kind == LINK_KIND_FRAME:
@@ -251,6 +264,8 @@ cdef void handle_link_message(SendState *state, const LinkHead *head, const uint
         handle_injected(state, connection, payload, head.size)
     elif head.kind == LINK_KIND_CLOSE:
         doom(state, connection)
+    elif head.kind == LINK_KIND_ACL_GRANT:
+        memcpy(&connection.grant, payload, sizeof(AclGrant))
 
 
 cdef void read_link(SendState *state) noexcept nogil:
@@ -596,6 +611,7 @@ cdef class SendLoop:
         if state.read_files != NULL:
             files_close(state.read_files)
         link_free(&state.link)
+        guard_free(&state.guard)
         free(state.appender.files)
         free(state.read_files)
         free(state.tickets)

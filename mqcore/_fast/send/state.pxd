@@ -5,13 +5,14 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
 
 from mqcore._fast.base.buffers cimport Buffer
-from mqcore._fast.base.layout cimport PULL_STRINGS_MAX, PULL_WORKERS_MAX, WorkerRow
+from mqcore._fast.base.layout cimport PULL_STRINGS_MAX, PULL_WORKERS_MAX, AclGrant, WorkerRow
 from mqcore._fast.base.worker_log cimport Warning
 from mqcore._fast.log.append cimport Appender
 from mqcore._fast.log.mapped_file cimport FileSet
 from mqcore._fast.segment.boards cimport Shared
 from mqcore._fast.segment.link cimport Link
 from mqcore._fast.segment.rings cimport Ring
+from mqcore._fast.send.guard cimport GuardTable
 
 cdef enum:
     READ_SIZE = 262144          # bytes asked of the socket at once
@@ -38,6 +39,7 @@ cdef struct Connection:
     int32_t address_size
     int32_t port
     int64_t active_at           # coarse_ms of the last read or write
+    AclGrant grant              # who its requests are from; of version 0 = not known
     Buffer partial              # the start of a frame that has not come whole
     Buffer out
     int64_t unsent_bytes        # its part of the sum of that name
@@ -106,6 +108,7 @@ cdef struct SendState:
     Shared *shared
     WorkerRow *row
     SendSettings settings
+    GuardTable guard            # with is_guarded only
     Appender appender
     FileSet *read_files
     int worker_number

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from typing import Final
 
 from mqcore.broker.ports import Channel, Clock
 from mqcore.broker.security.acl_files import AclFiles, Stamps, load_yaml
+from mqcore.broker.security.grants import encode_grant, encode_table
 from mqcore.broker.security.guessing import Guessers
 from mqcore.broker.security.refusals import Refusals
 from mqcore.broker.security.tables import AclTables, make_tables
-from mqcore.broker.security.validator import AclError, Refused, validate
+from mqcore.broker.security.validator import AclError, Principal, Refused, validate
 from mqcore.errors import ConfigError
 from mqcore.protocol.command import RemotingCommand
 
@@ -29,18 +31,25 @@ class AclGuard:
     def __init__(self, files: AclFiles, clock: Clock) -> None:
         self.files = files
         self.tables = AclTables()
+        self.version = 0
+        """Of the tables; the first that are read are 1."""
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when other tables hold."""
+        self.on_admitted: Callable[[int, bytes], None] = lambda channel_id, grant: None
+        """Called with a connection and an ACL_GRANT when it turns out who its requests are from."""
         self.refusals = Refusals(clock)
         self.guessers = Guessers(clock)
         self._stamps: Stamps = {}
-        self._proven: set[int] = set()
-        """Connections that a good signature has come by."""
+        self._numbers: dict[str, int] = {}
+        self._granted: dict[int, bytes] = {}
+        """By connection that a good request has come by."""
 
     def load(self) -> None:
         """Read all files, for the start. Raises ConfigError with the file and what is wrong in it."""
         load_yaml()
         try:
             self.files.prepare()
-            self._stamps, self.tables = self._read()
+            self._use(*self._read())
         except OSError as error:
             raise ConfigError(f"aclEnable: got true, and cannot read who may do what: {error}") from error
         self._log("read")
@@ -49,6 +58,16 @@ class AclGuard:
         # Stamps first: a file that changes while it is read is read again.
         stamps = self.files.stamps()
         return stamps, make_tables(self.files.read_all())
+
+    def _use(self, stamps: Stamps, tables: AclTables) -> None:
+        self._stamps, self.tables = stamps, tables
+        self._numbers = {key: number for number, key in enumerate(tables.accounts)}
+        self.version += 1
+        self.on_change()
+
+    def encoded(self) -> bytes:
+        """The accounts for send workers, with their secrets."""
+        return encode_table(self.tables, self.version)
 
     def _log(self, what: str) -> None:
         logger.info(
@@ -62,7 +81,7 @@ class AclGuard:
         if stamps == self._stamps:
             return
         try:
-            self._stamps, self.tables = await asyncio.to_thread(self._read)
+            self._use(*await asyncio.to_thread(self._read))
         except (ConfigError, OSError) as error:
             self._stamps = stamps
             logger.error("access control stays as it was, since its files have changed to what cannot stand: %s", error)
@@ -77,24 +96,29 @@ class AclGuard:
             channel.close()
             raise AclError(Refused.SIGNATURE, "Too many wrong signatures")
         try:
-            validate(self.tables, request, address)
-            self._proven.add(channel.channel_id)
+            self._grant(channel, validate(self.tables, request, address))
         except AclError as error:
             self.refusals.note(error, address, request.code)
             if error.why in GUESSES:
                 await self._slow_down(address)
             raise
 
+    def _grant(self, channel: Channel, principal: Principal) -> None:
+        grant = encode_grant(self._numbers, self.version, principal)
+        if self._granted.get(channel.channel_id) != grant:
+            self._granted[channel.channel_id] = grant
+            self.on_admitted(channel.channel_id, grant)
+
     def _must_leave(self, channel: Channel) -> bool:
         return (
             self.guessers.must_leave(channel.remote_ip)
-            and channel.channel_id not in self._proven
+            and channel.channel_id not in self._granted
             and not self.tables.is_white(channel.remote_ip)
         )
 
     def forget(self, channel: Channel) -> None:
         """The connection is gone."""
-        self._proven.discard(channel.channel_id)
+        self._granted.pop(channel.channel_id, None)
 
     async def _slow_down(self, address: str) -> None:
         delay_s = self.guessers.note(address)

@@ -6,6 +6,7 @@ from enum import IntFlag
 from typing import Final
 
 from mqcore.codes import RequestCode as Code
+from mqcore.layout import constants
 
 
 class Perm(IntFlag):
@@ -15,6 +16,8 @@ class Perm(IntFlag):
     PUB = 4
     SUB = 8
 
+
+assert {perm.name: perm.value for perm in Perm} == constants("AclPerm"), "send workers know the same bits"
 
 WORDS: Final = {
     "PUB": Perm.PUB,
