@@ -116,7 +116,7 @@ def test_a_dropped_queue_is_not_counted_on_by_the_dead(
     assert not any(log.read(log.end, FILE_SIZE))
 
 
-@pytest.mark.parametrize("_round", range(3))
+@pytest.mark.parametrize("_round", [0, *(pytest.param(number, marks=pytest.mark.slow) for number in (1, 2))])
 def test_writers_killed_at_any_moment_leave_a_whole_log(
     log: Log, children: Mortals, _round: int, chance: random.Random
 ) -> None:

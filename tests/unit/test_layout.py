@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mqcore import layout, layout_files
@@ -75,6 +75,7 @@ def test_struct_and_dtype_have_the_size_of_the_table(item: Layout) -> None:
 
 
 @EVERY_LAYOUT
+@settings(max_examples=20)
 @given(data=st.data())
 def test_numpy_reads_what_struct_writes(item: Layout, data: st.DataObject) -> None:
     values = [

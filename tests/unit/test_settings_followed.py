@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import Any
 
@@ -172,23 +174,24 @@ def test_the_flush_worker_follows_what_the_table_says(tmp_path: Path, segment: S
         os.close(handover.wake)
 
 
-def reads(path: Path, name: str) -> Iterator[str]:
-    """The functions of a module in which the setting *name* is read; a lambda is asked each time, whoever made it."""
+@functools.cache
+def reads(path: Path) -> Mapping[str, Set[str]]:
+    """What a module reads of anything, and the functions that read it; a lambda is asked each time, whoever made it."""
     tree = ast.parse(path.read_text())
     later = {id(node) for part in ast.walk(tree) if isinstance(part, ast.Lambda) for node in ast.walk(part)}
+    found: dict[str, set[str]] = defaultdict(set)
     for function in ast.walk(tree):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
-            found = [node for node in ast.walk(function) if isinstance(node, ast.Attribute) and node.attr == name]
-            if any(id(node) not in later for node in found):
-                yield function.name
-            elif found:
-                yield "<lambda>"
+            for node in ast.walk(function):
+                if isinstance(node, ast.Attribute):
+                    found[node.attr].add("<lambda>" if id(node) in later else function.name)
+    return found
 
 
 @pytest.mark.parametrize("row", [row for row in LIVE if Mark.BY_BROKER in row.marks], ids=lambda row: row.key)
 def test_the_broker_process_reads_each_setting_when_it_needs_it(row: Setting) -> None:
     """Or anew in ``use``: what only a constructor has read would not change."""
-    found = {path: set(reads(path, row.name)) for path in BROKER.rglob("*.py")}
+    found = {path: reads(path).get(row.name, set()) for path in BROKER.rglob("*.py")}
     assert any(found.values()), f"nobody reads {row.name}"
     assert [path for path, functions in found.items() if "__init__" in functions and "use" not in functions] == []
 

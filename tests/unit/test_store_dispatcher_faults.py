@@ -57,8 +57,15 @@ def template() -> Iterator[StoreBuilder]:
         yield store
 
 
-@dispatchers
-@pytest.mark.parametrize("_round", range(12))
+# Other moments in each run; the plain dispatcher needs a second of CPU for each round.
+ROUNDS = [
+    pytest.param(make, number, id=f"{name}-{number}", marks=[pytest.mark.slow] if number >= everyday else [])
+    for make, name, everyday in ((plain.Dispatcher, "python", 3), (FastDispatcher, "cython", 6))
+    for number in range(12)
+]
+
+
+@pytest.mark.parametrize(("make", "_round"), ROUNDS)
 def test_a_dispatcher_killed_at_random_is_gone_on_with(tmp_path, template, make, _round, chance):
     paths = StorePaths.at(tmp_path / "store")
     paths.make_directories()
@@ -151,7 +158,8 @@ def dispatch_with_room_for_no_mapping(paths: StorePaths, store: StoreBuilder, ma
 @dispatchers
 def test_a_first_file_that_could_not_be_mapped_is_gone_on_with_at_its_offset(tmp_path, make):
     store = StoreBuilder(
-        tmp_path / "store", StoreGeometry(consume_queue_file_size=20 * 10_000_000, index_enabled=False)
+        tmp_path / "store",
+        StoreGeometry(commit_log_file_size=1 << 16, consume_queue_file_size=20 * 1_000_000, index_enabled=False),
     )
     for number in range(3):
         store.append(queue_offset=7 + number)

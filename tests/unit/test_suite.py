@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
@@ -130,12 +132,20 @@ def test_{{name}}():
 """
 
 
+UNITS = [f"tests/unit/test_of_unit_{number}" for number in range(3)]
+SPARKS = [f"tests/spark/test_of_spark_{number}" for number in range(2)]
+
+
+def make_project(path: Path) -> Path:
+    (path / "conftest_of_all.py").write_text((ROOT / "conftest.py").read_text())
+    (path / "conftest.py").write_text(CONFTEST)
+    (path / "pytest.ini").write_text(SETTINGS)
+    return path
+
+
 @pytest.fixture
 def project(tmp_path: Path) -> Path:
-    (tmp_path / "conftest_of_all.py").write_text((ROOT / "conftest.py").read_text())
-    (tmp_path / "conftest.py").write_text(CONFTEST)
-    (tmp_path / "pytest.ini").write_text(SETTINGS)
-    return tmp_path
+    return make_project(tmp_path)
 
 
 def add(project: Path, folder: str, name: str, text: str) -> Path:
@@ -152,22 +162,55 @@ def run(project: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@dataclass(frozen=True)
+class Finished:
+    """A run in two processes in which a test among processes failed once, what it left and what it said."""
+
+    project: Path
+    stdout: str
+
+    def workers_of(self, *modules: str) -> set[str]:
+        """The processes that ran the tests of *modules*."""
+        return {line for module in modules for line in (self.project / f"{module}.worker").read_text().split()}
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Finished:
+    project = make_project(tmp_path_factory.mktemp("finished"))
+    for module in (*UNITS, *SPARKS):
+        add(project, str(Path(module).parent), Path(module).name.removeprefix("test_"), TELLS_WORKER)
+    add(project, "tests/integration", "once", FAILS_ONCE)
+    add(project, "tests/interop", "java", SKIPS)
+    add(project, "tests/compat", "java_too", SKIPS)
+    quarantined = QUARANTINED.format(arguments="since='2026-11-22', reason='nobody knows'")
+    add(project, "tests/unit", "ill", quarantined)
+    done = run(project, "-n", "2", "--second-look", "--seed", "17", "--costs", "-m", "not quarantine")
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Finished(project, done.stdout)
+
+
 # Shares.
 
 
-def test_a_module_is_not_torn_and_neither_is_what_spark_shares(project: Path) -> None:
-    modules = [add(project, "tests/unit", f"of_unit_{number}", TELLS_WORKER) for number in range(3)]
-    spark = [add(project, "tests/spark", f"of_spark_{number}", TELLS_WORKER) for number in range(2)]
-    done = run(project, "-n", "2")
-    assert done.returncode == 0, done.stdout
-    workers = [set(module.with_suffix(".worker").read_text().split()) for module in modules]
-    assert [len(found) for found in workers] == [1, 1, 1]
-    together = {line for module in spark for line in module.with_suffix(".worker").read_text().split()}
-    assert len(together) == 1
-    assert len(set.union(together, *workers)) == 2
+def test_a_module_is_not_torn_and_neither_is_what_spark_shares(finished: Finished) -> None:
+    assert [len(finished.workers_of(module)) for module in UNITS] == [1, 1, 1]
+    assert len(finished.workers_of(*SPARKS)) == 1
+    assert len(finished.workers_of(*UNITS, *SPARKS)) == 2
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP], ids=lambda number: number.name)
+def test_it_is_said_what_each_module_has_cost(finished: Finished) -> None:
+    _, _, said = finished.stdout.partition("what modules have cost")
+    costs = re.findall(r"^ *(\d+\.\d) +(\d+\.\d) +\d+\.\d gw[01] +(tests/\S+)\.py$", said, re.MULTILINE)
+    assert {*UNITS, *SPARKS, "tests/integration/test_once", "tests/compat/test_java_too"} <= {row[2] for row in costs}
+    assert sum(float(took) for _, took, module in costs if module in UNITS) > 3 * 4 * 0.02
+    assert len(re.findall(r"s until gw[01]: tests/", said)) == 2
+
+
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGTERM, pytest.param(signal.SIGHUP, marks=pytest.mark.slow)],
+    ids=lambda number: number.name,
+)
 def test_who_is_told_to_end_ends_its_processes(project: Path, number: signal.Signals) -> None:
     pid_files = [
         add(project, f"tests/{folder}", f"waits_{folder}", WAITS).with_suffix(".pid") for folder in ("unit", "interop")
@@ -244,16 +287,12 @@ def test_more_than_two_failures_are_no_accident() -> None:
     assert not deserves_one(*reports)
 
 
-def test_what_fails_once_among_processes_passes_and_is_named_and_recorded(project: Path) -> None:
-    add(project, "tests/integration", "once", FAILS_ONCE)
-    add(project, "tests/unit", "good", PASSES)
-    done = run(project, "-n", "2", "--second-look", "--seed", "17")
-    assert done.returncode == 0, done.stdout + done.stderr
+def test_what_fails_once_among_processes_passes_and_is_named_and_recorded(finished: Finished) -> None:
     test = "tests/integration/test_once.py::test_once"
-    assert f"passed alone: it fails by chance, find out why: {test}" in done.stdout
-    assert "1 failed, 1 passed" in done.stdout
-    assert str(project / RECORD) in done.stdout
-    record = (project / RECORD).read_text()
+    assert f"passed alone: it fails by chance, find out why: {test}" in finished.stdout
+    assert "1 failed, 20 passed, 6 skipped" in finished.stdout
+    assert finished.stdout.splitlines()[-1] == f"What was said when it failed: {finished.project / RECORD}"
+    record = (finished.project / RECORD).read_text()
     for said in (test, "what it said", "assert not first", "--seed=17", "passed alone"):
         assert said in record
 
@@ -265,15 +304,7 @@ def test_what_fails_again_fails(project: Path) -> None:
     assert "failed again" in done.stdout
 
 
-def test_nobody_who_did_not_ask_gets_one(project: Path) -> None:
-    add(project, "tests/integration", "once", FAILS_ONCE)
-    done = run(project)
-    assert done.returncode == 1
-    assert "SECOND LOOK" not in done.stdout
-    assert not (project / RECORD).exists()
-
-
-@pytest.mark.parametrize("processes", ["0", "2"])
+@pytest.mark.parametrize("processes", ["0", pytest.param("2", marks=pytest.mark.slow)])
 def test_a_module_that_cannot_be_imported_gets_none(project: Path, processes: str) -> None:
     add(project, "tests/integration", "broken", "import nothing_of_this_name\n")
     add(project, "tests/integration", "once", FAILS_ONCE)
@@ -285,29 +316,29 @@ def test_a_module_that_cannot_be_imported_gets_none(project: Path, processes: st
 # Seeds.
 
 
-def test_a_seed_repeats_all_choices_and_another_makes_others(project: Path) -> None:
+def test_a_seed_that_a_failure_says_repeats_all_choices_and_without_it_others_are_made(project: Path) -> None:
     choices = add(project, "tests/unit", "choices", CHANCE).with_suffix(".txt")
+    add(project, "tests/integration", "always", FAILS_ALWAYS)
 
-    def chosen(*arguments: str) -> str:
-        assert run(project, *arguments).returncode == 0
-        found = choices.read_text()
+    def chosen(*arguments: str) -> tuple[str, list[str]]:
+        """The line with the seed, and the choices."""
+        stdout = run(project, "-q", *arguments).stdout
+        # Nobody gets a second look who did not ask for one.
+        assert "SECOND LOOK" not in stdout
+        assert not (project / RECORD).exists()
+        found = choices.read_text().splitlines()
         choices.unlink()
-        return found
+        (said,) = [line for line in stdout.splitlines() if line.startswith("SEED: ")]
+        return said, found
 
-    first = chosen("--seed", "1")
-    assert first.count("chance") == 1
-    assert first.count("drawn") > 1
-    assert chosen("-n", "1", "--seed", "1") == first
-    chance, *drawn = chosen("--seed", "2").splitlines()
-    assert chance != first.splitlines()[0]
-    assert drawn != first.splitlines()[1:]
-
-
-def test_a_failure_says_its_seed(project: Path) -> None:
-    add(project, "tests/unit", "always", FAILS_ALWAYS)
-    said = [line for _ in range(2) for line in run(project, "-q").stdout.splitlines() if line.startswith("SEED: ")]
-    assert len(set(said)) == 2
-    assert run(project, "-q", said[0].removeprefix("SEED: ")).stdout.count(said[0]) == 1
+    said, first = chosen()
+    assert first[0].startswith("chance")
+    assert len(first) > 2
+    assert chosen("-n", "1", said.removeprefix("SEED: ")) == (said, first)
+    other, others = chosen()
+    assert other != said
+    assert others[0] != first[0]
+    assert others[1:] != first[1:]
 
 
 def test_a_fixtures_choices_are_the_runs(chance: random.Random, request: pytest.FixtureRequest) -> None:
@@ -317,19 +348,21 @@ def test_a_fixtures_choices_are_the_runs(chance: random.Random, request: pytest.
 # The end.
 
 
-@pytest.mark.parametrize("processes", ["0", "2"])
-def test_the_last_lines_say_what_was_not_tested(project: Path, processes: str) -> None:
-    add(project, "tests/interop", "java", SKIPS)
-    add(project, "tests/compat", "java_too", SKIPS)
-    quarantined = QUARANTINED.format(arguments="since='2026-11-22', reason='nobody knows'")
-    add(project, "tests/unit", "ill", quarantined)
-    add(project, "tests/unit", "good", PASSES)
-    done = run(project, "-n", processes, "-m", "not quarantine")
-    assert done.returncode == 0
-    *_, skipped, ill, closing = done.stdout.splitlines()
+def test_the_last_lines_say_what_was_not_tested(finished: Finished) -> None:
+    lines, _, _ = finished.stdout.partition("SECOND LOOK")
+    *_, skipped, ill, seed, _closing = lines.rstrip().splitlines()
     assert skipped == "NOT TESTED: 6 in tests/compat, tests/interop: not installed: java"
     assert ill == "IN QUARANTINE: tests/unit/test_ill.py::test_ill since 2026-11-22: nobody knows"
-    assert "1 passed, 6 skipped" in closing
+    assert seed == "SEED: --seed=17"
+
+
+@pytest.mark.slow
+def test_one_process_says_the_same_at_its_end(project: Path) -> None:
+    add(project, "tests/interop", "java", SKIPS)
+    add(project, "tests/unit", "good", PASSES)
+    *_, skipped, closing = run(project, "-n", "0").stdout.splitlines()
+    assert skipped == "NOT TESTED: 3 in tests/interop: not installed: java"
+    assert "1 passed, 3 skipped" in closing
 
 
 WRONG: Sequence[pytest.MarkDecorator] = (
