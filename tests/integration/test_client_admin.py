@@ -210,35 +210,6 @@ def test_topics_are_listed_and_routed(mqcore: CommandLine, topic: str, broker: R
     assert route["queues"][0]["addresses"] == {"0": broker.broker_address}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "code", "said"),
-    [
-        (["topic", "route", "Nowhere"], 3, "No route info of this topic: Nowhere"),
-        (["consume", "Nowhere", "-e"], 3, "No route info of this topic: Nowhere"),
-        (["topic", "create", "T", "--cluster", "Nowhere"], 3, "cluster 'Nowhere' has no broker"),
-        (["topic", "create", "not legal"], 1, "illegal characters"),
-        (["send", "T", "--body", ""], 1, "body length is zero"),
-        (["send", "T"], 1, "there was nothing to send"),
-        (["send", "T", "--body", "x", "--property", "x"], 2, "wanted name=value"),
-        (["send", "T", "--body", "x", "--property", "TAGS=x"], 1, "is used by system"),
-        (["send", "T", "--count", "2"], 2, "--count needs --body or --file"),
-        (["consume", "T", "-f", "%z"], 2, "unknown %z in the format"),
-        (["consume", "T", "-e", "--group", "G"], 2, "does not go with --group"),
-        (["-n", "127.0.0.1:1", "topic", "list"], 1, "connect to ['127.0.0.1:1'] failed"),
-        (["-n", "nonsense:x", "topic", "list"], 2, "name server address: got 'nonsense:x'"),
-        (["nothing"], 2, "No such command"),
-    ],
-)
-def test_errors_are_one_sentence_and_an_exit_code(
-    mqcore: CommandLine, arguments: list[str], code: int, said: str
-) -> None:
-    done = mqcore(*arguments)
-    error = done.stderr.decode()
-    assert (done.returncode, done.stdout) == (code, b""), error
-    assert said in error
-    assert "Traceback" not in error
-
-
 def test_a_stop_in_the_middle_of_sending_is_partial(mqcore: CommandLine, topic: str) -> None:
     done = mqcore("send", topic, stdin=b"good\n" + b"x" * (4 * 1024 * 1024 + 1) + b"\nlater\n")
     assert done.returncode == 4

@@ -91,6 +91,34 @@ def send_and_consume(broker: RunningBroker, topic: str, group: str, *, consume: 
     asyncio.run(work())
 
 
+@pytest.mark.parametrize(
+    ("arguments", "code", "said"),
+    [
+        (["topic", "route", "Nowhere"], 3, "No route info of this topic: Nowhere"),
+        (["consume", "Nowhere", "-e"], 3, "No route info of this topic: Nowhere"),
+        (["topic", "create", "T", "--cluster", "Nowhere"], 3, "cluster 'Nowhere' has no broker"),
+        (["topic", "create", "not legal"], 1, "illegal characters"),
+        (["send", "T", "--body", ""], 1, "body length is zero"),
+        (["send", "T"], 1, "there was nothing to send"),
+        (["send", "T", "--body", "x", "--property", "x"], 2, "wanted name=value"),
+        (["send", "T", "--body", "x", "--property", "TAGS=x"], 1, "is used by system"),
+        (["send", "T", "--count", "2"], 2, "--count needs --body or --file"),
+        (["consume", "T", "-f", "%z"], 2, "unknown %z in the format"),
+        (["consume", "T", "-e", "--group", "G"], 2, "does not go with --group"),
+        (["-n", "127.0.0.1:1", "topic", "list"], 1, "connect to ['127.0.0.1:1'] failed"),
+        (["-n", "nonsense:x", "topic", "list"], 2, "name server address: got 'nonsense:x'"),
+        (["nothing"], 2, "No such command"),
+    ],
+)
+def test_errors_are_one_sentence_and_an_exit_code(
+    mqcore: CommandLine, arguments: list[str], code: int, said: str
+) -> None:
+    exit_code, out, error = mqcore.run(*arguments)
+    assert (exit_code, out) == (code, ""), error
+    assert said in error
+    assert "Traceback" not in error
+
+
 def test_a_topic_lives_and_dies_by_commands(mqcore: CommandLine, broker: RunningBroker, topic: str) -> None:
     name = topic + "_own"
     at = broker.broker_address
