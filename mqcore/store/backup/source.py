@@ -37,10 +37,14 @@ class StoreSource:
 
     def look(self) -> None:
         """List the files. Raises CorruptFileError if one is missing between others."""
-        self.files.close()
-        self.files.refresh()
-        for start, _ in self.files.gaps():
-            raise CorruptFileError("file is missing between others", str(self.files.path_of(start)))
+        for _ in range(TRIES):
+            self.files.close()
+            self.files.refresh()
+            gaps = self.files.gaps()
+            # A listing is no snapshot: of two files that are made meanwhile it may have the later one alone.
+            if not gaps:
+                return
+        raise CorruptFileError("file is missing between others", str(self.files.path_of(gaps[0][0])))
 
     def find_end(self, known: int) -> int:
         """Return where the log ends now, as recovery would have it; *known* as in find_extent."""
