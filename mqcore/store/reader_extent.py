@@ -21,17 +21,22 @@ from mqcore.store.reader_files import FoundFiles
 
 @dataclass(frozen=True, slots=True)
 class LogExtent:
-    """The readable commit log, [start, end) in bytes; consume queues are known to be whole before *settled*."""
+    """The readable commit log, [start, end) in bytes; consume queues are known to be whole before *settled*.
+
+    *store_timestamp*: the newest that was met, ms.
+    """
 
     start: int
     end: int
     settled: int
+    store_timestamp: int = 0
 
 
-def find_extent(paths: StorePaths, files: FoundFiles, known: int = 0) -> LogExtent:
+def find_extent(paths: StorePaths, files: FoundFiles, known: int = 0, newest: int = 0) -> LogExtent:
     """Return what can be read of *files*. Reads the last files whole; after a crash from the checkpoint's on.
 
-    Before *known*, where a record ends, everything is known to be whole, and is not read.
+    Before *known*, where a record ends, everything is known to be whole, and is not read; *newest* is a store time from
+    there, ms. Without one, zeros behind the end are searched for records that were known to be on disk.
 
     Raises CorruptFileError if the end of the log is missing with all the files of one of its directories.
     """
@@ -48,9 +53,9 @@ def find_extent(paths: StorePaths, files: FoundFiles, known: int = 0) -> LogExte
     if not after_crash and not paths.checkpoint.exists():
         # A copy of the commit log alone: whole records behind others that are not tell of damage, not of the log's end.
         flushed = OFFSET_MAX
-    walk = LogWalker(files=files, flushed_timestamp=flushed).walk(start)
+    walk = LogWalker(files=files, flushed_timestamp=flushed).walk(start, newest=newest if start == known else 0)
     check_nothing_missing(files, walk, checkpoint.physic_timestamp)
-    return LogExtent(files.min_offset, walk.end, start if after_crash else walk.end)
+    return LogExtent(files.min_offset, walk.end, start if after_crash else walk.end, walk.store_timestamp_max)
 
 
 def first_store_timestamp(files: FoundFiles, start: int) -> int | None:

@@ -21,7 +21,8 @@ from mqcore.store.backup.manifest import CELL_SIZE, LogFile, Manifest
 from mqcore.store.backup.streams import Pace
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.reader import StoreReader
-from tests.unit.store_builder import FIRST_TIMESTAMP, StoreBuilder
+from tests.page_cache import keeps_pages, resident_share
+from tests.unit.store_builder import FIRST_TIMESTAMP, GEOMETRY, StoreBuilder
 
 
 @pytest.fixture
@@ -350,6 +351,40 @@ def test_files_that_are_deleted_while_the_first_run_copies_are_left_out(store, t
     assert (result.start, result.end) == (12288, store.end)
     assert problems(target) == []
     shutil.rmtree(target)
+
+
+# Beside a broker that works
+
+
+def test_pages_that_were_not_in_memory_leave_it_again_and_those_that_were_stay(tmp_path, target):
+    if keeps_pages(tmp_path):
+        pytest.skip(f"{tmp_path} lies in memory")
+    geometry = replace(GEOMETRY, commit_log_file_size=1 << 20)
+    store = StoreBuilder(tmp_path / "store", geometry)
+    for _ in range(40):
+        store.append(body=os.urandom(100_000))
+    cold, warm, *_, last = sorted(store.paths.commit_log.iterdir())
+    for path in (cold, warm):
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    warm.read_bytes()
+    back_up(store, target)
+    assert last.exists()
+    assert resident_share(cold) < 0.1
+    assert resident_share(warm) > 0.9
+    directory = BackupDirectory(target)
+    assert max(resident_share(directory.log_file(file.start)) for file in directory.load().files[:-1]) < 0.1
+
+
+def test_zeros_behind_the_end_are_not_searched_when_nothing_is_missing(store, target, monkeypatch):
+    Checkpoint(store.records[-1].store_timestamp, store.records[-1].store_timestamp, 0).write(store.paths.checkpoint)
+    store.crash()
+    back_up(store, target)
+    store.append_many(3)
+    monkeypatch.setattr("mqcore.store.log.walk.next_record", lambda *_: pytest.fail("searched"))
+    assert back_up(store, target).record_count == 3
+    assert back_up(store, target).record_count == 0
 
 
 # The parts

@@ -20,7 +20,7 @@ from mqcore.store.backup.directory import BackupDirectory
 from mqcore.store.backup.log_copy import COMMIT_STEP, LogCopier, OnProgress
 from mqcore.store.backup.manifest import Manifest, Run
 from mqcore.store.backup.old_queues import find_old_queues, queue_file_size
-from mqcore.store.backup.source import GoneError, StoreSource
+from mqcore.store.backup.source import GoneError, LogEnd, StoreSource
 from mqcore.store.backup.streams import Pace
 from mqcore.store.incarnations import decode
 
@@ -91,9 +91,9 @@ class _Making:
         source, directory = self._source, self._directory
         source.look()
         manifest = self._go_on()
-        offsets_at = source.find_end(manifest.next_offset)
+        known = source.find_end(LogEnd(manifest.next_offset, manifest.last_timestamp()))
         offsets = tables.copy_offsets(source.paths.config)
-        end = source.find_end(max(manifest.next_offset, offsets_at))
+        end = source.find_end(known).end
         copier = LogCopier(
             source, directory, manifest, pace=Pace(self._options.max_rate), on_progress=self._on_progress,
             commit_step=self._options.commit_step,
@@ -115,7 +115,7 @@ class _Making:
             Run(
                 number,
                 clock.now_ms(),
-                min(offsets_at, manifest.end),
+                min(known.end, manifest.end),
                 manifest.end,
                 last_timestamp,
                 len(manifest.births),

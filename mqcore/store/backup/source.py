@@ -8,11 +8,13 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqcore.errors import BackupError, CorruptFileError, OffsetOutOfRangeError
+from mqcore.store.abort_file import AbortFile
 from mqcore.store.backup.directory import BackupDirectory
 from mqcore.store.backup.manifest import LogFile, Manifest
+from mqcore.store.log.mapped_file_queue import starts_blank
 from mqcore.store.log.places import LogPlaces
 from mqcore.store.paths import StorePaths
 from mqcore.store.reader_extent import find_extent
@@ -22,6 +24,13 @@ COMPARED_SIZE: Final = 64 << 10
 """So many bytes at the beginning and before the end of the newest file tell whether two logs are one."""
 
 TRIES: Final = 5
+
+
+class LogEnd(NamedTuple):
+    """A place in the log where a record ends, and the newest store time before it, ms."""
+
+    end: int
+    store_timestamp: int
 
 
 class StoreSource:
@@ -46,16 +55,27 @@ class StoreSource:
                 return
         raise CorruptFileError("file is missing between others", str(self.files.path_of(gaps[0][0])))
 
-    def find_end(self, known: int) -> int:
-        """Return where the log ends now, as recovery would have it; *known* as in find_extent."""
+    def find_end(self, known: LogEnd) -> LogEnd:
+        """Return where the log ends now, as recovery would have it; before *known* nothing is read."""
         for left in reversed(range(TRIES)):
             self.look()
             try:
-                return find_extent(self.paths, self.files, known).end
+                start = max(known.end, self._newest_start())
+                extent = find_extent(self.paths, self.files, start, known.store_timestamp)
+                return LogEnd(max(known.end, extent.end), extent.store_timestamp)
             except OffsetOutOfRangeError:
                 if not left:  # a broker deletes its oldest files meanwhile, and not for ever
                     raise
         raise AssertionError("unreachable")
+
+    def _newest_start(self) -> int:
+        """Return where the newest file starts that has records, if the store was stopped cleanly: there the log ends.
+
+        What lies in files before it is looked at when it is copied. After a crash the end may lie in any of them; 0.
+        """
+        if AbortFile(self.paths.abort).exists():
+            return 0
+        return next((start for start in reversed(self.files.starts) if not starts_blank(self.files.path_of(start))), 0)
 
     def check_fits(self, manifest: Manifest, directory: BackupDirectory) -> None:
         """Raise BackupError if *manifest* is of another log, or of one that this log cannot go on from."""

@@ -53,9 +53,12 @@ class LogWalker:
     check_crc: bool = True
     on_records: OnRecords | None = None  # gets each run of whole records and its physical offset
 
-    def walk(self, start: int, stop: int = OFFSET_MAX) -> LogWalk:
-        """Walk from *start*, where a record or file starts, to *stop* at most, where a record ends."""
-        walk = LogWalk(end=start)
+    def walk(self, start: int, stop: int = OFFSET_MAX, newest: int = 0) -> LogWalk:
+        """Walk from *start*, where a record or file starts, to *stop* at most, where a record ends.
+
+        *newest*: a store time that was met before *start*, ms.
+        """
+        walk = LogWalk(end=start, store_timestamp_max=newest)
         for file_start in [other for other in self.files.starts if other >= self.files.start_of(start)]:
             walk.end = max(walk.end, file_start)
             if not self._walk_file(file_start, walk, stop):
