@@ -116,7 +116,7 @@ class RequestCode(IntEnum):
     GET_ALL_PRODUCER_INFO = 328
     DELETE_EXPIRED_COMMITLOG = 329
 
-    # 5.x only. 361 and 351 are served; the rest are named so that a refusal can say what was refused.
+    # 5.x only. Some are served (broker/processors/table.py); the rest are named so that a refusal can say what it was.
     UPDATE_AND_CREATE_TOPIC_LIST = 18
     GET_CLIENT_CONFIG = 47
     GET_TIMER_CHECK_POINT = 60

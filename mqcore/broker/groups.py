@@ -73,12 +73,14 @@ class SubscriptionGroupManager:
             return None
         return await self._table.change(lambda draft: _ensure(draft, group))
 
-    async def update(self, config: SubscriptionGroupConfig) -> None:
-        """Create or replace a group; one named like a light queue has no configuration to be changed."""
-        if self._is_light(config.group_name):
+    async def update(self, *wanted: SubscriptionGroupConfig) -> None:
+        """Create or replace groups, all or none; one named like a light queue has no configuration to be changed."""
+        configs = [config for config in wanted if not self._is_light(config.group_name)]
+        if not configs:
             return
-        await self._table.change(lambda draft: draft.put(config.group_name, config))
-        logger.info("consumer group updated group=%s", config.group_name)
+        await self._table.change(lambda draft: _put_all(draft, configs))
+        for config in configs:
+            logger.info("consumer group updated group=%s", config.group_name)
 
     async def delete(self, group: str) -> bool:
         """Take a group out; False if it was not there."""
@@ -99,6 +101,11 @@ class SubscriptionGroupManager:
     def _committed(self, names: Iterable[str]) -> None:
         for name in names:
             self._bump(name)
+
+
+def _put_all(draft: Draft[SubscriptionGroupConfig], configs: Iterable[SubscriptionGroupConfig]) -> None:
+    for config in configs:
+        draft.put(config.group_name, config)
 
 
 def _ensure(draft: Draft[SubscriptionGroupConfig], group: str) -> SubscriptionGroupConfig:

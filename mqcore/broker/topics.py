@@ -16,6 +16,7 @@ from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.ports import Clock, TopicBoard
 from mqcore.codes import PermName
 from mqcore.config.groups import BrokerSettings
+from mqcore.protocol import topic_attributes
 from mqcore.protocol.bodies import DataVersion, TopicConfig, TopicConfigSerializeWrapper, TopicFilterType
 from mqcore.protocol.names import (
     AUTO_CREATE_TOPIC_KEY_TOPIC,
@@ -148,13 +149,20 @@ class TopicConfigManager:
             ),
         )
 
-    async def update(self, config: TopicConfig) -> None:
-        """Create or replace a topic; a light queue has no configuration to be changed."""
-        if self._is_light(config.topic_name):
-            return
-        await self._table.change(lambda draft: draft.put(config.topic_name, config))
-        logger.info("topic updated topic=%s read=%d write=%d perm=%d", config.topic_name, config.read_queue_nums,
-                    config.write_queue_nums, config.perm)  # fmt: skip
+    async def update(self, *wanted: TopicConfig) -> list[TopicConfig]:
+        """Create or replace topics, all or none; a light queue has no configuration to be changed.
+
+        Their ``attributes`` are changes, by signed names, of those that they have. Returns what holds now. Raises
+        ProtocolError for attributes that cannot be changed so.
+        """
+        configs = [config for config in wanted if not self._is_light(config.topic_name)]
+        if not configs:
+            return []
+        done = await self._table.change(lambda draft: _update_all(draft, configs))
+        for config in done:
+            logger.info("topic updated topic=%s read=%d write=%d perm=%d", config.topic_name, config.read_queue_nums,
+                        config.write_queue_nums, config.perm)  # fmt: skip
+        return done
 
     async def delete(self, topic: str) -> bool:
         """Take a topic out; False if it was not there."""
@@ -249,6 +257,17 @@ def _built_in(settings: LiveSettings) -> Iterable[TopicConfig]:
         trace_topic=broker.msg_trace_topic_name,
     )
     return [TopicConfig(topic.name, topic.queue_count, topic.queue_count, topic.perm) for topic in topics]
+
+
+def _update_all(draft: Draft[TopicConfig], wanted: Iterable[TopicConfig]) -> list[TopicConfig]:
+    # All of it before the first is put: one that cannot be changed so leaves the others as they were.
+    updated = [_updated(draft.table.get(config.topic_name), config) for config in wanted]
+    return [_put(draft, config) for config in updated]
+
+
+def _updated(before: TopicConfig | None, wanted: TopicConfig) -> TopicConfig:
+    current = None if before is None else before.attributes or {}
+    return replace(wanted, attributes=topic_attributes.changed(current, wanted.attributes or {}))
 
 
 def _put(draft: Draft[TopicConfig], config: TopicConfig) -> TopicConfig:

@@ -222,6 +222,9 @@ _REQUEST_ROWS: Final[dict[Code, str]] = {
     Code.VIEW_BROKER_STATS_DATA: "statsName S!, statsKey S!",
     Code.QUERY_CONSUME_QUEUE: "topic S?, queueId i?, index l?, count i?, consumerGroup S?, bname S?",
     Code.GET_TOPIC_CONFIG: "topic S!, lo B?, bname S?",
+    Code.GET_SUBSCRIPTIONGROUP_CONFIG: "group S!, bname S?",
+    Code.QUERY_TOPICS_BY_CONSUMER: "group S!, bname S?",
+    Code.QUERY_SUBSCRIPTION_BY_CONSUMER: "group S!, topic S!, bname S?",
     # 6.4 Access control
     Code.UPDATE_AND_CREATE_ACL_CONFIG: """accessKey S!, secretKey S?, whiteRemoteAddress S?, admin b?,
         defaultTopicPerm S?, defaultGroupPerm S?, topicPerms S?, groupPerms S?""",

@@ -190,6 +190,15 @@ class ProducerTableInfo(JsonBody):
 
 
 @dataclass(slots=True)
+class QuerySubscriptionResponseBody(JsonBody):
+    """Body of the answer to QUERY_SUBSCRIPTION_BY_CONSUMER."""
+
+    subscription_data: SubscriptionData | None = None
+    group: str = ""
+    topic: str = ""
+
+
+@dataclass(slots=True)
 class ConsumerList(JsonBody):
     """Body of the answer to GET_CONSUMER_LIST_BY_GROUP."""
 

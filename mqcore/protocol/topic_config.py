@@ -120,6 +120,20 @@ class SubscriptionGroupWrapper(JsonBody):
 
 
 @dataclass(slots=True)
+class CreateTopicListRequestBody(JsonBody):
+    """Body of UPDATE_AND_CREATE_TOPIC_LIST; the ``attributes`` of its topics are changes."""
+
+    topic_config_list: list[TopicConfig] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class SubscriptionGroupList(JsonBody):
+    """Body of UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
+
+    group_config_list: list[SubscriptionGroupConfig] = field(default_factory=list)
+
+
+@dataclass(slots=True)
 class ConsumerOffsetSerializeWrapper(JsonBody):
     """Consumer offsets, ``topic@group`` -> queue id -> offset; also the content of consumerOffset.json."""
 

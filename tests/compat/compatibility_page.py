@@ -14,8 +14,14 @@ from mqcore.broker.processors.table import TABLE
 from mqcore.client.settings_page import write_or_check
 from mqcore.codes import RequestCode
 from tests.compat.clients_compared import CLIENTS, MQADMIN
-from tests.compat.differential.differences import DIFFERENCES, OF_WRONG_ONES, REFUSED_BY_NAME, Difference
-from tests.compat.differential.scripts import SCRIPT, Peer
+from tests.compat.differential.differences import (
+    DIFFERENCES,
+    OF_RELEASE_5,
+    OF_WRONG_ONES,
+    REFUSED_BY_NAME,
+    Difference,
+)
+from tests.compat.differential.scripts import RELEASE_5, SCRIPT, Peer
 from tests.compat.differential.variants import variants
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -27,10 +33,10 @@ ELSEWHERE = {
     RequestCode.RECALL_MESSAGE: "of release 5 (`tests/integration/test_timers.py`)",
     RequestCode.GET_TIMER_CHECK_POINT: "of release 5 (`tests/integration/test_timers.py`)",
     RequestCode.GET_TIMER_METRICS: "of release 5 (`tests/integration/test_timers.py`)",
-    RequestCode.GET_TOPIC_CONFIG: "of release 5 (`tests/interop/test_mqadmin.py`)",
     RequestCode.GET_BROKER_HA_STATUS: "of release 5 (`tests/interop/test_replicas_of_both.py`)",
 }
 """Codes that Apache's 4.9.8 does not know, or that need what the script has not; and where they are tested."""
+BESIDE_5 = {request.code for request in RELEASE_5} - {request.code for request in SCRIPT}
 
 
 def page() -> str:
@@ -62,6 +68,11 @@ def _lines() -> Iterator[str]:
     yield "an exception. Further:"
     yield ""
     yield from _table(("code", "request", "how it differs"), _differences(OF_WRONG_ONES))
+    yield "## Tools of release 5"
+    yield ""
+    yield f"{len(RELEASE_5)} requests are put to Apache's broker 5.3.3 and ours. What differs:"
+    yield ""
+    yield from _table(("code", "request", "how it differs"), _differences(OF_RELEASE_5))
     yield "## Refused by name"
     yield ""
     yield "These codes of release 5 are answered by code 3 and a remark that says what was asked for:"
@@ -119,11 +130,13 @@ def _name(code: int) -> str:
 
 
 def _where(code: int) -> str:
+    if code in BESIDE_5:
+        return "of release 5; compared with Apache's broker 5.3.3 (`tests/compat/test_same_answers.py`)"
     return ELSEWHERE.get(RequestCode(code), "with access control (`docs/security.md`)")
 
 
 def _refused() -> list[RequestCode]:
-    return [code for code in RequestCode if code not in TABLE and code > max(c for c in TABLE if c < 350)]
+    return [code for code in RequestCode if code not in TABLE and code > RequestCode.DELETE_EXPIRED_COMMITLOG]
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:

@@ -9,6 +9,7 @@ import pytest
 from broker_ports import START_MS, BrokerRig
 
 from mqcore.codes import PermName, RequestCode, ResponseCode
+from mqcore.errors import ProtocolError
 from mqcore.protocol import fastjson
 from mqcore.protocol.bodies import SubscriptionGroupConfig, TopicConfig, TopicFilterType
 
@@ -73,6 +74,22 @@ async def test_topics_and_their_version_survive_a_kill(rig: BrokerRig) -> None:
     assert rig.broker.topics.find("orders") == TopicConfig("orders", 3, 3, 4, TopicFilterType.MULTI_TAG, 1)
     assert rig.broker.topics.version.counter == 2
     assert rig.board.topics["orders"][1:] == (True, True)
+
+
+async def test_attributes_of_a_topic_survive_a_kill_and_changes_that_do_not_name_them(rig: BrokerRig) -> None:
+    await rig.broker.topics.update(TopicConfig("typed", 4, 4, attributes={"+message.type": "FIFO"}))
+    await rig.broker.topics.update(TopicConfig("typed", 8, 8))
+    rig.reopen()
+    assert rig.broker.topics.find("typed") == TopicConfig("typed", 8, 8, attributes={"message.type": "FIFO"})
+
+
+async def test_of_several_topics_one_that_cannot_be_changed_leaves_all_as_they_were(rig: BrokerRig) -> None:
+    topics = rig.broker.topics
+    version = topics.version
+    with pytest.raises(ProtocolError, match="unsupported key: odd"):
+        await topics.update(TopicConfig("one"), TopicConfig("two", attributes={"+odd": "1"}))
+    assert topics.find("one") is None
+    assert topics.version == version
 
 
 async def test_file_entries_win_over_built_in_ones(rig: BrokerRig) -> None:

@@ -6,7 +6,7 @@ Source: RocketMQ broker/processor/AdminBrokerProcessor.java.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from mqcore.broker.consumers import ClientChannelInfo, channel_address
 from mqcore.broker.context import BrokerContext
@@ -21,7 +21,9 @@ from mqcore.protocol.bodies import (
     ProducerConnection,
     ProducerInfo,
     ProducerTableInfo,
+    QuerySubscriptionResponseBody,
     SubscriptionGroupConfig,
+    SubscriptionGroupList,
 )
 from mqcore.protocol.command import RemotingCommand
 
@@ -38,15 +40,41 @@ class AdminGroupProcessor:
         """Answer code 200. A name that would not survive in the offset file's keys is refused."""
         if self._broker.is_slave:
             return request.reply(ResponseCode.SYSTEM_ERROR, SLAVE_IS_READ_ONLY)
-        config = SubscriptionGroupConfig.decode(request.body)
-        if not is_legal_group(config.group_name):
-            return request.reply(
-                ResponseCode.SYSTEM_ERROR,
-                f"the group name[{config.group_name}] is illegal, allowing only ^[%|a-zA-Z0-9_-]+$",
-            )
-        logger.info("update of a group asked for group=%s by=%s", config.group_name, channel_address(channel))
-        await self._broker.groups.update(config)
+        return await self._update(channel, request, [SubscriptionGroupConfig.decode(request.body)])
+
+    async def update_groups(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 225 of 5.x tools: as many of code 200, all or none."""
+        if self._broker.is_slave:
+            return request.reply(ResponseCode.SYSTEM_ERROR, SLAVE_IS_READ_ONLY)
+        return await self._update(channel, request, SubscriptionGroupList.decode(request.body).group_config_list)
+
+    async def _update(
+        self, channel: Channel, request: RemotingCommand, configs: Sequence[SubscriptionGroupConfig]
+    ) -> RemotingCommand:
+        names = [config.group_name for config in configs]
+        for name in names:
+            if not is_legal_group(name):
+                return request.reply(
+                    ResponseCode.SYSTEM_ERROR, f"the group name[{name}] is illegal, allowing only ^[%|a-zA-Z0-9_-]+$"
+                )
+        logger.info("update of groups asked for groups=%s by=%s", names, channel_address(channel))
+        await self._broker.groups.update(*configs)
         return request.reply()
+
+    async def one_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 352 of 5.x tools."""
+        group = headers.decode_request(request.code, request.ext_fields)["group"]
+        config = await self._broker.groups.find_or_create(group)
+        if config is None:
+            return request.reply(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "No group in this broker")
+        return request.reply(body=config.encode())
+
+    async def subscription(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 345 of 5.x tools: what a group's members say of a topic; nothing if none is online."""
+        header = headers.decode_request(request.code, request.ext_fields)
+        group, topic = header["group"], header["topic"]
+        found = self._broker.consumers.find_subscription(group, topic)
+        return request.reply(body=QuerySubscriptionResponseBody(found, group, topic).encode())
 
     async def delete_group(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 207. Offsets go too when the 4.9 or the 5.x flag says so."""

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from mqcore.broker.consumers import channel_address
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.ports import Channel
 from mqcore.broker.remarks import NOT_SET, SLAVE_IS_READ_ONLY, system_topic
 from mqcore.codes import ResponseCode
-from mqcore.errors import HeaderError
-from mqcore.protocol import headers
-from mqcore.protocol.bodies import GroupList, TopicConfig, TopicFilterType, TopicList, TopicOffset, TopicStatsTable
+from mqcore.errors import HeaderError, ProtocolError
+from mqcore.protocol import headers, topic_attributes
+from mqcore.protocol.bodies import (
+    CreateTopicListRequestBody,
+    GroupList,
+    TopicConfig,
+    TopicFilterType,
+    TopicList,
+    TopicOffset,
+    TopicStatsTable,
+)
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.names import SYSTEM_TOPICS, is_lmq, validate_topic
 
@@ -52,9 +61,31 @@ class AdminTopicProcessor:
             _filter_type(header["topic_filter_type"]),
             header["topic_sys_flag"] or 0,
         )
-        await self._broker.topics.update(config)
-        await self._broker.registration.register_topic(config)
+        try:
+            config.attributes = topic_attributes.parse_changes(header["attributes"])
+        except ProtocolError as error:
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        return await self._update(request, [config])
+
+    async def _update(self, request: RemotingCommand, configs: Sequence[TopicConfig]) -> RemotingCommand:
+        try:
+            updated = await self._broker.topics.update(*configs)
+        except ProtocolError as error:  # of attributes that cannot be changed so, in RocketMQ's words
+            return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
+        for config in updated:
+            await self._broker.registration.register_topic(config)
         return request.reply(remark=NOT_SET)
+
+    async def update_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 18 of 5.x tools: as many of code 17, all or none."""
+        configs = CreateTopicListRequestBody.decode(request.body).topic_config_list
+        for config in configs:
+            refusal = self._refusal(config.topic_name)
+            if refusal is not None:
+                return request.reply(ResponseCode.INVALID_PARAMETER, refusal)
+        names = [config.topic_name for config in configs]
+        logger.info("update of topics asked for topics=%s by=%s", names, channel_address(channel))
+        return await self._update(request, configs)
 
     async def delete_topic(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 215. Queues, offsets and counters of the topic go with it; its messages go with their files."""
@@ -106,6 +137,12 @@ class AdminTopicProcessor:
         highest = max(store.max_offset(topic, queue_id), 0)
         updated = store.store_timestamp(topic, queue_id, highest - 1) if highest > 0 else 0
         return TopicOffset(lowest, highest, updated)
+
+    async def consumed_of(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 343 of 5.x tools: the topics that a group has offsets for."""
+        group = headers.decode_request(request.code, request.ext_fields)["group"]
+        topics = sorted(await self._broker.offsets.topics_of(group))
+        return request.reply(body=TopicList(topics, self._broker.registration.address).encode())
 
     async def consumed_by(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 300: groups with members that subscribe to the topic, and groups with offsets for it."""

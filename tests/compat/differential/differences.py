@@ -127,3 +127,21 @@ OF_WRONG_ONES: Final[tuple[Difference, ...]] = (
     ),
 )  # fmt: skip
 """Where one of two takes what the other refuses, otherwise than REFUSED_BY_NAME has it."""
+
+OF_RELEASE_5: Final[tuple[Difference, ...]] = (
+    Difference(
+        Code.UPDATE_AND_CREATE_TOPIC, "with a type that is none", frozenset({"remark"}),
+        "The refusal names the attribute and its values in order.",
+    ),
+    Difference(
+        Code.GET_TOPIC_CONFIG, "without a type", frozenset({"body"}),
+        "A topic without attributes is shown as by 4.9, without the member.",
+    ),
+    Difference(
+        Code.GET_SUBSCRIPTIONGROUP_CONFIG, "", frozenset({"body"}), "Members of release 5 alone are not kept.",
+    ),
+    Difference(
+        Code.HEART_BEAT, "", frozenset({"fields"}), "Heart-beats of the second version are not there, and not offered.",
+    ),
+)  # fmt: skip
+"""Of what tools of release 5 ask, beside a broker of that release."""

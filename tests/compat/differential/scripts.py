@@ -320,3 +320,43 @@ def _name_server() -> Iterator[Request]:
 SCRIPT: tuple[Request, ...] = (*_set_up(), *_messages(), *_consumers(), *_name_server(), *_tables())
 AGAIN: tuple[Request, ...] = (*_set_up(), HEART_BEAT)
 """What makes the requests of the script find again what they need, when all of it has been run."""
+
+
+def _of_release_5() -> Iterator[Request]:
+    typed = {"attributes": "+message.type=FIFO"}
+    yield _CREATE.but("with a type", topic="Typed", **typed)
+    yield Request("a topic with a type", Code.GET_TOPIC_CONFIG, {"topic": "Typed"})
+    yield _CREATE.but("with another type", topic="Typed", attributes="+message.type=DELAY")
+    yield _CREATE.but("as it is", topic="Typed", attributes="")
+    yield Request("a topic with another type", Code.GET_TOPIC_CONFIG, {"topic": "Typed"})
+    yield _CREATE.but("without its type", topic="Typed", attributes="-message.type")
+    yield Request("a topic without a type", Code.GET_TOPIC_CONFIG, {"topic": "Typed"})
+    yield _CREATE.but("that loses what it has not", topic="Typed", attributes="-message.type")
+    yield _CREATE.but("with a type that is none", topic="Odd", attributes="+message.type=ODD")
+    yield _CREATE.but("with an attribute that is none", topic="Odd", attributes="+odd=1")
+    yield _CREATE.but("with an attribute without a sign", topic="Odd", attributes="message.type=FIFO")
+    yield _CREATE.but("that loses something at once", topic="Odd", attributes="-message.type")
+    yield _CREATE.but("with the usual queues", topic="Usual", attributes="+queue.type=SimpleCQ")
+    yield _CREATE.but("with other queues later", topic="Usual", attributes="+queue.type=SimpleCQ")
+    topic = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0}
+    topics = [{**topic, "topicName": "One", "attributes": {"+message.type": "FIFO"}}, {**topic, "topicName": "Two"}]
+    yield Request("two topics", Code.UPDATE_AND_CREATE_TOPIC_LIST, body=_json({"topicConfigList": topics}))
+    yield Request("the first of two", Code.GET_TOPIC_CONFIG, {"topic": "One"})
+    wrong = [{**topic, "topicName": "Three"}, {**topic, "topicName": "T?"}]
+    yield Request("a wrong one of two", Code.UPDATE_AND_CREATE_TOPIC_LIST, body=_json({"topicConfigList": wrong}))
+    yield Request("none of two", Code.GET_TOPIC_CONFIG, {"topic": "Three"})
+    groups = [{**_GROUP, "groupName": name} for name in ("One", "Two")]
+    yield Request("two groups", Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST, body=_json({"groupConfigList": groups}))
+    yield Request("a group", Code.GET_SUBSCRIPTIONGROUP_CONFIG, {"group": "Two"})
+    yield _CREATE
+    yield Request("a group that commits", Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, body=_json(_GROUP))
+    yield Request("committed", Code.UPDATE_CONSUMER_OFFSET, {**_PLACE, "commitOffset": "0"})
+    yield Request("topics of a group", Code.QUERY_TOPICS_BY_CONSUMER, {"group": GROUP})
+    yield Request("topics of nobody", Code.QUERY_TOPICS_BY_CONSUMER, {"group": "Strangers"})
+    yield Request("what nobody subscribes to", Code.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": ONLINE, "topic": TOPIC})
+    yield HEART_BEAT
+    yield Request("what it subscribes to", Code.QUERY_SUBSCRIPTION_BY_CONSUMER, {"group": ONLINE, "topic": TOPIC})
+
+
+RELEASE_5: tuple[Request, ...] = tuple(_of_release_5())
+"""What tools of release 5 ask that a broker of 4.9 could answer."""
