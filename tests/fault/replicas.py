@@ -11,10 +11,10 @@ from tests.waiting import wait_until
 PAIR = {**ASYNC_FLUSH, "brokerIP2": "127.0.0.1", "haSendHeartbeatInterval": "200"}
 
 
-def start_slave(master: MqcoreBroker, store: Path) -> MqcoreBroker:
+def start_slave(master: MqcoreBroker, store: Path, **properties: str) -> MqcoreBroker:
     """Start a slave of *master* on this machine."""
     role = {"namesrvAddr": master.name_server, "brokerId": "1", "brokerRole": "SLAVE"}
-    return MqcoreBroker(store, {**PAIR, **role})
+    return MqcoreBroker(store, {**PAIR, **role, **properties})
 
 
 def await_slave(master: MqcoreBroker) -> None:
