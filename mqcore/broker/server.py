@@ -193,7 +193,8 @@ class BrokerServer:
             return None
         (worker,) = self.supervisor.of_kind("ha")
         assert self._store_view is not None
-        return SharedReplica(self._segment, self._store_view, lambda: self.supervisor.wake(worker))
+        file_size = self.settings.store.mapped_file_size_commit_log
+        return SharedReplica(self._segment, self._store_view, file_size, lambda: self.supervisor.wake(worker))
 
     def _use(self, before: Settings, after: Settings) -> None:
         """Let what lives in this process beside the deciding part go by changed settings."""

@@ -31,6 +31,7 @@ class MemoryReplica:
     def __init__(self) -> None:
         self.end = 0
         self.is_copying = False
+        self.is_dispatched = True
         self.newest: tuple[int, bytes] | None = None
         self.told: list[tuple[str, int, int]] = []
 
@@ -122,6 +123,15 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlaveRig:
 
 
 # The log
+
+
+async def test_a_slave_asks_its_master_when_its_own_log_is_dispatched(rig: SlaveRig) -> None:
+    rig.replica.is_dispatched = False
+    async with rig.copying():
+        await asyncio.sleep(20 * slave_synchronize.LOOK_S)
+        assert rig.master.asked == []
+        rig.replica.is_dispatched = True
+        await rig.until(lambda: rig.replica.told)
 
 
 @pytest.mark.parametrize(

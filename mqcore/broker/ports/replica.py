@@ -20,8 +20,16 @@ class Replica(Protocol):
         """Whether it is connected to the master, or about to be."""
         ...
 
+    @property
+    def is_dispatched(self) -> bool:
+        """Whether all of the log is in consume queues."""
+        ...
+
     def newest_record(self) -> tuple[int, bytes] | None:
-        """The newest record that is in a consume queue: where it lies, and its bytes. None if there is none."""
+        """The newest record of the log, as far as it can be found: where it lies, and its bytes. None if there is none.
+
+        It is found from the newest one that is in a consume queue on.
+        """
         ...
 
     def follow(self, host: str, port: int, start: int) -> None:

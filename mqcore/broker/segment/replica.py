@@ -15,6 +15,9 @@ from mqcore.broker.segment.transfer_rates import TransferRates
 MASTER_STATE = layout.constants("MasterState")
 SLAVE_STATES = {number: name for name, number in layout.constants("SlaveState").items()}
 RECEIVED = "received"
+WALK_MAX = 10_000
+"""Records looked at behind the newest one in a consume queue."""
+
 CONNECT_LIMIT_S = 5.0
 """Within this time the ha worker says whether it got through."""
 
@@ -22,9 +25,11 @@ CONNECT_LIMIT_S = 5.0
 class SharedReplica:
     """Tells the ha worker what to do by the board, and reads there what it does."""
 
-    def __init__(self, segment: SharedSegment, store: StoreView, wake: Callable[[], None]) -> None:
+    def __init__(self, segment: SharedSegment, store: StoreView, file_size: int, wake: Callable[[], None]) -> None:
+        """*file_size* is that of a commit log file."""
         self._segment = segment
         self._store = store
+        self._file_size = file_size
         self._wake = wake
         self._told = 0
         self._told_until = 0.0
@@ -40,7 +45,26 @@ class SharedReplica:
             return True
         return clock.monotonic_s() < self._told_until
 
+    @property
+    def is_dispatched(self) -> bool:
+        return self._segment.get("dispatched_offset") >= self._segment.get("wrote_offset")
+
     def newest_record(self) -> tuple[int, bytes] | None:
+        # What follows the newest one in a consume queue is of topics that are gone.
+        newest = self._newest_in_queues()
+        at = self._segment.get("min_offset") if newest is None else newest[0] + len(newest[1])
+        for _ in range(WALK_MAX):
+            if at >= self.end:
+                break
+            record = self._store.look_message(at)
+            if record is None:
+                at += self._file_size - at % self._file_size
+            else:
+                newest = at, record
+                at += len(record)
+        return newest
+
+    def _newest_in_queues(self) -> tuple[int, bytes] | None:
         rows = range(self._segment.queue_count())
         row = max(rows, key=lambda row: self._segment.queue_word(row, "max_physical"), default=None)
         if row is None:

@@ -116,6 +116,8 @@ class SlaveSynchronize:
             await asyncio.sleep(LOOK_S)
             if self._replica.is_copying or clock.monotonic_s() < try_at or not self.is_known:
                 continue
+            if not self._replica.is_dispatched:
+                continue  # the newest record could not be found, and it is what tells the master's log from others
             try:
                 await self._begin()
                 self.refusal = ""
