@@ -44,56 +44,70 @@ cdef enum:
     BOARD_LOCK_WAIT_MS = 5000
 
 
-cdef int32_t find_topic(const Shared *shared, const uint8_t *name, int32_t size) noexcept nogil:
-    cdef uint64_t mask = 2 * TOPIC_CAPACITY - 1
+# Rows that are found by a name, and such that are found by two numbers. The four tables differ in nothing else.
+ctypedef fused NamedRow:
+    TopicRow
+    GroupRow
+
+ctypedef fused PairRow:
+    QueueRow
+    OffsetRow
+
+
+cdef inline bint has_pair(const PairRow *row, int32_t first, int32_t second) noexcept nogil:
+    if PairRow is QueueRow:
+        return row.topic_row == first and row.queue_id == second
+    else:
+        return row.group_row == first and row.queue_row == second
+
+
+cdef inline int32_t find_name(const NamedRow *rows, const int32_t *index, uint64_t mask, const uint8_t *name,
+                              int32_t size) noexcept nogil:
     cdef uint64_t slot = hash_bytes(name, size) & mask
     cdef int32_t row
     while True:
-        row = observe_i32(&shared.topic_index[slot])
+        row = observe_i32(&index[slot])
         if row == 0:
             return ROW_NONE
-        if shared.topics[row - 1].name_size == size and memcmp(shared.topics[row - 1].name, name, size) == 0:
+        if rows[row - 1].name_size == size and memcmp(rows[row - 1].name, name, size) == 0:
             return row - 1
         slot = (slot + 1) & mask
+
+
+cdef inline int32_t find_pair(const PairRow *rows, const int32_t *index, uint64_t mask, int32_t first,
+                              int32_t second) noexcept nogil:
+    cdef uint64_t slot = hash_pair(first, second) & mask
+    cdef int32_t row
+    while True:
+        row = observe_i32(&index[slot])
+        if row == 0:
+            return ROW_NONE
+        if has_pair(&rows[row - 1], first, second):
+            return row - 1
+        slot = (slot + 1) & mask
+
+
+cdef enum:
+    TOPIC_MASK = 2 * TOPIC_CAPACITY - 1
+    GROUP_MASK = 2 * GROUP_CAPACITY - 1
+    QUEUE_MASK = 2 * QUEUE_CAPACITY - 1
+    OFFSET_MASK = 2 * OFFSET_CAPACITY - 1
+
+
+cdef int32_t find_topic(const Shared *shared, const uint8_t *name, int32_t size) noexcept nogil:
+    return find_name(shared.topics, shared.topic_index, TOPIC_MASK, name, size)
 
 
 cdef int32_t find_group(const Shared *shared, const uint8_t *name, int32_t size) noexcept nogil:
-    cdef uint64_t mask = 2 * GROUP_CAPACITY - 1
-    cdef uint64_t slot = hash_bytes(name, size) & mask
-    cdef int32_t row
-    while True:
-        row = observe_i32(&shared.group_index[slot])
-        if row == 0:
-            return ROW_NONE
-        if shared.groups[row - 1].name_size == size and memcmp(shared.groups[row - 1].name, name, size) == 0:
-            return row - 1
-        slot = (slot + 1) & mask
+    return find_name(shared.groups, shared.group_index, GROUP_MASK, name, size)
 
 
 cdef int32_t find_queue(const Shared *shared, int32_t topic_row, int32_t queue_id) noexcept nogil:
-    cdef uint64_t mask = 2 * QUEUE_CAPACITY - 1
-    cdef uint64_t slot = hash_pair(topic_row, queue_id) & mask
-    cdef int32_t row
-    while True:
-        row = observe_i32(&shared.queue_index[slot])
-        if row == 0:
-            return ROW_NONE
-        if shared.queues[row - 1].topic_row == topic_row and shared.queues[row - 1].queue_id == queue_id:
-            return row - 1
-        slot = (slot + 1) & mask
+    return find_pair(shared.queues, shared.queue_index, QUEUE_MASK, topic_row, queue_id)
 
 
 cdef int32_t find_offset(const Shared *shared, int32_t group_row, int32_t queue_row) noexcept nogil:
-    cdef uint64_t mask = 2 * OFFSET_CAPACITY - 1
-    cdef uint64_t slot = hash_pair(group_row, queue_row) & mask
-    cdef int32_t row
-    while True:
-        row = observe_i32(&shared.offset_index[slot])
-        if row == 0:
-            return ROW_NONE
-        if shared.offsets[row - 1].group_row == group_row and shared.offsets[row - 1].queue_row == queue_row:
-            return row - 1
-        slot = (slot + 1) & mask
+    return find_pair(shared.offsets, shared.offset_index, OFFSET_MASK, group_row, queue_row)
 
 
 cdef void claim_slot(int32_t *index, uint64_t mask, uint64_t slot, int32_t row) noexcept nogil:
@@ -103,24 +117,31 @@ cdef void claim_slot(int32_t *index, uint64_t mask, uint64_t slot, int32_t row) 
     publish_i32(&index[slot & mask], row + 1)
 
 
+cdef void index_last_name(const NamedRow *rows, const int32_t *count, int32_t *index, uint64_t mask) noexcept nogil:
+    cdef int32_t row = observe_i32(count) - 1
+    if row >= 0 and find_name(rows, index, mask, rows[row].name, rows[row].name_size) == ROW_NONE:
+        claim_slot(index, mask, hash_bytes(rows[row].name, rows[row].name_size), row)
+
+
+cdef void index_last_pair(const PairRow *rows, const int32_t *count, int32_t *index, uint64_t mask) noexcept nogil:
+    cdef int32_t row = observe_i32(count) - 1
+    cdef int32_t first, second
+    if row < 0:
+        return
+    if PairRow is QueueRow:
+        first, second = rows[row].topic_row, rows[row].queue_id
+    else:
+        first, second = rows[row].group_row, rows[row].queue_row
+    if find_pair(rows, index, mask, first, second) == ROW_NONE:
+        claim_slot(index, mask, hash_pair(first, second), row)
+
+
 cdef void index_last_rows(Shared *shared) noexcept nogil:
     # What a dead owner of the board lock may have left: a whole row that counts, but that no slot points to yet.
-    cdef int32_t row = observe_i32(&shared.board.topic_rows) - 1
-    if row >= 0 and find_topic(shared, shared.topics[row].name, shared.topics[row].name_size) == ROW_NONE:
-        claim_slot(shared.topic_index, 2 * TOPIC_CAPACITY - 1,
-                   hash_bytes(shared.topics[row].name, shared.topics[row].name_size), row)
-    row = observe_i32(&shared.board.queue_rows) - 1
-    if row >= 0 and find_queue(shared, shared.queues[row].topic_row, shared.queues[row].queue_id) == ROW_NONE:
-        claim_slot(shared.queue_index, 2 * QUEUE_CAPACITY - 1,
-                   hash_pair(shared.queues[row].topic_row, shared.queues[row].queue_id), row)
-    row = observe_i32(&shared.board.group_rows) - 1
-    if row >= 0 and find_group(shared, shared.groups[row].name, shared.groups[row].name_size) == ROW_NONE:
-        claim_slot(shared.group_index, 2 * GROUP_CAPACITY - 1,
-                   hash_bytes(shared.groups[row].name, shared.groups[row].name_size), row)
-    row = observe_i32(&shared.board.offset_rows) - 1
-    if row >= 0 and find_offset(shared, shared.offsets[row].group_row, shared.offsets[row].queue_row) == ROW_NONE:
-        claim_slot(shared.offset_index, 2 * OFFSET_CAPACITY - 1,
-                   hash_pair(shared.offsets[row].group_row, shared.offsets[row].queue_row), row)
+    index_last_name(shared.topics, &shared.board.topic_rows, shared.topic_index, TOPIC_MASK)
+    index_last_pair(shared.queues, &shared.board.queue_rows, shared.queue_index, QUEUE_MASK)
+    index_last_name(shared.groups, &shared.board.group_rows, shared.group_index, GROUP_MASK)
+    index_last_pair(shared.offsets, &shared.board.offset_rows, shared.offset_index, OFFSET_MASK)
 
 
 cdef bint take_board_lock(Shared *shared) noexcept nogil:
@@ -130,29 +151,52 @@ cdef bint take_board_lock(Shared *shared) noexcept nogil:
     return result != LOCK_TIMED_OUT and result != LOCK_BROKEN
 
 
-cdef int32_t free_row(const int32_t *count, int32_t capacity) noexcept nogil:
-    # The row to be filled next; it is nobody's until add_row.
-    cdef int32_t row = observe_i32(count)
-    return row if row < capacity else ROW_NONE
-
-
 cdef void add_row(int32_t *count, int32_t *index, uint64_t mask, uint64_t hashed, int32_t row) noexcept nogil:
     # The row is whole: whoever walks the rows sees it, then whoever looks for its key.
     publish_i32(count, row + 1)
     claim_slot(index, mask, hashed, row)
 
 
+# Both under the board lock, after a look without it: the row of that key, made if there is none and room for one. A
+# row that is being filled is nobody's until add_row.
+cdef int32_t add_name(NamedRow *rows, int32_t *count, int32_t capacity, int32_t *index, const uint8_t *name,
+                      int32_t size) noexcept nogil:
+    cdef uint64_t mask = <uint64_t>2 * capacity - 1
+    cdef int32_t row = find_name(rows, index, mask, name, size)
+    if row != ROW_NONE:
+        return row
+    row = observe_i32(count)
+    if row >= capacity:
+        return ROW_NONE
+    memcpy(rows[row].name, name, size)
+    rows[row].name_size = size
+    add_row(count, index, mask, hash_bytes(name, size), row)
+    return row
+
+
+cdef int32_t add_pair(PairRow *rows, int32_t *count, int32_t capacity, int32_t *index, int32_t first,
+                      int32_t second) noexcept nogil:
+    cdef uint64_t mask = <uint64_t>2 * capacity - 1
+    cdef int32_t row = find_pair(rows, index, mask, first, second)
+    if row != ROW_NONE:
+        return row
+    row = observe_i32(count)
+    if row >= capacity:
+        return ROW_NONE
+    if PairRow is QueueRow:
+        rows[row].topic_row, rows[row].queue_id = first, second
+    else:
+        rows[row].group_row, rows[row].queue_row = first, second
+        rows[row].committed = -1
+    add_row(count, index, mask, hash_pair(first, second), row)
+    return row
+
+
 cdef int32_t make_topic(Shared *shared, const uint8_t *name, int32_t size) noexcept nogil:
     cdef int32_t row = find_topic(shared, name, size)
     if row != ROW_NONE or size <= 0 or size > TOPIC_SIZE_MAX or not take_board_lock(shared):
         return row
-    row = find_topic(shared, name, size)
-    if row == ROW_NONE:
-        row = free_row(&shared.board.topic_rows, TOPIC_CAPACITY)
-        if row != ROW_NONE:
-            memcpy(shared.topics[row].name, name, size)
-            shared.topics[row].name_size = size
-            add_row(&shared.board.topic_rows, shared.topic_index, 2 * TOPIC_CAPACITY - 1, hash_bytes(name, size), row)
+    row = add_name(shared.topics, &shared.board.topic_rows, TOPIC_CAPACITY, shared.topic_index, name, size)
     lock_release(shared.board.board_lock)
     return row
 
@@ -161,13 +205,7 @@ cdef int32_t make_group(Shared *shared, const uint8_t *name, int32_t size) noexc
     cdef int32_t row = find_group(shared, name, size)
     if row != ROW_NONE or size <= 0 or size > <int32_t>sizeof(shared.groups.name) or not take_board_lock(shared):
         return row
-    row = find_group(shared, name, size)
-    if row == ROW_NONE:
-        row = free_row(&shared.board.group_rows, GROUP_CAPACITY)
-        if row != ROW_NONE:
-            memcpy(shared.groups[row].name, name, size)
-            shared.groups[row].name_size = size
-            add_row(&shared.board.group_rows, shared.group_index, 2 * GROUP_CAPACITY - 1, hash_bytes(name, size), row)
+    row = add_name(shared.groups, &shared.board.group_rows, GROUP_CAPACITY, shared.group_index, name, size)
     lock_release(shared.board.board_lock)
     return row
 
@@ -176,14 +214,7 @@ cdef int32_t make_queue(Shared *shared, int32_t topic_row, int32_t queue_id) noe
     cdef int32_t row = find_queue(shared, topic_row, queue_id)
     if row != ROW_NONE or queue_id < 0 or not take_board_lock(shared):
         return row
-    row = find_queue(shared, topic_row, queue_id)
-    if row == ROW_NONE:
-        row = free_row(&shared.board.queue_rows, QUEUE_CAPACITY)
-        if row != ROW_NONE:
-            shared.queues[row].topic_row = topic_row
-            shared.queues[row].queue_id = queue_id
-            add_row(&shared.board.queue_rows, shared.queue_index, 2 * QUEUE_CAPACITY - 1,
-                    hash_pair(topic_row, queue_id), row)
+    row = add_pair(shared.queues, &shared.board.queue_rows, QUEUE_CAPACITY, shared.queue_index, topic_row, queue_id)
     lock_release(shared.board.board_lock)
     return row
 
@@ -192,15 +223,8 @@ cdef int32_t make_offset(Shared *shared, int32_t group_row, int32_t queue_row) n
     cdef int32_t row = find_offset(shared, group_row, queue_row)
     if row != ROW_NONE or not take_board_lock(shared):
         return row
-    row = find_offset(shared, group_row, queue_row)
-    if row == ROW_NONE:
-        row = free_row(&shared.board.offset_rows, OFFSET_CAPACITY)
-        if row != ROW_NONE:
-            shared.offsets[row].group_row = group_row
-            shared.offsets[row].queue_row = queue_row
-            shared.offsets[row].committed = -1
-            add_row(&shared.board.offset_rows, shared.offset_index, 2 * OFFSET_CAPACITY - 1,
-                    hash_pair(group_row, queue_row), row)
+    row = add_pair(shared.offsets, &shared.board.offset_rows, OFFSET_CAPACITY, shared.offset_index, group_row,
+                   queue_row)
     lock_release(shared.board.board_lock)
     return row
 
