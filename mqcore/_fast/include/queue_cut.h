@@ -11,39 +11,12 @@
 enum { MQ_CUT_BYTES = 65520, MQ_RUN_MAX = 1 << 20 };      /* whole units; a longer run of data is not for us */
 
 typedef struct {
-    int32_t queue_id;
-    int32_t odd;                /* look closely: nothing else here counts */
+    mq_queue_found queue;
     int32_t cut;                /* bytes were made zero, and have to be synced */
     int32_t last_size;          /* the last unit that stays; 0 if none does */
     int64_t last_physical;
     int64_t file_start;         /* of the newest file, bytes in the queue's stream; -1 without files */
 } mq_queue_cut;
-
-/* The files of a directory that is closed: where the first and the last begin, -1 for none; 0 unless all are as they should. */
-static int mq_list_plain_files(int directory, int64_t file_size, int64_t *first, int64_t *last) {
-    int64_t files = 0;
-    int plain = 1;
-    struct dirent *entry;
-    DIR *listing = fdopendir(directory);
-    *first = *last = -1;
-    if (listing == NULL) {
-        close(directory);
-        return 0;
-    }
-    while (plain && (entry = readdir(listing)) != NULL) {
-        const char *name = entry->d_name;
-        if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
-        plain = strlen(name) == MQ_NAME_DIGITS && strspn(name, "0123456789") == MQ_NAME_DIGITS && name[0] == '0';
-        if (!plain) break;
-        int64_t start = strtoll(name, NULL, 10);
-        plain = start >= 0 && start % file_size == 0;
-        if (*first < 0 || start < *first) *first = start;
-        if (start > *last) *last = start;
-        files++;
-    }
-    closedir(listing);
-    return plain && (files == 0 || (*last - *first) / file_size + 1 == files);
-}
 
 /* How many units stand before the first that is not written or whose record starts at *end* or later; -1 if the file cannot
    be read. *last* is the unit before that one. */
@@ -84,13 +57,21 @@ static int mq_zero_from(int fd, int64_t position) {
     return errno == ENXIO ? wrote : -1;
 }
 
-static int mq_cut_queue(int directory, int64_t file_size, int32_t pre_fill_size, int64_t end, mq_queue_cut *out) {
+typedef struct {
+    int64_t file_size;
+    int64_t end;                /* physical offset: units from there on go */
+    int32_t pre_fill_size;
+} mq_cut;
+
+static int mq_cut_queue(int directory, const void *options, void *result) {
+    const mq_cut *cut = options;
+    mq_queue_cut *out = result;
+    const int64_t file_size = cut->file_size;
     int64_t first, last;
     struct stat status;
     mq_unit unit = {0, 0};
     char name[32];
-    int listed = dup(directory);
-    if (listed < 0 || !mq_list_plain_files(listed, file_size, &first, &last)) return 0;
+    if (!mq_list_unit_files(directory, file_size, 0, &first, &last)) return 0;
     out->file_start = last;
     if (last < 0) return 1;
     snprintf(name, sizeof name, "%020lld", (long long)last);
@@ -99,7 +80,7 @@ static int mq_cut_queue(int directory, int64_t file_size, int32_t pre_fill_size,
     int plain = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && status.st_size == file_size;
     if (plain) {
         posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
-        int64_t count = mq_count_below(fd, file_size / MQ_UNIT_SIZE, pre_fill_size, end, &unit);
+        int64_t count = mq_count_below(fd, file_size / MQ_UNIT_SIZE, cut->pre_fill_size, cut->end, &unit);
         /* A file of which nothing stays goes, but for the first. */
         plain = count > 0 || (count == 0 && first == last);
         out->cut = plain ? mq_zero_from(fd, count * MQ_UNIT_SIZE) : 0;
@@ -111,37 +92,8 @@ static int mq_cut_queue(int directory, int64_t file_size, int32_t pre_fill_size,
     return plain;
 }
 
-/* Cut every queue of the topic's directory. *out* gets *count* results in memory to be freed; 0 or an errno. */
-static int mq_cut_topic(
-    const char *path, int64_t file_size, int32_t pre_fill_size, int64_t end, mq_queue_cut **out, int64_t *count
-) {
-    int64_t capacity = 0;
-    *out = NULL;
-    *count = 0;
-    DIR *listing = opendir(path);
-    if (listing == NULL) return errno;
-    struct dirent *entry;
-    while ((entry = readdir(listing)) != NULL) {
-        int64_t queue_id = mq_queue_id_of(entry->d_name);
-        if (queue_id < 0) continue;
-        if (*count == capacity) {
-            capacity = capacity ? 2 * capacity : 16;
-            mq_queue_cut *grown = realloc(*out, (size_t)capacity * sizeof **out);
-            if (grown == NULL) {
-                closedir(listing);
-                return ENOMEM;
-            }
-            *out = grown;
-        }
-        mq_queue_cut *cut = *out + (*count)++;
-        memset(cut, 0, sizeof *cut);
-        cut->queue_id = (int32_t)queue_id;
-        int directory = openat(dirfd(listing), entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        cut->odd = directory < 0 || !mq_cut_queue(directory, file_size, pre_fill_size, end, cut);
-        if (directory >= 0) close(directory);
-    }
-    closedir(listing);
-    return 0;
+static int mq_cut_topic(const char *path, const mq_cut *cut, mq_queue_cut **out, int64_t *count) {
+    return mq_each_queue(path, mq_cut_queue, cut, sizeof **out, (void **)out, count);
 }
 
 #endif

@@ -24,7 +24,11 @@ enum { MQ_UNIT_SIZE = 20, MQ_PAGE_UNITS = 204, MQ_NAME_DIGITS = 20, MQ_SURVEYED_
 
 typedef struct {
     int32_t queue_id;
-    int32_t odd;                /* look closely: nothing else here counts */
+    int32_t odd;                /* look closely: nothing else that was found counts */
+} mq_queue_found;
+
+typedef struct {
+    mq_queue_found queue;
     int64_t min_offset;         /* units */
     int64_t max_offset;
     int64_t max_physical;       /* bytes; -1 without a message */
@@ -119,36 +123,54 @@ static int mq_open_unit_file(int directory, int64_t start) {
     return openat(directory, name, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
 }
 
-/* Look at the files of the queue's directory, which is closed; 0 if only a close look can tell. */
-static int mq_survey_files(
-    int directory, int64_t file_size, int64_t commit_log_min, int32_t pre_fill_size, mq_queue_bounds *out
-) {
-    int64_t first = -1, last = -1, files = 0, end = 0, kept = -1;
-    DIR *listing = fdopendir(directory);
+static int mq_is_unit_file(int directory, const char *name, int64_t file_size) {
+    struct stat status;
+    return fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode)
+        && status.st_size == file_size;
+}
+
+/* Where the first and the last file of the queue's directory begin, -1 for none; 0 unless all have the names that they
+   should, and, if *sizes* are looked at, too, the length. */
+static int mq_list_unit_files(int directory, int64_t file_size, int sizes, int64_t *first, int64_t *last) {
+    int64_t files = 0;
+    int plain = 1, listed = dup(directory);
+    struct dirent *entry;
+    DIR *listing = listed < 0 ? NULL : fdopendir(listed);
+    *first = *last = -1;
     if (listing == NULL) {
-        close(directory);
+        if (listed >= 0) close(listed);
         return 0;
     }
-    int plain = 1;
-    struct dirent *entry;
     while (plain && (entry = readdir(listing)) != NULL) {
-        struct stat status;
         const char *name = entry->d_name;
         if (strcmp(name, ".") == 0 || strcmp(name, "..") == 0) continue;
         plain = strlen(name) == MQ_NAME_DIGITS && strspn(name, "0123456789") == MQ_NAME_DIGITS && name[0] == '0'
-            && fstatat(directory, name, &status, AT_SYMLINK_NOFOLLOW) == 0 && S_ISREG(status.st_mode)
-            && status.st_size == file_size;
+            && (!sizes || mq_is_unit_file(directory, name, file_size));
         if (!plain) break;
         int64_t start = strtoll(name, NULL, 10);
         plain = start >= 0 && start % file_size == 0;
-        if (first < 0 || start < first) first = start;
-        if (start > last) last = start;
+        if (*first < 0 || start < *first) *first = start;
+        if (start > *last) *last = start;
         files++;
     }
-    plain = plain && (files == 0 || (last - first) / file_size + 1 == files);
-    int64_t per_file = file_size / MQ_UNIT_SIZE;
+    closedir(listing);
+    return plain && (files == 0 || (*last - *first) / file_size + 1 == files);
+}
+
+typedef struct {
+    int64_t file_size;
+    int64_t commit_log_min;
+    int32_t pre_fill_size;
+} mq_survey;
+
+static int mq_survey_queue(int directory, const void *options, void *result) {
+    const mq_survey *survey = options;
+    mq_queue_bounds *out = result;
+    const int64_t file_size = survey->file_size, per_file = file_size / MQ_UNIT_SIZE;
+    int64_t first, last, end = 0, kept = -1;
+    int plain = mq_list_unit_files(directory, file_size, 1, &first, &last);
     out->max_physical = -1;
-    for (int64_t start = first; plain && files > 0 && start <= last; start += file_size) {
+    for (int64_t start = first; plain && first >= 0 && start <= last; start += file_size) {
         int is_newest = start == last, is_counted = start + MQ_SURVEYED_FILES * file_size > last;
         if (!is_counted && kept >= 0) continue;
         int fd = mq_open_unit_file(directory, start);
@@ -159,15 +181,14 @@ static int mq_survey_files(
         int64_t count = is_counted ? mq_count_units(fd, per_file) : per_file;
         plain = count == per_file || (is_newest && count >= 0);
         end = start / MQ_UNIT_SIZE + count;
-        if (plain && is_counted) plain = mq_newest_record_end(fd, count, pre_fill_size, &out->max_physical);
+        if (plain && is_counted) plain = mq_newest_record_end(fd, count, survey->pre_fill_size, &out->max_physical);
         if (plain && kept < 0) {
-            int64_t found = mq_first_kept(fd, count, pre_fill_size, commit_log_min);
+            int64_t found = mq_first_kept(fd, count, survey->pre_fill_size, survey->commit_log_min);
             plain = found >= 0;
             if (found < count) kept = start / MQ_UNIT_SIZE + found;
         }
         close(fd);
     }
-    closedir(listing);
     out->max_offset = end;
     out->min_offset = kept >= 0 ? kept : end;
     return plain;
@@ -182,10 +203,13 @@ static int64_t mq_queue_id_of(const char *name) {
     return value <= INT32_MAX ? value : -1;
 }
 
-/* Survey every queue of the topic's directory. *out* gets *count* results in memory to be freed; 0 or an errno. */
-static int mq_survey_topic(
-    const char *path, int64_t file_size, int64_t commit_log_min, int32_t pre_fill_size, mq_queue_bounds **out,
-    int64_t *count
+/* What is found of a queue, whose directory stays open, into *result*, which begins with mq_queue_found; 0 if only a close
+   look can tell. */
+typedef int (*mq_look)(int directory, const void *options, void *result);
+
+/* Look at every queue of the topic's directory. *out* gets *count* results of *size* in memory to be freed; 0 or an errno. */
+static int mq_each_queue(
+    const char *path, mq_look look, const void *options, size_t size, void **out, int64_t *count
 ) {
     int64_t capacity = 0;
     *out = NULL;
@@ -198,22 +222,26 @@ static int mq_survey_topic(
         if (queue_id < 0) continue;
         if (*count == capacity) {
             capacity = capacity ? 2 * capacity : 16;
-            mq_queue_bounds *grown = realloc(*out, (size_t)capacity * sizeof **out);
+            void *grown = realloc(*out, (size_t)capacity * size);
             if (grown == NULL) {
                 closedir(listing);
                 return ENOMEM;
             }
             *out = grown;
         }
-        mq_queue_bounds *bounds = *out + (*count)++;
-        memset(bounds, 0, sizeof *bounds);
-        bounds->queue_id = (int32_t)queue_id;
+        mq_queue_found *found = (void *)((char *)*out + (size_t)(*count)++ * size);
+        memset(found, 0, size);
+        found->queue_id = (int32_t)queue_id;
         int directory = openat(dirfd(listing), entry->d_name, O_RDONLY | O_DIRECTORY | O_CLOEXEC | O_NOFOLLOW);
-        bounds->odd = directory < 0
-            || !mq_survey_files(directory, file_size, commit_log_min, pre_fill_size, bounds);
+        found->odd = directory < 0 || !look(directory, options, found);
+        if (directory >= 0) close(directory);
     }
     closedir(listing);
     return 0;
+}
+
+static int mq_survey_topic(const char *path, const mq_survey *survey, mq_queue_bounds **out, int64_t *count) {
+    return mq_each_queue(path, mq_survey_queue, survey, sizeof **out, (void **)out, count);
 }
 
 #endif

@@ -10,26 +10,44 @@ from mqcore._fast.base.layout cimport PRE_FILL_SIZE
 
 
 cdef extern from "queue_survey.h" nogil:
-    ctypedef struct mq_queue_bounds:
+    ctypedef struct mq_queue_found:
         int32_t queue_id
         int32_t odd
+    ctypedef struct mq_queue_bounds:
+        mq_queue_found queue
         int64_t min_offset
         int64_t max_offset
         int64_t max_physical
-    int mq_survey_topic(const char *path, int64_t file_size, int64_t commit_log_min, int32_t pre_fill_size,
-                        mq_queue_bounds **out, int64_t *count) noexcept
+    ctypedef struct mq_survey:
+        int64_t file_size
+        int64_t commit_log_min
+        int32_t pre_fill_size
+    int mq_survey_topic(const char *path, const mq_survey *survey, mq_queue_bounds **out, int64_t *count) noexcept
 
 
 cdef extern from "queue_cut.h" nogil:
     ctypedef struct mq_queue_cut:
-        int32_t queue_id
-        int32_t odd
+        mq_queue_found queue
         int32_t cut
         int32_t last_size
         int64_t last_physical
         int64_t file_start
-    int mq_cut_topic(const char *path, int64_t file_size, int32_t pre_fill_size, int64_t end, mq_queue_cut **out,
-                     int64_t *count) noexcept
+    ctypedef struct mq_cut:
+        int64_t file_size
+        int64_t end
+        int32_t pre_fill_size
+    int mq_cut_topic(const char *path, const mq_cut *cut, mq_queue_cut **out, int64_t *count) noexcept
+
+
+cdef check_size(int64_t file_size):
+    if file_size <= 0:
+        raise ValueError(f"file size: got {file_size}, wanted a positive number")
+
+
+cdef check_found(int failed, bytes directory):
+    # A topic without a directory has no queues.
+    if failed and failed != ENOENT and failed != ENOTDIR:
+        raise OSError(failed, os.strerror(failed), os.fsdecode(directory))
 
 
 def survey_topic(bytes directory not None, int64_t file_size, int64_t commit_log_min):
@@ -40,17 +58,17 @@ def survey_topic(bytes directory not None, int64_t file_size, int64_t commit_log
     cdef mq_queue_bounds *bounds = NULL
     cdef int64_t count = 0, index
     cdef const char *path = directory
+    cdef mq_survey survey
     cdef int failed
-    if file_size <= 0:
-        raise ValueError(f"file size: got {file_size}, wanted a positive number")
+    check_size(file_size)
+    survey.file_size, survey.commit_log_min, survey.pre_fill_size = file_size, commit_log_min, PRE_FILL_SIZE
     with nogil:
-        failed = mq_survey_topic(path, file_size, commit_log_min, PRE_FILL_SIZE, &bounds, &count)
+        failed = mq_survey_topic(path, &survey, &bounds, &count)
     try:
-        if failed and failed != ENOENT and failed != ENOTDIR:
-            raise OSError(failed, os.strerror(failed), os.fsdecode(directory))
+        check_found(failed, directory)
         found = [
-            (bounds[index].queue_id, bounds[index].odd != 0, bounds[index].min_offset, bounds[index].max_offset,
-             bounds[index].max_physical)
+            (bounds[index].queue.queue_id, bounds[index].queue.odd != 0, bounds[index].min_offset,
+             bounds[index].max_offset, bounds[index].max_physical)
             for index in range(count)
         ]
     finally:
@@ -69,16 +87,16 @@ def cut_topic(bytes directory not None, int64_t file_size, int64_t physical_offs
     cdef mq_queue_cut *cuts = NULL
     cdef int64_t count = 0, index
     cdef const char *path = directory
+    cdef mq_cut cut
     cdef int failed
-    if file_size <= 0:
-        raise ValueError(f"file size: got {file_size}, wanted a positive number")
+    check_size(file_size)
+    cut.file_size, cut.end, cut.pre_fill_size = file_size, physical_offset, PRE_FILL_SIZE
     with nogil:
-        failed = mq_cut_topic(path, file_size, PRE_FILL_SIZE, physical_offset, &cuts, &count)
+        failed = mq_cut_topic(path, &cut, &cuts, &count)
     try:
-        if failed and failed != ENOENT and failed != ENOTDIR:
-            raise OSError(failed, os.strerror(failed), os.fsdecode(directory))
+        check_found(failed, directory)
         found = [
-            (cuts[index].queue_id, cuts[index].odd != 0, cuts[index].file_start, cuts[index].cut > 0,
+            (cuts[index].queue.queue_id, cuts[index].queue.odd != 0, cuts[index].file_start, cuts[index].cut > 0,
              cuts[index].last_physical, cuts[index].last_size)
             for index in range(count)
         ]
