@@ -6,7 +6,7 @@ not wake it as long as traffic lasts.
 """
 
 from libc.errno cimport errno
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
@@ -16,24 +16,14 @@ from mqcore._fast.base.atomics cimport (coarse_ms, exchange_full, full_fence, no
                                         put_relaxed, wake_fd)
 from mqcore._fast.base.layout cimport (SEND_WORKERS_MAX, SLAVE_CAPACITY, SLAVE_STATE_FREE, SLAVE_STATE_REFUSED_AHEAD,
                                        WORKER_COMMAND_STOP, WORKER_STATE_RUNNING, WORKER_STATE_STOPPED)
+from mqcore._fast.base.sockets cimport (EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLL_CLOEXEC,
+                                        EPOLL_CTL_ADD, epoll_create1, epoll_ctl, epoll_event, epoll_wait)
 from mqcore._fast.ha.master cimport (accept_slaves, check_slaves, close_slave, has_news, is_copied, next_deadline,
                                      publish_slaves, push_slave, read_slave, wants_news)
 from mqcore._fast.ha.replica cimport begin_replica, close_replica, read_master, replica_deadline, tend_replica
 from mqcore._fast.ha.state cimport MARK_LINK, MARK_LISTENER, MARK_MASTER, MARK_SLAVE, MARK_WAKE, HaState
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.segment.boards cimport SharedSegment
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event *event)
-    int epoll_wait(int epoll, epoll_event *events, int count, int timeout_ms)
-    uint32_t EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLRDHUP, EPOLLET
-    int EPOLL_CTL_ADD, EPOLL_CLOEXEC
 
 cdef extern from "<unistd.h>" nogil:
     ssize_t read(int fd, void *out, size_t size)

@@ -9,7 +9,7 @@ refused, remembered by its address and end, and counts for nothing. Source: Rock
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memcmp, memcpy, memset
 
 import ipaddress
@@ -22,20 +22,13 @@ from mqcore._fast.base.layout cimport (HA_FRAME_HEAD_PHYSICAL_OFFSET_AT, HA_FRAM
                                        HA_REPORT_SIZE, SLAVE_CAPACITY, SLAVE_STATE_BEFORE_FIRST_FILE,
                                        SLAVE_STATE_CONNECTED, SLAVE_STATE_COPYING, SLAVE_STATE_FREE,
                                        SLAVE_STATE_REFUSED_AHEAD, SlaveRow)
+from mqcore._fast.base.sockets cimport (EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLL_CTL_ADD, EPOLL_CTL_MOD, IPPROTO_TCP,
+                                        SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY, accept4, epoll_ctl, epoll_event,
+                                        peer_address, setsockopt, sockaddr, sockaddr_storage)
 from mqcore._fast.ha.state cimport MARK_SLAVE, HaState, Slave
 from mqcore._fast.log.mapped_file cimport bytes_at
 
 logger = logging.getLogger("mqcore.workers.ha")
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event *event)
-    uint32_t EPOLLIN, EPOLLOUT, EPOLLRDHUP
-    int EPOLL_CTL_ADD, EPOLL_CTL_MOD
 
 cdef extern from "<sys/mman.h>" nogil:
     int madvise(void *address, size_t length, int advice)
@@ -43,37 +36,13 @@ cdef extern from "<sys/mman.h>" nogil:
     int MADV_WILLNEED
 
 cdef extern from "<sys/socket.h>" nogil:
-    struct sockaddr:
-        pass
-    struct sockaddr_storage:
-        unsigned short ss_family
-    int accept4(int fd, sockaddr *address, unsigned int *size, int flags)
     ssize_t recv(int fd, void *out, size_t size, int flags)
-    int setsockopt(int fd, int level, int name, const void *value, unsigned int size)
-    int AF_INET, SOCK_NONBLOCK, SOCK_CLOEXEC
 
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
         void *iov_base
         size_t iov_len
     ssize_t writev(int fd, const iovec *parts, int count)
-
-cdef extern from "<netinet/in.h>" nogil:
-    struct in_addr:
-        uint32_t s_addr
-    struct sockaddr_in:
-        unsigned short sin_port
-        in_addr sin_addr
-    struct in6_addr:
-        uint8_t s6_addr[16]
-    struct sockaddr_in6:
-        unsigned short sin6_port
-        in6_addr sin6_addr
-    unsigned short ntohs(unsigned short value)
-    int IPPROTO_TCP
-
-cdef extern from "<netinet/tcp.h>" nogil:
-    int TCP_NODELAY
 
 cdef extern from "<unistd.h>" nogil:
     int close(int fd)
@@ -154,24 +123,6 @@ cdef int free_slot(HaState *state) noexcept nogil:
     return found
 
 
-cdef void note_peer(SlaveRow *row, const sockaddr_storage *storage) noexcept nogil:
-    # An IPv4 peer of a dual-stack socket is told as IPv4.
-    cdef const sockaddr_in *four = <const sockaddr_in *>storage
-    cdef const sockaddr_in6 *six = <const sockaddr_in6 *>storage
-    if storage.ss_family == AF_INET:
-        memcpy(row.host, &four.sin_addr, 4)
-        row.host_size = 4
-        row.port = ntohs(four.sin_port)
-        return
-    row.port = ntohs(six.sin6_port)
-    if memcmp(six.sin6_addr.s6_addr, b"\0\0\0\0\0\0\0\0\0\0\xff\xff", 12) == 0:
-        memcpy(row.host, six.sin6_addr.s6_addr + 12, 4)
-        row.host_size = 4
-    else:
-        memcpy(row.host, six.sin6_addr.s6_addr, 16)
-        row.host_size = 16
-
-
 cdef void accept_slaves(HaState *state) noexcept nogil:
     cdef sockaddr_storage storage
     cdef unsigned int size
@@ -197,7 +148,7 @@ cdef void accept_slaves(HaState *state) noexcept nogil:
         state.slaves[slot].fd = fd
         state.slaves[slot].read_ms = state.slaves[slot].wrote_ms = state.turn_ms
         state.slave_count += 1
-        note_peer(row, &storage)
+        row.host_size = peer_address(&storage, row.host, &row.port)
         publish(&row.connected_at, now_ms())
         publish(&row.acked, -1)
         publish(&row.acked_at, 0)

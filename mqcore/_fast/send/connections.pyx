@@ -6,65 +6,35 @@ spent, whoever holds most is closed. So memory is bounded, and those who behave 
 """
 
 from libc.errno cimport EAGAIN, EINTR, errno
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdio cimport snprintf
 from libc.stdlib cimport calloc, free, realloc
-from libc.string cimport memcpy, memset, strlen
+from libc.string cimport memset, strlen
 
 from mqcore._fast.base.atomics cimport add_relaxed, put_relaxed
 from mqcore._fast.base.buffers cimport buffer_free, buffer_size, buffer_take
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.layout cimport (CONNECTION_GENERATION_BITS, CONNECTION_SLOT_BITS, LINK_KIND_CLOSED,
                                        LINK_KIND_CONNECTED, LINK_KIND_REQUEST)
+from mqcore._fast.base.sockets cimport (AF_INET, AF_INET6, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLL_CTL_ADD, EPOLL_CTL_MOD,
+                                        IPPROTO_TCP, TCP_NODELAY, epoll_ctl, epoll_event, getpeername, peer_address,
+                                        setsockopt, sockaddr, sockaddr_storage)
 from mqcore._fast.segment.link cimport link_put, link_unsent, link_write
 from mqcore._fast.send.state cimport MARK_LINK, Connection, SendState
 from mqcore._fast.send.ticket cimport tickets_end
 
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event *event)
-    uint32_t EPOLLIN, EPOLLOUT, EPOLLRDHUP
-    int EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL
-
 cdef extern from "<sys/socket.h>" nogil:
-    struct sockaddr:
-        pass
-    struct sockaddr_storage:
-        unsigned short ss_family
-    int getpeername(int fd, sockaddr *address, unsigned int *size)
     ssize_t send(int fd, const void *data, size_t size, int flags)
     struct linger:
         int l_onoff
         int l_linger
-    int setsockopt(int fd, int level, int name, const void *value, unsigned int size)
-    int MSG_NOSIGNAL, AF_INET, AF_INET6, SOL_SOCKET, SO_LINGER
+    int MSG_NOSIGNAL, SOL_SOCKET, SO_LINGER
 
 cdef extern from "<sys/ioctl.h>" nogil:
     int ioctl(int fd, unsigned long request, ...)
 
 cdef extern from "<linux/sockios.h>" nogil:
     unsigned long SIOCOUTQ
-
-cdef extern from "<netinet/in.h>" nogil:
-    struct in_addr:
-        uint32_t s_addr
-    struct sockaddr_in:
-        unsigned short sin_port
-        in_addr sin_addr
-    struct in6_addr:
-        uint8_t s6_addr[16]
-    struct sockaddr_in6:
-        unsigned short sin6_port
-        in6_addr sin6_addr
-    unsigned short ntohs(unsigned short value)
-    int IPPROTO_TCP
-
-cdef extern from "<netinet/tcp.h>" nogil:
-    int TCP_NODELAY
 
 cdef extern from "<arpa/inet.h>" nogil:
     const char *inet_ntop(int family, const void *address, char *out, unsigned int size)
@@ -117,29 +87,11 @@ cdef bint grow_connections(SendState *state) noexcept nogil:
 
 
 cdef void read_peer(Connection *connection) noexcept nogil:
-    # An IPv4 peer of a dual-stack socket is told as IPv4, as Java does: it decides the record's host size.
     cdef sockaddr_storage storage
     cdef unsigned int size = sizeof(storage)
-    cdef sockaddr_in *v4 = <sockaddr_in *>&storage
-    cdef sockaddr_in6 *v6 = <sockaddr_in6 *>&storage
-    cdef const uint8_t *mapped_prefix = <const uint8_t *>b"\0\0\0\0\0\0\0\0\0\0\xff\xff"
-    cdef int32_t index
-    cdef bint is_mapped = True
-    connection.address_size = 4
-    if getpeername(connection.fd, <sockaddr *>&storage, &size) != 0:
-        return
-    if storage.ss_family == AF_INET:
-        memcpy(connection.address, &v4.sin_addr, 4)
-        connection.port = ntohs(v4.sin_port)
-    elif storage.ss_family == AF_INET6:
-        for index in range(12):
-            is_mapped = is_mapped and v6.sin6_addr.s6_addr[index] == mapped_prefix[index]
-        connection.port = ntohs(v6.sin6_port)
-        if is_mapped:
-            memcpy(connection.address, v6.sin6_addr.s6_addr + 12, 4)
-        else:
-            memcpy(connection.address, v6.sin6_addr.s6_addr, 16)
-            connection.address_size = 16
+    memset(&storage, 0, sizeof(storage))
+    getpeername(connection.fd, <sockaddr *>&storage, &size)
+    connection.address_size = peer_address(&storage, connection.address, &connection.port)
 
 
 cdef Connection *open_connection(SendState *state, int fd, bint is_vip) noexcept nogil:

@@ -23,6 +23,9 @@ from mqcore._fast.base.layout cimport (CONNECTION_GENERATION_BITS, CONNECTION_LI
                                        WORKER_COMMAND_DRAIN, WORKER_COMMAND_STOP, WORKER_STATE_DRAINED,
                                        WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, AclGrant,
                                        LinkHead)
+from mqcore._fast.base.sockets cimport (EPOLLERR, EPOLLEXCLUSIVE, EPOLLHUP, EPOLLIN, EPOLLOUT, EPOLLRDHUP,
+                                        EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_DEL, SOCK_CLOEXEC, SOCK_NONBLOCK,
+                                        accept4, epoll_create1, epoll_ctl, epoll_event, epoll_wait)
 from mqcore._fast.log.append cimport append_rest
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.segment.boards cimport SharedSegment
@@ -43,22 +46,6 @@ from mqcore.codes import RequestCode, ResponseCode
 
 cdef extern from "<sched.h>" nogil:
     int sched_yield()
-
-cdef extern from "<sys/epoll.h>" nogil:
-    ctypedef union epoll_data_t:
-        uint64_t u64
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll, int operation, int fd, epoll_event *event)
-    int epoll_wait(int epoll, epoll_event *events, int count, int timeout_ms)
-    uint32_t EPOLLIN, EPOLLOUT, EPOLLERR, EPOLLHUP, EPOLLRDHUP, EPOLLEXCLUSIVE
-    int EPOLL_CTL_ADD, EPOLL_CTL_DEL, EPOLL_CLOEXEC
-
-cdef extern from "<sys/socket.h>" nogil:
-    int accept4(int fd, void *address, void *size, int flags)
-    int SOCK_NONBLOCK, SOCK_CLOEXEC
 
 cdef extern from "<sys/uio.h>" nogil:
     struct iovec:
