@@ -75,6 +75,11 @@ def skip(at_ms: int, duration_ms: int) -> None:
     _tell()
 
 
+def skips() -> list[tuple[int, int]]:
+    """Return when time was skipped and for how long, both ms, in the order of the calls."""
+    return list(_skips)
+
+
 def forget_skips() -> None:
     """Take back every ``skip``."""
     _skips.clear()

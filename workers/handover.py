@@ -34,6 +34,7 @@ class Handover:
     settings: str
     settings_version: int = 0
     sheet: int = -1
+    time_sheet: int = -1
     listeners: list[tuple[int, bool]] = field(default_factory=list)
     ha_listener: int = -1
     senders: list[Peer] = field(default_factory=list)
@@ -52,6 +53,7 @@ class Handover:
             self.wake,
             self.link,
             self.sheet,
+            self.time_sheet,
             self.ha_listener,
             *(peer.wake for peer in peers),
             *(fd for fd, _ in self.listeners),

@@ -21,6 +21,7 @@ from mqcore.config import FlushDiskType, Settings
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
+from mqcore.workers.time_sheet import TimeSheet
 from mqcore.workers.timer_files import TimerFiles
 from mqcore.workers.timer_keeper import Snapshot, TimerKeeper
 
@@ -81,6 +82,7 @@ class Timer:
                 "consume_queue_file_size": store.mapped_file_size_consume_queue,
                 "consume_queue_ext": str(self._paths.consume_queue_ext),
                 "ext_file_size": store.mapped_file_size_consume_queue_ext,
+                "time_sheet": memoryview(TimeSheet(handover.time_sheet).map()).cast("q"),
                 "precision_ms": store.timer_precision_ms,
                 "window_slots": roll_window_slots(settings),
                 **live_options(settings),

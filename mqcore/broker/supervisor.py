@@ -19,13 +19,14 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from mqcore import layout
+from mqcore import clock, layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.listeners import Listeners
 from mqcore.config import BrokerRole, Settings
 from mqcore.errors import WorkerError
 from mqcore.workers.handover import Handover, Peer
 from mqcore.workers.settings_sheet import SettingsSheet
+from mqcore.workers.time_sheet import TimeSheet
 
 logger = logging.getLogger(__name__)
 
@@ -103,6 +104,8 @@ class Supervisor:
         self._is_stopping = False
         self._settings_version = 0
         self._sheet = SettingsSheet.create()
+        self._time_sheet = TimeSheet.create()
+        clock.on_move(self._tell_time)
         self.workers: list[Worker] = []
         counts = {"send": settings.mqcore.send_worker_nums, "pull": settings.mqcore.pull_worker_nums}
         for kind in ("flush", "reput", "pull", "send", "ha", "timer"):
@@ -115,6 +118,7 @@ class Supervisor:
                 is_wanted = is_wanted and kind != "timer"
                 self.workers.append(Worker(kind, number, row, wake, is_wanted))
                 segment.describe_worker(row, KIND[kind.upper()], number)
+        self._tell_time()
         # It has nothing of the log mapped before a slave comes, and holds no page up.
         segment.set_worker_word(self.of_kind("ha")[0].row, "released", LONG_MAX)
 
@@ -189,6 +193,7 @@ class Supervisor:
             settings=self._settings.to_json(),
             settings_version=self._settings_version,
             sheet=self._sheet.fd,
+            time_sheet=self._time_sheet.fd if worker.kind == "timer" else -1,
             listeners=[(s.fileno(), vip) for s, vip in self._listeners.clients] if worker.kind == "send" else [],
             ha_listener=self._listeners.slaves.fileno() if worker.kind == "ha" else -1,
             senders=[peer.peer for peer in self.of_kind("send")],
@@ -223,6 +228,12 @@ class Supervisor:
     def _is_behind(self, worker: Worker, version: int) -> bool:
         # One that is not running starts with what holds then.
         return worker.is_alive and self._segment.worker_word(worker.row, "settings_version") < version
+
+    def _tell_time(self) -> None:
+        """Somebody has skipped some time, as tests do."""
+        self._time_sheet.write(clock.skips())
+        for worker in self.of_kind("timer"):
+            self.wake(worker)
 
     # Dying ------------------------------------------------------------------------------------------------------
 
@@ -343,7 +354,9 @@ class Supervisor:
                 os.close(worker.pid_fd)
                 worker.pid_fd = -1
             os.close(worker.wake)
+        clock.off_move(self._tell_time)
         os.close(self._sheet.fd)
+        os.close(self._time_sheet.fd)
 
 
 def describe_status(status: int) -> str:

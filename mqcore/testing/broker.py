@@ -185,7 +185,7 @@ class RunningBroker:
     # Orders.
 
     def advance(self, by: timedelta | None = None, *, hours: float = 0, minutes: float = 0, seconds: float = 0) -> None:
-        """Let time pass for messages that wait: delayed ones, and those that failed and wait for their next try.
+        """Let time pass for what waits: delayed messages, timers, and those that failed and wait for their next try.
 
         A message that was sent before this call is due that much earlier; one that is sent later waits its full time.
         Survives ``restart``. The rest of the broker, and the clients, go on with the real time.

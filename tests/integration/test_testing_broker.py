@@ -45,7 +45,7 @@ with running_broker() as broker:
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
-    with running_broker(topics={"Orders": 2}) as broker:
+    with running_broker(settings={"recallMessageEnable": "true"}, topics={"Orders": 2}) as broker:
         yield broker
 
 
@@ -103,6 +103,34 @@ def test_a_delayed_message_comes_when_time_is_advanced_and_not_before(broker: Ru
     broker.restart()
     broker.advance(timedelta(hours=1, minutes=59))
     assert_received(broker, topic, ["now", "in two hours", "two hours later"])
+
+
+def test_timers_come_when_time_is_advanced_and_not_before(broker: RunningBroker, topic: str) -> None:
+    in_three_hours = time.time_ns() // 1_000_000 + 3 * 3_600_000
+    with Client(broker.name_server) as mq, mq.producer("calendar") as producer:
+        producer.send(Message(topic, b"in 90 minutes", delay=timedelta(minutes=90)))
+        producer.send(Message(topic, b"in 3 hours", deliver_at=in_three_hours))
+        # It is stored anew after two days, the longest that the wheel keeps it.
+        producer.send(Message(topic, b"in 70 hours", delay=timedelta(hours=70)))
+        receipt = producer.send(Message(topic, b"never", delay=timedelta(minutes=100)))
+        assert receipt.recall_handle is not None
+        broker.advance(minutes=80)
+        producer.send(Message(topic, b"90 minutes later", delay=timedelta(minutes=90)))
+        producer.recall(topic, receipt.recall_handle)
+        broker.advance(minutes=10)
+        assert_received(broker, topic, ["in 90 minutes"])
+        broker.restart()
+        broker.advance(minutes=70)
+        assert_received(broker, topic, ["in 90 minutes"])
+        broker.advance(minutes=10)
+        assert_received(broker, topic, ["in 90 minutes", "90 minutes later"])
+        broker.advance(minutes=10)
+        assert_received(broker, topic, ["in 90 minutes", "90 minutes later", "in 3 hours"])
+        broker.advance(timedelta(hours=67))
+        assert_received(broker, topic, ["in 90 minutes", "90 minutes later", "in 3 hours", "in 70 hours"])
+        # Time goes on for who sends now.
+        producer.send(Message(topic, b"in a moment", delay=0.2))
+        assert_received(broker, topic, [b"in a moment"], exactly=False)
 
 
 def test_a_failed_message_comes_again_when_time_is_advanced(broker: RunningBroker, topic: str) -> None:

@@ -14,6 +14,7 @@ from mqcore._fast.queues.units cimport CqUnit
 from mqcore._fast.queues.units cimport read_unit as read_queue_unit
 from mqcore._fast.segment.bounds cimport queue_max_offset, queue_min_offset
 from mqcore._fast.timer.records cimport timer_record
+from mqcore._fast.timer.skipped cimport has_skips, put_later, recall_anywhere
 from mqcore._fast.timer.slots cimport open_entry
 from mqcore._fast.timer.units cimport TimerUnit, append_unit
 from mqcore._fast.timer.waiting cimport count_topic, count_waiting
@@ -60,6 +61,9 @@ cdef bint enqueue(TimerState *state, int64_t offset, int32_t size, int64_t now) 
         return True
     unit.write_time = now // state.precision_ms * state.precision_ms
     unit.slot_time = out // state.precision_ms * state.precision_ms
+    unit.deliver_time = exact_time(state, &found, &record, unit.slot_time)
+    if has_skips(state):
+        put_later(state, &record, &found, &unit)
     unit.magic = TIMER_MAGIC_DEFAULT
     if unit.slot_time - unit.write_time >= state.window_ms:
         unit.magic |= TIMER_MAGIC_ROLL
@@ -69,7 +73,6 @@ cdef bint enqueue(TimerState *state, int64_t offset, int32_t size, int64_t now) 
             unit.slot_time = unit.write_time + state.window_ms
         unit.deliver_time = unit.slot_time + state.precision_ms
     else:
-        unit.deliver_time = exact_time(state, &found, &record, unit.slot_time)
         # One that comes late waits in the first slot that is not over, and is due at once.
         unit.slot_time = max(unit.slot_time, state.read_time)
         unit.write_time = min(unit.write_time, unit.slot_time)
@@ -94,6 +97,9 @@ cdef bint enqueue(TimerState *state, int64_t offset, int32_t size, int64_t now) 
     count_topic(state, found.real_topic.at, found.real_topic.size, count)
     put_relaxed(&state.shared.board.timer_enqueued, state.shared.board.timer_enqueued + 1)
     if unit.slot_time < state.loaded_until and not open_entry(state, &unit, &record, &found):
+        state.error = EIO
+        return False
+    if found.delete_key.size > 0 and has_skips(state) and not recall_anywhere(state, &found, out):
         state.error = EIO
         return False
     return True

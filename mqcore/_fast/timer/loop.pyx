@@ -27,6 +27,7 @@ from mqcore._fast.timer.due cimport RecallTable, due_free, offset_free, recall_t
 from mqcore._fast.timer.enqueue cimport enqueue_some
 from mqcore._fast.timer.records cimport timer_record
 from mqcore._fast.timer.recovery cimport HASHES, Beginning, TimerDamage, find_delivered, first_record, scan_files
+from mqcore._fast.timer.skipped cimport timer_now
 from mqcore._fast.timer.slots cimport advance, load_slots, over_until
 from mqcore._fast.timer.state cimport HEAP_FULL, LOG_FDS, TimerState
 from mqcore._fast.timer.units cimport UNIT_OK, TimerUnit, unit_at
@@ -68,6 +69,7 @@ cdef class TimerLoop:
     cdef Shared *shared
     cdef WorkerRow *row
     cdef uint8_t[::1] wheel_memory
+    cdef const int64_t[::1] time_sheet
     cdef object kept
     cdef int64_t last_unit              # its position when the files were scanned, or -1
     cdef bint wakes_flush
@@ -99,6 +101,8 @@ cdef class TimerLoop:
         self.reput_wake = options["reput_wake"]
         self.flush_row = &segment.shared.workers[<int>options["flush_row"]]
         self.flush_wake = options["flush_wake"]
+        self.time_sheet = options["time_sheet"]
+        self.state.skips = &self.time_sheet[0]
         self.take_wheel(wheel)
         self.take_memory(options)
         self.use(options)
@@ -188,7 +192,7 @@ cdef class TimerLoop:
         beginning.log_start = log_start
         beginning.is_new_wheel = is_new_wheel
         with nogil:
-            damage = scan_files(&self.state, &beginning, now_ms(), hashes, counts, &self.last_unit)
+            damage = scan_files(&self.state, &beginning, timer_now(&self.state), hashes, counts, &self.last_unit)
         free(hashes)
         free(counts)
         return damage
@@ -215,7 +219,7 @@ cdef class TimerLoop:
             state.scan_offset = scan_offset
             remembers = find_delivered(state, scan_offset)
             wait_for_topic(state)
-            state.delivered_until = (now_ms() // state.precision_ms + 2) * state.precision_ms
+            state.delivered_until = (timer_now(state) // state.precision_ms + 2) * state.precision_ms
             put_relaxed(&self.shared.board.timer_read_time, state.read_time)
             put_relaxed(&self.shared.board.timer_queue_offset, state.queue_offset)
             put_relaxed(&self.shared.board.timer_pending, state.pending)
@@ -299,7 +303,7 @@ cdef class TimerLoop:
         while observe(&self.row.command) == WORKER_COMMAND_RUN:
             if observe(&self.shared.board.settings_version) != settings_version:
                 return TIMER_SETTINGS
-            now = now_ms()
+            now = timer_now(&self.state)
             if not load_slots(&self.state, now):
                 self.state.error = ENOMEM
                 return TIMER_FAILED

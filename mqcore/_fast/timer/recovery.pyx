@@ -13,6 +13,7 @@ from mqcore._fast.queues.units cimport read_unit as read_queue_unit
 from mqcore._fast.segment.bounds cimport queue_max_offset, queue_min_offset
 from mqcore._fast.timer.due cimport offset_add
 from mqcore._fast.timer.records cimport timer_record
+from mqcore._fast.timer.skipped cimport has_skips, recall_again
 from mqcore._fast.timer.units cimport UNIT_FILLER, UNIT_NONE, UNIT_OK, TimerUnit, UnitStatus, unit_at
 from mqcore._fast.timer.waiting cimport count_waiting, forget_waiting
 from mqcore._fast.timer.wheel cimport WheelSlot, wheel_add, wheel_place, wheel_set_count, wheel_slot
@@ -96,6 +97,8 @@ cdef bint count_chain(TimerState *state, const WheelSlot *slot, int32_t *hashes,
             return False
         count_waiting(state, unit.physical_offset, 1)
         count = -1 if unit.magic & TIMER_MAGIC_DELETE else 1
+        if count < 0 and has_skips(state):
+            recall_again(state, &unit)
         place = unit.topic_hash & (HASHES - 1)
         while counts[place] != 0 and hashes[place] != unit.topic_hash:
             place = (place + 1) & (HASHES - 1)

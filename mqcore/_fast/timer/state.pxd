@@ -25,6 +25,7 @@ cdef struct TimerState:
     int64_t precision_ms
     int64_t window_slots            # what waits longer is rolled
     int64_t window_ms
+    const int64_t *skips            # how many, and of each when and how long it was, ms; see skipped.pxd
     bint stops_enqueue
     bint stops_dequeue
 
