@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mqcore.codes import LanguageCode, PullSysFlag, RequestCode, ResponseCode
+from mqcore.codes import CURRENT_VERSION, LanguageCode, PullSysFlag, RequestCode, ResponseCode
 from mqcore.errors import BrokerError, RemotingConnectError, RemotingError
 from mqcore.protocol.bodies import (
     CheckClientRequestBody,
@@ -107,6 +107,8 @@ class SendResponse:
     region_id: str | None
     trace_on: str | None
     recall_handle: str | None = None
+    version: int = CURRENT_VERSION
+    """Of the broker."""
 
 
 class BrokerApi:
@@ -161,6 +163,7 @@ class BrokerApi:
             region_id=header["msg_region"],
             trace_on=header["trace_on"],
             recall_handle=(answer.ext_fields or {}).get("recallHandle"),
+            version=answer.version,
         )
 
     async def recall(self, address: str, group: str, topic: str, handle: str, timeout_s: float) -> str:

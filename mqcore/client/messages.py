@@ -162,6 +162,16 @@ def has_timer(properties: Mapping[str, str]) -> bool:
     return any(name in properties for name in names.TIMER_REQUESTS)
 
 
+def waits_from(properties: Mapping[str, str], now_ms: int) -> bool:
+    """Whether a timer among these properties has not run off by *now_ms*. A delay level wins, as at the broker."""
+    if names.PROPERTY_DELAY_TIME_LEVEL in properties or not has_timer(properties):
+        return False
+    if names.PROPERTY_TIMER_DELAY_SEC in properties or names.PROPERTY_TIMER_DELAY_MS in properties:
+        return True
+    text = properties[names.PROPERTY_TIMER_DELIVER_MS]
+    return text.isdecimal() and int(text) > now_ms
+
+
 class SendStatus(IntEnum):
     """How safely a broker stored a message. All four mean stored; only SEND_OK means as safely as it was told to."""
 

@@ -19,10 +19,10 @@ from mqcore.client.broker_api import SendResponse
 from mqcore.client.errors import NoNameServerError, NoRouteError, SendFailedError, SendForbiddenError
 from mqcore.client.fault_strategy import FaultStrategy
 from mqcore.client.hooks import Hooks, SendContext
-from mqcore.client.messages import MessageKind
+from mqcore.client.messages import MessageKind, waits_from
 from mqcore.client.selectors import Rotation
 from mqcore.client.settings import ProducerSettings
-from mqcore.codes import ClientErrorCode, RequestCode, ResponseCode
+from mqcore.codes import ClientErrorCode, MQVersion, RequestCode, ResponseCode, version_name
 from mqcore.errors import BrokerError, ClientError, RemotingConnectError, RemotingError, RemotingTimeoutError
 from mqcore.protocol import properties as names
 from mqcore.protocol.message import MessageQueue
@@ -181,9 +181,16 @@ class ProducerCore:
         timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
         address = await self.address_of(queue)
         if self.hooks.any_of_sends:
-            return await self._send_hooked(outgoing, queue, address, timeout_s)
-        code, values = self._request(outgoing, queue)
-        return await self._hub.api.send(address, code, values, outgoing.body, timeout_s)
+            response = await self._send_hooked(outgoing, queue, address, timeout_s)
+        else:
+            code, values = self._request(outgoing, queue)
+            response = await self._hub.api.send(address, code, values, outgoing.body, timeout_s)
+        if response.recall_handle is None and is_ignored_timer(outgoing, response):
+            log.warning(
+                "the broker knows no timers and has delivered at once what was to wait",
+                topic=queue.topic, group=self.group, broker=queue.broker_name, version=version_name(response.version),
+            )  # fmt: skip
+        return response
 
     async def send_oneway(self, outgoing: Outgoing, choose: ChooseQueue | None = None) -> None:
         """Send once and do not wait for an answer; only a connection that fails is noticed."""
@@ -304,6 +311,17 @@ class ProducerCore:
 def warn_of_attempt(group: str, queue: MessageQueue, attempt: int, error: Exception) -> None:
     """Log an attempt to send that failed and is followed by another one: now and then, for each broker of a topic."""
     log.warning("send failed", topic=queue.topic, group=group, broker=queue.broker_name, attempt=attempt, error=error)
+
+
+def is_ignored_timer(outgoing: Outgoing, response: SendResponse) -> bool:
+    """Return whether a message that was to wait does not: its broker is of RocketMQ 4, and has given no recall handle.
+
+    RocketMQ 5 has timers, and gives handles since 5.3.2 only; mqcore says that it is a 4.9, and gives them. A half
+    message gets none before it is committed.
+    """
+    if response.version >= MQVersion.V5_0_0 or not waits_from(outgoing.properties, door_to_time.now_ms()):
+        return False
+    return outgoing.properties.get(names.PROPERTY_TRANSACTION_PREPARED) != "true"
 
 
 def check_queue(outgoing: Outgoing, queue: MessageQueue) -> None:

@@ -8,6 +8,7 @@ comes to none of them.
 from __future__ import annotations
 
 import base64
+import logging
 import sys
 import time
 from collections.abc import Iterator
@@ -170,3 +171,21 @@ def test_a_group_of_all_clients_gets_each_message_once_near_its_time(
     late = {one.key: times[one.key] - one.due for one in timed if one.due}
     assert {key: value for key, value in late.items() if not EARLY_MS <= value < LATE_MS} == {}
     print("late, ms:", sorted(late.values()))
+
+
+def test_our_client_warns_when_a_broker_ignores_a_timer(
+    shared_apache: RunningBroker, caplog: pytest.LogCaptureFixture
+) -> None:
+    """RocketMQ 4.9 delivers at once; the message is stored, so that an error would only have it sent again."""
+    topic = make_topic(shared_apache, "ignored_timers", 1)
+    with caplog.at_level(logging.WARNING), Client(shared_apache.name_server) as mq, mq.producer("P") as producer:
+        producer.send(Message(topic, b"past", deliver_at=1))
+        producer.send(Message(topic, b"level", delay_level=3))
+        assert [record for record in caplog.records if "timers" in record.message] == []
+        receipt = producer.send(Message(topic, b"ignored", delay=90))
+        producer.send(Message(topic, b"ignored too", delay=90))
+    assert receipt.recall_handle is None
+    (warning,) = [record for record in caplog.records if "timers" in record.message]
+    assert "delivered at once" in warning.message
+    assert f"topic={topic}" in warning.message
+    assert "version=V4_9_8" in warning.message
