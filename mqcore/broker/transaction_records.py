@@ -15,6 +15,7 @@ from mqcore.protocol.message import HostAddress, MessageExt
 from mqcore.protocol.names import TRANS_CHECK_MAX_TIME_TOPIC, TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from mqcore.protocol.properties import (
     PROPERTY_INNER_MULTI_DISPATCH,
+    PROPERTY_INNER_MULTI_QUEUE_OFFSET,
     PROPERTY_REAL_QUEUE_ID,
     PROPERTY_REAL_TOPIC,
     PROPERTY_TRANSACTION_CHECK_TIMES,
@@ -43,9 +44,23 @@ def half_message(message: InnerMessage) -> InnerMessage:
         topic=TRANS_HALF_TOPIC,
         queue_id=HALF_QUEUE_ID,
         sys_flag=message.sys_flag & ~TRANSACTION_MASK,
-        # Queues that it lists get it when it is committed. RocketMQ shows it there at once.
-        properties={name: value for name, value in properties.items() if name != PROPERTY_INNER_MULTI_DISPATCH},
-        properties_text=encode_properties(properties),
+        properties=_of_its_queue_alone(properties),
+        properties_text=_text(properties),
+    )
+
+
+def _of_its_queue_alone(properties: dict[str, str]) -> dict[str, str]:
+    """Return what the broker sees of *properties* while a message is not to be seen in the queues that it lists.
+
+    They get it when it is committed. RocketMQ shows it there at once, and again whenever the half is put again.
+    """
+    return {name: value for name, value in properties.items() if name != PROPERTY_INNER_MULTI_DISPATCH}
+
+
+def _text(properties: dict[str, str]) -> str:
+    """Return what is stored: all but places in other queues, which it does not have, or had in RocketMQ."""
+    return encode_properties(
+        {name: value for name, value in properties.items() if name != PROPERTY_INNER_MULTI_QUEUE_OFFSET}
     )
 
 
@@ -76,12 +91,14 @@ def renewed_half(half: MessageExt, check_times: int) -> InnerMessage:
     properties = {PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET: str(half.queue_offset)} | half.properties
     if check_times > 0:
         properties[PROPERTY_TRANSACTION_CHECK_TIMES] = str(check_times)
-    return _copy(half, TRANS_HALF_TOPIC, properties)
+    copy = _copy(half, TRANS_HALF_TOPIC, properties)
+    return replace(copy, properties=_of_its_queue_alone(properties))
 
 
 def discarded_half(half: MessageExt) -> InnerMessage:
     """Return *half* as it is kept for people, once nobody is asked about it any more."""
-    return _copy(half, TRANS_CHECK_MAX_TIME_TOPIC, half.properties)
+    copy = _copy(half, TRANS_CHECK_MAX_TIME_TOPIC, half.properties)
+    return replace(copy, properties=_of_its_queue_alone(half.properties))
 
 
 def op_message(half_offset: int, store_host: HostAddress, now: int, *, is_moved: bool = False) -> InnerMessage:
@@ -113,7 +130,7 @@ def _copy(half: MessageExt, topic: str, properties: dict[str, str]) -> InnerMess
         born_host=half.born_host,
         store_host=half.store_host,
         properties=properties,
-        properties_text=encode_properties(properties),
+        properties_text=_text(properties),
         reconsume_times=half.reconsume_times,
         wait_store_ok=False,
     )

@@ -35,10 +35,13 @@ class MessageStoreReader:
 
     # Records
 
-    def look_message(self, physical_offset: int) -> bytes | None:
-        """Return the record that starts at *physical_offset*, as stored; None if none does or it is out of reach."""
+    def look_message(self, physical_offset: int, end: int | None = None) -> bytes | None:
+        """Return the record that starts at *physical_offset*, as stored; None if none does or it is out of reach.
+
+        *end*: where the log ends for who may look at more than is readable.
+        """
         try:
-            return bytes(self.commit_log.record_bytes(physical_offset))
+            return bytes(self.commit_log.record_bytes(physical_offset, end))
         except (OffsetOutOfRangeError, CorruptRecordError):
             return None
 

@@ -25,6 +25,8 @@ from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message_decoder import decode_message
 from mqcore.protocol.message_id import decode_offset_message_id
 from mqcore.protocol.properties import encode_properties
+from mqcore.store.log.record import decode
+from tests.compat import apache_requests as requests
 from tests.fault import stepping
 from tests.fault.history import History, read_all
 from tests.fault.rig import (
@@ -41,7 +43,7 @@ from tests.fault.rig import (
     seeds,
     start_broker,
 )
-from tests.fault.stepping import Stopped
+from tests.fault.stepping import Function, Stopped
 from tests.fault.store_scan import scan_store
 from tests.fault.talker import Talker
 from tests.fault.test_kill_points import anywhere, in_the_put_lock
@@ -58,6 +60,9 @@ WORKERS = 3
 EVERYDAY_KILLS, SLOW_KILLS, SLOW_ROUNDS = 2, 10, 12
 POINTS, SLOW_POINTS = 3, 60
 ROUND_CALLS_MAX = 60
+APPEND_PAIR = Function("mqcore._fast.log.append", "append_pair")
+PAIR_STEPS_MAX = 4_000
+LIGHT = {"enableLmq": "true", "enableMultiDispatch": "true"}
 
 
 class Plan(Enum):
@@ -73,8 +78,10 @@ def plan_of(body: bytes) -> Plan:
     return list(Plan)[zlib.crc32(body) % 3]
 
 
-def half_request(topic: str, body: bytes) -> RemotingCommand:
+def half_request(topic: str, body: bytes, listed: str = "") -> RemotingCommand:
     properties = {"TRAN_MSG": "true", "PGROUP": GROUP, "UNIQ_KEY": body.decode(), "WAIT": "true"}
+    if listed:
+        properties["INNER_MULTI_DISPATCH"] = listed
     fields = headers.encode_request(
         RequestCode.SEND_MESSAGE_V2, producer_group=GROUP, topic=topic, default_topic="TBW102",
         default_topic_queue_nums=4, queue_id=zlib.crc32(body) % 4, sys_flag=int(SysFlag.TRANSACTION_PREPARED),
@@ -104,6 +111,8 @@ class Ledger:
         self.sent: set[bytes] = set()
         self.opened: set[bytes] = set()
         self.committed: set[bytes] = set()
+        self.listed = ""
+        """A light queue that each message goes into, too."""
         self._numbers = iter(range(1 << 30))
         self._lock = threading.Lock()
 
@@ -116,7 +125,7 @@ class Ledger:
     def open(self, talker: Talker) -> tuple[bytes, RemotingCommand | None]:
         """Send a half message; its body, and its answer if it was taken."""
         body = self.new_body()
-        reply = talker.call(half_request(self.history.topic, body))
+        reply = talker.call(half_request(self.history.topic, body, self.listed))
         if reply.code != ResponseCode.SUCCESS:
             return body, None
         self.opened.add(body)
@@ -170,6 +179,12 @@ class Ledger:
         assert {body for body in seen if plan_of(body) is Plan.ROLL_BACK} == set()
         assert set(seen) <= self.sent
         print(f"{len(self.sent)} sent, {len(self.opened)} opened, {len(seen)} delivered")
+
+    def check_listed(self) -> None:
+        """The light queue has what the topic has."""
+        address = self.broker.broker_address
+        records = requests.split_records(requests.pull_all(address, self.listed, 0, group=self.listed))
+        assert Counter(decode(record, 0).body for record in records) == self.seen()
 
     def is_settled(self) -> bool:
         address = self.broker.broker_address
@@ -237,8 +252,8 @@ def answering(broker: MqcoreBroker) -> contextlib.AbstractContextManager[None]:
     return at_work(Answerer(broker).work)
 
 
-def start(tmp_path: Path, flush: dict[str, str], seed: int) -> tuple[MqcoreBroker, Ledger]:
-    broker = start_broker(tmp_path, flush | RULES)
+def start(tmp_path: Path, settings: dict[str, str], seed: int) -> tuple[MqcoreBroker, Ledger]:
+    broker = start_broker(tmp_path, settings | RULES)
     return broker, Ledger(broker, new_history(broker, "Transactions", f"t{seed}"))
 
 
@@ -364,3 +379,40 @@ def test_the_broker_process_may_die_while_it_asks(tmp_path: Path) -> None:
 @pytest.mark.skipif(bool(stepping.missing_permission()), reason=stepping.missing_permission())
 def test_the_broker_process_may_die_in_many_rounds(tmp_path: Path) -> None:
     kill_in_rounds(tmp_path, seeds(1)[0], SLOW_POINTS)
+
+
+def kill_over_pairs(tmp_path: Path, seed: int, points: int) -> None:
+    """The broker process dies somewhere over a commit into several queues, which it stores with its op message."""
+    rng = seeded(seed)
+    broker, ledger = start(tmp_path, SYNC_FLUSH | LIGHT, seed)
+    ledger.listed = "%LMQ%committed"
+    with broker:
+        for _ in range(points):
+            with Talker(broker.broker_address) as talker:
+                body, half = ledger.open(talker)
+                while half is None or plan_of(body) is not Plan.COMMIT:
+                    body, half = ledger.open(talker)
+                with Stopped(broker.pid) as stopped:
+                    talker.send([end_request(half, body)])
+                    stopped.to_call(APPEND_PAIR, 1)
+                    stopped.step(rng.randrange(PAIR_STEPS_MAX))
+                with contextlib.suppress(ConnectionError):
+                    ledger.note_end(body, talker.receive())
+            broker.kill()
+            broker.start_again()
+        ledger.settle()
+        ledger.check_listed()
+        broker.stop()
+
+
+@pytest.mark.root
+@pytest.mark.skipif(bool(stepping.missing_breakpoints()), reason=stepping.missing_breakpoints())
+def test_the_broker_process_may_die_over_a_commit_into_several_queues(tmp_path: Path) -> None:
+    kill_over_pairs(tmp_path, seeds(1)[0], 2)
+
+
+@pytest.mark.slow
+@pytest.mark.root
+@pytest.mark.skipif(bool(stepping.missing_breakpoints()), reason=stepping.missing_breakpoints())
+def test_the_broker_process_may_die_over_many_commits_into_several_queues(tmp_path: Path) -> None:
+    kill_over_pairs(tmp_path, seeds(1)[0], SLOW_POINTS)

@@ -11,8 +11,9 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mqcore.codes import RequestCode, ResponseCode
+from mqcore.codes import RequestCode, ResponseCode, SysFlag
 from mqcore.protocol import headers
+from mqcore.protocol.bodies import HeartbeatData, ProducerData
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message_id import decode_offset_message_id
 from tests.fault.rig import DEADLINE_S, SYNC_FLUSH, attach_segment, find_worker, start_broker
@@ -24,6 +25,7 @@ from tests.fault.talker import (
     send_request,
     view_request,
 )
+from tests.fault.test_kill_transactions import GROUP, RULES, half_request
 from tests.rigs import wire
 from tests.waiting import wait_until
 
@@ -103,3 +105,44 @@ def test_an_answer_waits_for_the_flush(tmp_path: Path) -> None:
         assert response.ext_fields is not None
         assert response.ext_fields["queueOffset"] == "1"
         broker.stop()
+
+
+def test_the_answer_about_a_half_message_that_is_not_flushed_counts(tmp_path: Path) -> None:
+    with start_broker(tmp_path, SYNC_FLUSH | RULES) as broker:
+        wire.create_topic(broker.broker_address, TOPIC)
+        segment = attach_segment(broker)
+        with Talker(broker.broker_address) as producer:
+            beat = HeartbeatData("asked", [ProducerData(GROUP)], []).encode()
+            assert producer.call(RemotingCommand(RequestCode.HEART_BEAT, body=beat)).code == ResponseCode.SUCCESS
+            half = half_request(TOPIC, b"half")
+            assert half.ext_fields is not None
+            half.ext_fields["i"] += "\x02DELAY\x011"  # so that the broker process ends it, and not a send worker
+            assert producer.call(half).code == ResponseCode.SUCCESS
+            with standing_still(find_worker(broker, "flush")):
+                question = producer.receive(DEADLINE_S)
+                while copy_offset(question) < segment.get("flushed_offset"):
+                    question = producer.receive(DEADLINE_S)
+                end, written = answer_to(question), segment.get("wrote_offset")
+                producer.send([end])
+                wait_until(lambda: segment.get("wrote_offset") > written, DEADLINE_S, "the message is stored")
+            response = producer.receive()
+            while not response.is_response:
+                response = producer.receive()
+        assert response.code == ResponseCode.SUCCESS
+        broker.stop()
+
+
+def copy_offset(question: RemotingCommand) -> int:
+    assert question.code == RequestCode.CHECK_TRANSACTION_STATE
+    assert question.ext_fields is not None
+    return int(question.ext_fields["commitLogOffset"])
+
+
+def answer_to(question: RemotingCommand) -> RemotingCommand:
+    assert question.ext_fields is not None
+    fields = headers.encode_request(
+        RequestCode.END_TRANSACTION, producer_group=GROUP, msg_id="half", from_transaction_check=True,
+        commit_or_rollback=int(SysFlag.TRANSACTION_COMMIT), commit_log_offset=copy_offset(question),
+        tran_state_table_offset=int(question.ext_fields["tranStateTableOffset"]),
+    )  # fmt: skip
+    return RemotingCommand(RequestCode.END_TRANSACTION, ext_fields=fields)

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 from mqcore import compat
+from mqcore.codes import SysFlag
+from mqcore.protocol.names import TRANS_HALF_TOPIC
 from mqcore.store.log.record import decode, property_value
 from tests.compat import apache_requests as requests
 from tests.fault.rig import await_successor, kill_worker
@@ -22,6 +24,7 @@ LIGHT = {"enableLmq": "true", "enableMultiDispatch": "true", "workerRestartBacko
 NAMES = ("%LMQ%a", "%LMQ%b", "%LMQ%c")
 GROUP = "%LMQ%reader"
 SYSTEM_ERROR, MESSAGE_ILLEGAL = 1, 13
+RESUME_CHECK = 323
 DELETE_TOPIC = 215
 HELD_MS = 20_000
 
@@ -244,4 +247,31 @@ def test_without_the_settings_a_list_is_a_property_like_any_other(tmp_path: Path
         assert property_value(decode(record, 0).properties, b"INNER_MULTI_QUEUE_OFFSET") is None
         assert sorted(path.name for path in (tmp_path / "store" / "consumequeue").iterdir()) == [TOPIC]
         assert requests.pull(broker.broker_address, NAMES[0], 0, 0).code == 17
+        broker.stop()
+
+
+def light_bodies(broker: MqcoreBroker, name: str) -> list[bytes]:
+    raw = requests.pull_all(broker.broker_address, name, 0, group=GROUP)
+    return [decode(record, 0).body for record in requests.split_records(raw)]
+
+
+def test_a_half_message_lies_in_no_queue_that_it_lists_before_it_is_committed(tmp_path: Path) -> None:
+    settings = LIGHT | {"transactionCheckInterval": "200", "transactionTimeOut": "100", "transactionCheckMax": "100"}
+    with MqcoreBroker(tmp_path / "store", settings) as broker:
+        address = broker.broker_address
+        wire.create_topic(address, TOPIC, queues=1)
+        # The places are not the client's to choose.
+        properties = {"TRAN_MSG": "true", "PGROUP": requests.PRODUCER_GROUP, "UNIQ_KEY": "unique",
+                      "INNER_MULTI_DISPATCH": "%LMQ%a,%LMQ%b", "INNER_MULTI_QUEUE_OFFSET": "0,7"}  # fmt: skip
+        now = time.time_ns() // 1_000_000
+        half = requests.send(address, TOPIC, 0, b"half", now, properties, sys_flag=4)
+        # Asked about, it is put again, also by an administrator's word.
+        wait_until(lambda: wire.max_offset(address, TRANS_HALF_TOPIC, 0) >= 3, describe="the half is put again")
+        assert wire.call(address, RESUME_CHECK, {"msgId": half.ext_fields["msgId"]}).code == wire.SUCCESS
+        wait_until(lambda: wire.is_dispatched(address), describe="all is dispatched")
+        assert [light_bodies(broker, name) for name in NAMES[:2]] == [[], []]
+        assert requests.end_transaction(address, half, "unique", int(SysFlag.TRANSACTION_COMMIT)).code == wire.SUCCESS
+        for name in NAMES[:2]:
+            wait_until(lambda n=name: wire.max_offset(address, n, 0) == 1, describe=f"{name} has the message")
+            assert light_bodies(broker, name) == [b"half"]
         broker.stop()

@@ -242,6 +242,9 @@ class MemoryStore:
     def look_message(self, physical_offset: int, size: int | None = None) -> bytes | None:
         return self.records.get(physical_offset)
 
+    def look_written(self, physical_offset: int) -> bytes | None:
+        return self.look_message(physical_offset)
+
     def store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
         units = self.read_units(topic, queue_id, queue_offset, 1)
         return decode_message(self.records[units[0].physical_offset]).store_timestamp if units else -1

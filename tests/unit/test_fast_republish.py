@@ -156,6 +156,40 @@ def test_a_pair_that_cannot_be_stored_leaves_neither(log: Log) -> None:
     assert len(list(log.walk())) == 3
 
 
+LISTED = b"K\x01k\x02INNER_MULTI_QUEUE_OFFSET\x01"
+
+
+def test_the_first_of_a_pair_takes_an_offset_of_every_queue_that_it_lists(log: Log) -> None:
+    queues = [(b"a", 0), (TOPIC, 0), (b"b", 0), (b"a", 0)]
+    log.append(topic=b"b")
+    for number in range(3):
+        first = message(properties=LISTED, more_queues=queues)
+        done = Appended(*log.writer.append_pair(first, message(OTHER)))
+        assert (done.status, done.queue_offset) == (PUT["PUT_OK"], number)
+    firsts = list(log.walk())[1::2]
+    assert [record.properties for record in firsts] == [LISTED + b"%d,%d,%d,%d" % (n, n, n + 1, n) for n in range(3)]
+    rows = [log.queue_row(0, topic) for topic in (TOPIC, OTHER, b"a", b"b")]
+    assert [log.segment.queue_word(row, "next_offset") for row in rows] == [3, 3, 3, 4]
+
+
+def test_a_pair_whose_queues_cannot_be_taken_leaves_neither(log: Log) -> None:
+    def pair(properties: bytes = LISTED, queue: bytes = b"a") -> int:
+        first = message(properties=properties, more_queues=[(queue, 0)])
+        return log.writer.append_pair(first, message(OTHER))[0]
+
+    assert pair() == PUT["PUT_OK"]
+    end = log.end
+    # The second would take the same offset.
+    assert pair(queue=OTHER) == PUT["MESSAGE_ILLEGAL"]
+    assert pair(LISTED.rjust(32_767, b"x")) == PUT["PROPERTIES_SIZE_EXCEEDED"]
+    assert pair(LISTED.rjust(32_768, b"x")) == PUT["PROPERTIES_SIZE_EXCEEDED"]
+    _, taken = log.writer.begin_drop([log.queue_row(0, b"a")])
+    assert taken
+    assert pair() == PUT["SERVICE_NOT_AVAILABLE"]
+    assert log.end == end
+    assert log.append().queue_offset == 1
+
+
 @pytest.mark.parametrize("rest", [40_000, 300], ids=lambda rest: f"{rest} left in the file")
 @pytest.mark.parametrize(("moment", "is_stored"), MOMENTS.items(), ids=list(MOMENTS))
 def test_whoever_dies_over_a_pair_has_stored_both_or_neither(

@@ -24,21 +24,26 @@ cdef struct Appended:
     int32_t count
     int32_t size
 
+cdef struct MoreQueues:           # beside its own, of one record
+    const int32_t *rows
+    int32_t row_count
+    uint8_t *text                 # its properties so far; their offsets follow there, in the order of *rows*
+    int32_t text_size             # with commas between, for which there must be room for 21 bytes each
+
 # Append one record (fields.queue_id names the queue, *queue_row* its row). Returns a PutStatus; *out* is set on PUT_OK.
 # On PUT_OK the record is complete in the mapped file and its end is published.
 cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
                        Appended *out) noexcept nogil
 
-# Append one record that takes the next offset of the queues *rows* too. text[0:text_size] are its properties so far;
-# the offsets follow there, in the order of *rows* and with commas between; there must be room for 21 bytes each.
+# Append one record that takes the next offset of further queues too.
 cdef int append_to_queues(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
-                          const int32_t *rows, int32_t row_count, uint8_t *text, int32_t text_size, Appended *out
-                          ) noexcept nogil
+                          MoreQueues *more, Appended *out) noexcept nogil
 
 # Append two records of different queues, both or neither, whoever dies over it: they lie side by side, and their end is
-# published once. *out* tells of the first, but for end_offset; the second counts in no topic's row.
+# published once. *out* tells of the first, but for end_offset; the second counts in no topic's row. The first takes
+# offsets of further queues if *more* is not NULL.
 cdef int append_pair(Appender *appender, RecordFields *first, int32_t topic_row, int32_t queue_row,
-                     RecordFields *second, int32_t second_queue_row, Appended *out) noexcept nogil
+                     RecordFields *second, int32_t second_queue_row, MoreQueues *more, Appended *out) noexcept nogil
 
 # Append the members of a batch body as records of their own, contiguous, with consecutive queue offsets. *fields* has
 # what they share, *ends* room for *ends_capacity* physical offsets (each member's start); batch.count says how many.
@@ -79,3 +84,4 @@ cdef class CommitLogWriter:
                               bytes body, bytes properties, bint is_batch, list more_queues)
     cdef int append_to_more(self, RecordFields *fields, int32_t topic_row, int32_t queue_row, list queues,
                             Appended *out) except -1
+    cdef int open_more(self, MoreQueues *more, const RecordFields *fields, list queues) except -1

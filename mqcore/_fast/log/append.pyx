@@ -230,15 +230,12 @@ cdef bint any_dropped(const Shared *shared, const int32_t *rows, int32_t row_cou
 
 
 # Under the put lock, which is given back: one record into the log. *more* are rows of queues that it also counts in.
-# These are counted on before the end is published: after a death in between, an offset is left out there and none is
-# given twice.
 cdef inline int place_record(
     Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row, int32_t size, int64_t began,
     const int32_t *more, int32_t more_count, Appended *out
 ) noexcept nogil:
     cdef Shared *shared = appender.shared
     cdef int64_t next_offset, start
-    cdef int32_t index
     cdef uint8_t *at
     if is_dropped(shared, queue_row):
         give_put_lock(appender)
@@ -263,8 +260,7 @@ cdef inline int place_record(
     out.size = size
     declare_intent(shared, out.end_offset, next_offset, topic_row, queue_row, 1, size)
     encode_record(at, fields)
-    for index in range(more_count):
-        publish(&shared.queues[more[index]].next_offset, peek(&shared.queues[more[index]].next_offset) + 1)
+    count_on(shared, more, more_count)
     publish_end(appender, queue_row, next_offset, out)
     count_append(appender, topic_row, began, out)
     give_put_lock(appender)
@@ -290,33 +286,55 @@ cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_r
 
 
 cdef int append_pair(Appender *appender, RecordFields *first, int32_t topic_row, int32_t queue_row,
-                     RecordFields *second, int32_t second_queue_row, Appended *out) noexcept nogil:
-    cdef Shared *shared = appender.shared
-    cdef StoreBoard *board = shared.board
-    cdef int32_t size = record_size(first)
-    cdef int32_t second_size = record_size(second)
-    cdef int64_t total = <int64_t>size + second_size
-    cdef int64_t start, began
-    cdef uint8_t *at
+                     RecordFields *second, int32_t second_queue_row, MoreQueues *more, Appended *out) noexcept nogil:
+    cdef int32_t *taken = NULL
+    cdef int64_t began = coarse_ms()
     cdef int status
     check(queue_row != second_queue_row, "the two of a pair go to different queues")
     check(counts_in_queue(first.sys_flag) and counts_in_queue(second.sys_flag), "both of a pair take an offset")
+    if more != NULL:
+        if is_listed(more.rows, more.row_count, second_queue_row):
+            return PUT_STATUS_MESSAGE_ILLEGAL
+        taken = <int32_t *>malloc((more.row_count + 1) * sizeof(int32_t))
+        if taken == NULL:
+            return PUT_STATUS_UNKNOWN_ERROR
+    status = take_put_lock(appender)
+    if status == PUT_STATUS_PUT_OK:
+        status = place_pair(appender, first, topic_row, queue_row, second, second_queue_row, began, more, taken, out)
+        if status != PUT_STATUS_PUT_OK:
+            put_relaxed(&appender.shared.board.locked_since, 0)
+        give_put_lock(appender)
+    free(taken)
+    return status
+
+
+# Under the put lock: two records into the log. *taken* has room for the rows of *more*.
+cdef int place_pair(
+    Appender *appender, RecordFields *first, int32_t topic_row, int32_t queue_row, RecordFields *second,
+    int32_t second_queue_row, int64_t began, MoreQueues *more, int32_t *taken, Appended *out
+) noexcept nogil:
+    cdef Shared *shared = appender.shared
+    cdef StoreBoard *board = shared.board
+    cdef int32_t taken_count = 0, size, second_size
+    cdef int64_t total, start
+    cdef uint8_t *at
+    cdef int status
+    if is_dropped(shared, queue_row) or is_dropped(shared, second_queue_row):
+        return PUT_STATUS_SERVICE_NOT_AVAILABLE
+    if more != NULL:
+        status = list_offsets(shared, first, queue_row, more, taken, &taken_count)
+        if status != PUT_STATUS_PUT_OK:
+            return status
+    size = record_size(first)
+    second_size = record_size(second)
+    total = <int64_t>size + second_size
     if is_too_large(appender, size) or is_too_large(appender, second_size) or (
             total + FILE_END_MIN_BLANK_SIZE > appender.file_size):
         return PUT_STATUS_MESSAGE_ILLEGAL
-    began = coarse_ms()
-    status = take_put_lock(appender)
-    if status != PUT_STATUS_PUT_OK:
-        return status
-    if is_dropped(shared, queue_row) or is_dropped(shared, second_queue_row):
-        give_put_lock(appender)
-        return PUT_STATUS_SERVICE_NOT_AVAILABLE
     out.store_timestamp = now_ms()
     put_relaxed(&board.locked_since, out.store_timestamp)
     at = room_for(appender, total, &start)
     if at == NULL:
-        put_relaxed(&board.locked_since, 0)
-        give_put_lock(appender)
         return no_room(appender)
     first.queue_offset = peek(&shared.queues[queue_row].next_offset)
     second.queue_offset = peek(&shared.queues[second_queue_row].next_offset)
@@ -333,52 +351,69 @@ cdef int append_pair(Appender *appender, RecordFields *first, int32_t topic_row,
     declare_intent(shared, out.end_offset, first.queue_offset + 1, topic_row, queue_row, 2, total)
     encode_record(at, first)
     encode_record(at + size, second)
+    count_on(shared, taken, taken_count)
     publish_end(appender, queue_row, first.queue_offset + 1, out)
     finish_second(shared)
     put_relaxed(&board.put_times, board.put_times + 1)
     put_relaxed(&board.put_bytes, board.put_bytes + second_size)
     count_append(appender, topic_row, began, out)
-    give_put_lock(appender)
     return PUT_STATUS_PUT_OK
 
 
 cdef int append_to_queues(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
-                          const int32_t *rows, int32_t row_count, uint8_t *text, int32_t text_size, Appended *out
-                          ) noexcept nogil:
-    cdef Shared *shared = appender.shared
-    cdef int32_t *more = <int32_t *>malloc((row_count + 1) * sizeof(int32_t))
-    cdef int32_t more_count = 0, index, size
+                          MoreQueues *more, Appended *out) noexcept nogil:
+    cdef int32_t *taken = <int32_t *>malloc((more.row_count + 1) * sizeof(int32_t))
+    cdef int32_t taken_count = 0, size
     cdef int64_t began = coarse_ms()
     cdef int status
-    if more == NULL:
+    if taken == NULL:
         return PUT_STATUS_UNKNOWN_ERROR
     status = take_put_lock(appender)
-    if status == PUT_STATUS_PUT_OK and any_dropped(shared, rows, row_count):
-        give_put_lock(appender)
-        status = PUT_STATUS_SERVICE_NOT_AVAILABLE
     if status != PUT_STATUS_PUT_OK:
-        free(more)
+        free(taken)
         return status
-    for index in range(row_count):
-        if index > 0:
-            text[text_size] = c","
-            text_size += 1
-        text_size += put_decimal(text + text_size, peek(&shared.queues[rows[index]].next_offset))
-        if rows[index] != queue_row and not is_listed(more, more_count, rows[index]):
-            more[more_count] = rows[index]
-            more_count += 1
-    fields.properties = text
-    fields.properties_size = text_size
+    status = list_offsets(appender.shared, fields, queue_row, more, taken, &taken_count)
     size = record_size(fields)
-    if text_size > PROPERTIES_SIZE_MAX or is_too_large(appender, size):
+    if status == PUT_STATUS_PUT_OK and is_too_large(appender, size):
+        status = PUT_STATUS_MESSAGE_ILLEGAL
+    if status != PUT_STATUS_PUT_OK:
         give_put_lock(appender)
-        free(more)
-        return PUT_STATUS_PROPERTIES_SIZE_EXCEEDED if text_size > PROPERTIES_SIZE_MAX else PUT_STATUS_MESSAGE_ILLEGAL
+        free(taken)
+        return status
     if not counts_in_queue(fields.sys_flag):
-        more_count = 0
-    status = place_record(appender, fields, topic_row, queue_row, size, began, more, more_count, out)
-    free(more)
+        taken_count = 0
+    status = place_record(appender, fields, topic_row, queue_row, size, began, taken, taken_count, out)
+    free(taken)
     return status
+
+
+# Under the put lock: the offsets that a record takes of the queues *more* become part of its properties. *taken* gets
+# the rows to be counted on, each once and not the record's own. A PutStatus.
+cdef int list_offsets(const Shared *shared, RecordFields *fields, int32_t queue_row, MoreQueues *more, int32_t *taken,
+                      int32_t *taken_count) noexcept nogil:
+    cdef int32_t index, row
+    cdef int32_t size = more.text_size
+    if any_dropped(shared, more.rows, more.row_count):
+        return PUT_STATUS_SERVICE_NOT_AVAILABLE
+    for index in range(more.row_count):
+        row = more.rows[index]
+        if index > 0:
+            more.text[size] = c","
+            size += 1
+        size += put_decimal(more.text + size, peek(&shared.queues[row].next_offset))
+        if row != queue_row and not is_listed(taken, taken_count[0], row):
+            taken[taken_count[0]] = row
+            taken_count[0] += 1
+    fields.properties = more.text
+    fields.properties_size = size
+    return PUT_STATUS_PROPERTIES_SIZE_EXCEEDED if size > PROPERTIES_SIZE_MAX else PUT_STATUS_PUT_OK
+
+
+# Before the end is published: after a death in between an offset is left out in these queues, and none is given twice.
+cdef inline void count_on(Shared *shared, const int32_t *rows, int32_t row_count) noexcept nogil:
+    cdef int32_t index
+    for index in range(row_count):
+        publish(&shared.queues[rows[index]].next_offset, peek(&shared.queues[rows[index]].next_offset) + 1)
 
 
 cdef bint is_listed(const int32_t *rows, int32_t row_count, int32_t row) noexcept nogil:
@@ -644,6 +679,12 @@ cdef void fill_content(RecordFields *fields, bytes body, bytes properties):
     fields.properties_size = <int32_t>len(properties)
 
 
+cdef void close_more(MoreQueues *more) noexcept nogil:
+    free(<void *>more.rows)
+    free(more.text)
+    memset(more, 0, sizeof(MoreQueues))
+
+
 cdef class CommitLogWriter:
     """The appender for Python: the broker process's own messages, and tests. One object belongs to one thread.
 
@@ -801,16 +842,18 @@ cdef class CommitLogWriter:
     def append_pair(self, dict first not None, dict second not None, int64_t wait_ms=-1):
         """Append two messages of different queues, both or neither, whoever dies over it; as ``append`` of *first*.
 
-        The dicts are the arguments of ``append`` that make one message: no batch and no further queues. The end offset
-        is that of the second, and the size that of the first.
+        The dicts are the arguments of ``append`` that make one message: no batch, and further queues of the first only.
+        The end offset is that of the second, and the size that of the first.
         """
         cdef RecordFields fields[2]
         cdef int32_t topic_rows[2]
         cdef int32_t queue_rows[2]
         cdef Appended done
         cdef int64_t lock_timeout_ms = self.appender.lock_timeout_ms
+        cdef MoreQueues more
         cdef int status, index
         memset(&done, 0, sizeof(done))
+        memset(&more, 0, sizeof(more))
         for index, message in enumerate((first, second)):
             if not fill_fields(
                     self.segment, &fields[index], message["topic"], message["queue_id"], message["flag"],
@@ -821,12 +864,18 @@ cdef class CommitLogWriter:
             fill_content(&fields[index], message["body"], message["properties"])
         if queue_rows[0] == queue_rows[1]:
             return PUT_STATUS_MESSAGE_ILLEGAL, [], 0, 0, 0, 0
+        more_queues = first.get("more_queues")
+        if more_queues:
+            status = self.open_more(&more, &fields[0], more_queues)
+            if status != PUT_STATUS_PUT_OK:
+                return status, [], 0, 0, 0, 0
         if wait_ms >= 0:
             self.appender.lock_timeout_ms = wait_ms
         with nogil:
             status = append_pair(&self.appender, &fields[0], topic_rows[0], queue_rows[0], &fields[1], queue_rows[1],
-                                 &done)
+                                 &more if more.rows != NULL else NULL, &done)
         self.appender.lock_timeout_ms = lock_timeout_ms
+        close_more(&more)
         offsets = [done.physical_offset] if status == PUT_STATUS_PUT_OK else []
         return status, offsets, done.end_offset, done.queue_offset, done.store_timestamp, done.size
 
@@ -863,31 +912,39 @@ cdef class CommitLogWriter:
 
     cdef int append_to_more(self, RecordFields *fields, int32_t topic_row, int32_t queue_row, list queues,
                             Appended *out) except -1:
-        cdef Shared *shared = &self.segment.shared
-        cdef int32_t row, topic, index, count = <int32_t>len(queues), text_size = fields.properties_size
-        cdef int32_t *rows
-        cdef uint8_t *text
-        cdef bytes name
+        cdef MoreQueues more
         cdef int status
-        if text_size > PROPERTIES_SIZE_MAX:
-            return PUT_STATUS_PROPERTIES_SIZE_EXCEEDED
-        rows = <int32_t *>malloc(count * sizeof(int32_t))
-        text = <uint8_t *>malloc(text_size + count * OFFSET_TEXT_SIZE)
-        try:
-            if rows == NULL or text == NULL:
-                raise MemoryError()
-            # Rows are made before the put lock is taken: see SHARING.md.
-            for index, (name, queue_id) in enumerate(queues):
-                topic = make_topic(shared, <const uint8_t *><const char *>name, <int32_t>len(name))
-                row = make_queue(shared, topic, queue_id) if topic != ROW_NONE else ROW_NONE
-                if row == ROW_NONE:
-                    return PUT_STATUS_MESSAGE_ILLEGAL
-                rows[index] = row
-            memcpy(text, fields.properties, text_size)
+        memset(&more, 0, sizeof(more))
+        status = self.open_more(&more, fields, queues)
+        if status == PUT_STATUS_PUT_OK:
             with nogil:
-                status = append_to_queues(&self.appender, fields, topic_row, queue_row, rows, count, text, text_size,
-                                          out)
-            return status
-        finally:
-            free(rows)
-            free(text)
+                status = append_to_queues(&self.appender, fields, topic_row, queue_row, &more, out)
+        close_more(&more)
+        return status
+
+    cdef int open_more(self, MoreQueues *more, const RecordFields *fields, list queues) except -1:
+        # Fill *more*, which is all zero; only on PUT_OK is there anything to be closed.
+        cdef Shared *shared = &self.segment.shared
+        cdef int32_t row, topic, index
+        cdef int32_t *rows
+        cdef bytes name
+        if fields.properties_size > PROPERTIES_SIZE_MAX:
+            return PUT_STATUS_PROPERTIES_SIZE_EXCEEDED
+        rows = <int32_t *>malloc(len(queues) * sizeof(int32_t))
+        more.rows = rows
+        more.text = <uint8_t *>malloc(fields.properties_size + len(queues) * OFFSET_TEXT_SIZE)
+        if more.rows == NULL or more.text == NULL:
+            close_more(more)
+            raise MemoryError()
+        # Rows are made before the put lock is taken: see SHARING.md.
+        for index, (name, queue_id) in enumerate(queues):
+            topic = make_topic(shared, <const uint8_t *><const char *>name, <int32_t>len(name))
+            row = make_queue(shared, topic, queue_id) if topic != ROW_NONE else ROW_NONE
+            if row == ROW_NONE:
+                close_more(more)
+                return PUT_STATUS_MESSAGE_ILLEGAL
+            rows[index] = row
+        more.row_count = <int32_t>len(queues)
+        more.text_size = fields.properties_size
+        memcpy(more.text, fields.properties, more.text_size)
+        return PUT_STATUS_PUT_OK

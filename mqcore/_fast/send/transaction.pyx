@@ -184,7 +184,7 @@ cdef int append_end(SendState *state, const EndHeader *header, const RecordView 
     # TRAN_MSG, REAL_TOPIC and REAL_QID stay in the stored properties, as they do in RocketMQ.
     if not republished(state.shared, record, &change, text, &message):
         return -1
-    return append_pair(&state.appender, &message, change.topic_row, change.queue_row, &op, op_queue_row, done)
+    return append_pair(&state.appender, &message, change.topic_row, change.queue_row, &op, op_queue_row, NULL, done)
 
 
 cdef void answer_end(SendState *state, Connection *connection, const CommandView *command, int32_t code,

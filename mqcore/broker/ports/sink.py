@@ -21,6 +21,6 @@ class MessageSink(Protocol):
     async def put_pair(self, first: InnerMessage, second: InnerMessage) -> PutResult:
         """Store two messages of different queues, both or neither, whoever dies over it; the result is of *first*.
 
-        Neither may list further queues. The call waits for both if *first* is to be waited for.
+        Only *first* may list further queues. The call waits for both if *first* is to be waited for.
         """
         ...

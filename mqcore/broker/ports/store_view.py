@@ -44,6 +44,13 @@ class StoreView(Protocol):
         """Return the raw record at *physical_offset*; None if none starts there."""
         ...
 
+    def look_written(self, physical_offset: int) -> bytes | None:
+        """Return the same of a record that may not be read yet, because it is not flushed, say.
+
+        For who appends what follows from it, which is flushed no sooner.
+        """
+        ...
+
     def store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Return when that message was stored; -1 if it cannot be read."""
         ...

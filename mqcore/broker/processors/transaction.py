@@ -24,7 +24,6 @@ from mqcore.protocol.message_decoder import decode_message
 from mqcore.protocol.message_id import decode_offset_message_id
 from mqcore.protocol.names import SCHEDULE_TOPIC, TIMER_TOPIC, TRANS_HALF_TOPIC
 from mqcore.protocol.properties import (
-    PROPERTY_INNER_MULTI_DISPATCH,
     PROPERTY_PRODUCER_GROUP,
     PROPERTY_TRANSACTION_CHECK_TIMES,
     PROPERTY_TRANSACTION_PREPARED_QUEUE_OFFSET,
@@ -61,7 +60,8 @@ class TransactionProcessor:
             return None
         if outcome not in (SysFlag.TRANSACTION_COMMIT, SysFlag.TRANSACTION_ROLLBACK):
             raise HeaderError("commitOrRollback", str(outcome), "0 (not decided), 8 (commit) or 12 (rollback)")
-        record = self._broker.store.look_message(header["commit_log_offset"])
+        # Who is asked about a copy may answer before it is flushed.
+        record = self._broker.store.look_written(header["commit_log_offset"])
         half = None if record is None else decode_message(record, decompress_body=False)
         if half is None or half.topic != TRANS_HALF_TOPIC or half.queue_id != HALF_QUEUE_ID:
             return request.reply(ResponseCode.SYSTEM_ERROR, HALF_NOT_FOUND)
@@ -91,13 +91,7 @@ class TransactionProcessor:
         if message.topic == TIMER_TOPIC:
             await broker.timers.make_ready()
         message = broker.schedule.rewrite(message)
-        if PROPERTY_INNER_MULTI_DISPATCH in message.properties:
-            # It takes offsets of further queues, which a pair cannot; a death in between lets it be asked about.
-            result = await broker.sink.put(message)
-            if result.is_stored:
-                await broker.sink.put(self._op(half))
-        else:
-            result = await broker.sink.put_pair(message, self._op(half))
+        result = await broker.sink.put_pair(message, self._op(half))
         if result.is_stored:
             self._count(message, result)
         return result

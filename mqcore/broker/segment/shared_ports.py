@@ -222,34 +222,29 @@ class SharedSink:
     async def _put(self, message: InnerMessage, *, is_batch: bool) -> PutResult:
         if len(message.body) > self._max_message_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        properties, more_queues = message.properties_text, []
-        if not is_batch:
-            try:
-                more_queues = self._multi_dispatch.queues_of(message)
-            except StoreError as error:
-                logger.warning("message refused topic=%s error=%s", message.topic, error)
-                return PutResult(PutStatus.MESSAGE_ILLEGAL)
-            if not self._multi_dispatch.admits(more_queues):
-                return PutResult(PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED)
-            if more_queues:
-                properties = text_for_offsets(message)
-        done = await self._append(
-            self._writer.append,
-            **_fields(message, properties),
-            is_batch=is_batch,
-            more_queues=[(name.encode(), queue_id) for name, queue_id in more_queues],
-        )
-        return await self._result(message, done, [(message.topic, message.queue_id), *more_queues])
+        queues = [] if is_batch else self._more_queues(message)
+        if isinstance(queues, PutStatus):
+            return PutResult(queues)
+        done = await self._append(self._writer.append, **_fields(message, queues), is_batch=is_batch)
+        return await self._result(message, done, [(message.topic, message.queue_id), *queues])
 
     async def put_pair(self, first: InnerMessage, second: InnerMessage) -> PutResult:
         if max(len(first.body), len(second.body)) > self._max_message_size:
             return PutResult(PutStatus.MESSAGE_ILLEGAL)
-        done = await self._append(
-            self._writer.append_pair,
-            first=_fields(first, first.properties_text),
-            second=_fields(second, second.properties_text),
-        )
-        return await self._result(first, done, [(first.topic, first.queue_id), (second.topic, second.queue_id)])
+        queues = self._more_queues(first)
+        if isinstance(queues, PutStatus):
+            return PutResult(queues)
+        done = await self._append(self._writer.append_pair, first=_fields(first, queues), second=_fields(second, []))
+        return await self._result(first, done, [(one.topic, one.queue_id) for one in (first, second)] + queues)
+
+    def _more_queues(self, message: InnerMessage) -> list[tuple[str, int]] | PutStatus:
+        """Return the queues that *message* goes into beside its own, or why it cannot."""
+        try:
+            queues = self._multi_dispatch.queues_of(message)
+        except StoreError as error:
+            logger.warning("message refused topic=%s error=%s", message.topic, error)
+            return PutStatus.MESSAGE_ILLEGAL
+        return queues if self._multi_dispatch.admits(queues) else PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED
 
     async def _result(self, message: InnerMessage, done: Appended, queues: list[tuple[str, int]]) -> PutResult:
         status, offsets, end, queue_offset, timestamp, size = done
@@ -346,8 +341,9 @@ class SharedSink:
         os.close(self.wake)
 
 
-def _fields(message: InnerMessage, properties: str) -> dict[str, Any]:
-    """Return what makes *message* as CommitLogWriter takes it."""
+def _fields(message: InnerMessage, more_queues: list[tuple[str, int]]) -> dict[str, Any]:
+    """Return what makes *message*, which takes offsets of *more_queues* too, as CommitLogWriter takes it."""
+    properties = text_for_offsets(message) if more_queues else message.properties_text
     store_host = HostAddress(*message.store_host)
     return {
         "topic": message.topic.encode(),
@@ -363,6 +359,7 @@ def _fields(message: InnerMessage, properties: str) -> dict[str, Any]:
         "store_port": store_host.port,
         "reconsume_times": message.reconsume_times,
         "prepared_transaction_offset": message.prepared_transaction_offset,
+        "more_queues": [(name.encode(), queue_id) for name, queue_id in more_queues],
     }
 
 

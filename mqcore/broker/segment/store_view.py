@@ -153,6 +153,9 @@ class SharedStoreView:
         record = self.reader.look_message(physical_offset)
         return record if record is None or size is None or len(record) == size else None
 
+    def look_written(self, physical_offset: int) -> bytes | None:
+        return self.reader.look_message(physical_offset, self._segment.get("wrote_offset"))
+
     def store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
         return self.reader.message_store_time(topic, queue_id, queue_offset)
 

@@ -362,7 +362,7 @@ class TransactionService:
             copy.properties.get(PROPERTY_REAL_TOPIC, ""),
             copy.body,
             flag=copy.flag,
-            properties=copy.properties,
+            properties=half.properties | copy.properties,
             queue_id=_number(copy.properties.get(PROPERTY_REAL_QUEUE_ID), default=0),
             queue_offset=result.queue_offset,
             physical_offset=result.physical_offset,

@@ -31,24 +31,27 @@ class CommitLog:
     def max_offset(self) -> int:
         return self._watermarks.commit_log_max()
 
-    def slice(self, offset: int, size: int) -> memoryview:
-        """Return *size* bytes from *offset*. Raises OffsetOutOfRangeError outside the readable log or across files."""
-        low, high = self.min_offset, self.max_offset
+    def slice(self, offset: int, size: int, end: int | None = None) -> memoryview:
+        """Return *size* bytes from *offset*. Raises OffsetOutOfRangeError outside the readable log or across files.
+
+        *end*: where the log ends for who may look at more than is readable.
+        """
+        low, high = self.min_offset, self.max_offset if end is None else end
         if not low <= offset <= high:
             raise OffsetOutOfRangeError("physical offset", offset, low, high)
         if size > high - offset:
             raise OffsetOutOfRangeError("physical end", offset + size, low, high)
         return self.files.view(offset, size)
 
-    def record_bytes(self, offset: int) -> memoryview:
-        """Return the record that starts at *offset*, as stored.
+    def record_bytes(self, offset: int, end: int | None = None) -> memoryview:
+        """Return the record that starts at *offset*, as stored; *end* as for ``slice``.
 
         Raises OffsetOutOfRangeError, or CorruptRecordError if no record starts there.
         """
-        total_size, magic = BLANK_RECORD.struct.unpack(self.slice(offset, BLANK_RECORD.size))
+        total_size, magic = BLANK_RECORD.struct.unpack(self.slice(offset, BLANK_RECORD.size, end))
         if magic != MESSAGE_MAGIC_V1 or total_size < RECORD_SIZE_MIN:
             raise CorruptRecordError(f"no record starts here: size {total_size}, magic {magic & 0xFFFFFFFF:#x}", offset)
-        data = self.slice(offset, total_size)
+        data = self.slice(offset, total_size, end)
         decode_record(data, offset, check_crc=False)
         return data
 
