@@ -205,7 +205,9 @@ class BrokerCore:
                 live, ports.counters, ports.store, ports.pools, schedule, consumers.conflicts, timers, clock
             ),
             schedule=schedule,
-            transactions=TransactionService(live, topics, offsets, producers, ports.sink, ports.store, address, clock),
+            transactions=TransactionService(
+                live, topics, offsets, producers, ports.sink, ports.store, statistics, address, clock
+            ),
             timers=timers,
             registration=Registration(live, topics, ports.caller, str(address), ha_address or settings.ha_address),
             sink=ports.sink,

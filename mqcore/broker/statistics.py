@@ -169,13 +169,19 @@ class BrokerStatsManager:
         self.add(StatsName.TOPIC_PUT_NUMS, topic, nums)
         self.add(StatsName.TOPIC_PUT_SIZE, topic, size)
 
+    # Of the whole broker RocketMQ counts no steps, so that no mean of a step is shown.
+
     def count_broker_put(self, nums: int) -> None:
         """Count messages that the broker process took from a producer or from a delay level."""
-        self.add(StatsName.BROKER_PUT_NUMS, self._cluster, nums)
+        self.add(StatsName.BROKER_PUT_NUMS, self._cluster, nums, 0)
 
-    def count_broker_get(self, nums: int) -> None:
-        """Count messages that the broker process read for itself where RocketMQ counts that, such as half messages."""
-        self.add(StatsName.BROKER_GET_NUMS, self._cluster, nums)
+    def count_own_read(self, topic: str, group: str, nums: int, size: int) -> None:
+        """Count what the broker process read for itself in one go, half and op messages; RocketMQ counts these, too."""
+        self._counters.note_read(nums, size)
+        if nums > 0:
+            self.add(StatsName.GROUP_GET_NUMS, f"{topic}@{group}", nums)
+            self.add(StatsName.GROUP_GET_SIZE, f"{topic}@{group}", size)
+            self.add(StatsName.BROKER_GET_NUMS, self._cluster, nums, 0)
 
     def count_get(self, topic: str, group: str, queue_id: int, nums: int, size: int) -> None:
         """Count messages that the broker process itself took from a queue."""
@@ -217,13 +223,13 @@ class BrokerStatsManager:
     def _add_put(self, put: PutCount) -> None:
         self.add(StatsName.TOPIC_PUT_NUMS, put.topic, put.nums, put.nums)
         self.add(StatsName.TOPIC_PUT_SIZE, put.topic, put.bytes, put.nums)
-        self.add(StatsName.BROKER_PUT_NUMS, self._cluster, put.nums, put.nums)
+        self.add(StatsName.BROKER_PUT_NUMS, self._cluster, put.nums, 0)
 
     def _add_get(self, get: GetCount) -> None:
         pair = self._shown(get.topic, get.group)
         self.add(StatsName.GROUP_GET_NUMS, pair, get.nums, get.times)
         self.add(StatsName.GROUP_GET_SIZE, pair, get.bytes, get.times)
-        self.add(StatsName.BROKER_GET_NUMS, self._cluster, get.nums, get.times)
+        self.add(StatsName.BROKER_GET_NUMS, self._cluster, get.nums, 0)
         self.add(StatsName.GROUP_GET_LATENCY, self._latency_key(get.topic, get.group, get.queue_id), 0, get.times)
         if self._detailed:
             self.add(StatsName.QUEUE_GET_NUMS, f"{get.topic}@{get.queue_id}@{get.group}", get.nums, get.times)

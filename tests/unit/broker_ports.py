@@ -357,8 +357,12 @@ class MemoryCounters:
     put_counts: dict[str, PutCount] = field(default_factory=dict)
     get_counts: list[GetCount] = field(default_factory=list)
     all: BrokerTotals = field(default_factory=BrokerTotals)
+    reads: list[tuple[int, int]] = field(default_factory=list)
     _seen_puts: dict[str, PutCount] = field(default_factory=dict)
     _seen_gets: dict[tuple[str, str, int], GetCount] = field(default_factory=dict)
+
+    def note_read(self, nums: int, size: int) -> None:
+        self.reads.append((nums, size))
 
     def grown(self) -> tuple[Iterable[PutCount], Iterable[GetCount]]:
         puts = [

@@ -374,9 +374,12 @@ async def test_op_messages_of_5x_are_read(rig: BrokerRig) -> None:
     assert [body for body, _ in asked(rig.client)] == ["1", "3", "4"]
 
 
-async def test_without_transactions_nothing_is_made(rig: BrokerRig) -> None:
-    assert await check(rig, TIMEOUT_MS) is None
+async def test_without_transactions_the_half_topic_alone_is_made(rig: BrokerRig) -> None:
     assert rig.broker.topics.find(TRANS_HALF_TOPIC) is None
+    assert await check(rig, TIMEOUT_MS) is None
+    made = rig.broker.topics.find(TRANS_HALF_TOPIC)
+    assert made is not None
+    assert (made.read_queue_nums, made.write_queue_nums) == (1, 1)
     assert positions(rig) == (None, None)
 
 

@@ -45,7 +45,7 @@ def test_the_numbers_of_a_log_come_in_order_however_little_room_there_is(bodies:
         at = 0
         while at < len(offsets):
             out = np.empty(max(room, len(bodies[at])), dtype=np.int64)
-            count, written = numbers.read(offsets[at:], log.end, out)
+            count, written, _ = numbers.read(offsets[at:], log.end, out)
             assert count > 0
             found += out[:written].tolist()
             at += count
@@ -58,6 +58,15 @@ def test_what_is_not_in_the_log_says_nothing() -> None:
         offsets = np.array([first.offsets[0], 1, second.offsets[0], 1 << 50, -1], dtype=np.int64)
         numbers = fast.OpNumbers(str(log.directory), log.file_size)
         out = np.empty(9, dtype=np.int64)
-        assert numbers.read(offsets, first.end, out) == (5, 1)
-        assert numbers.read(offsets, second.end, out) == (5, 2)
+        assert numbers.read(offsets, first.end, out) == (5, 1, first.size)
+        assert numbers.read(offsets, second.end, out) == (5, 2, first.size + second.size)
         assert out[:2].tolist() == [1, 2]
+
+
+def test_only_op_messages_that_say_of_an_end_are_weighed() -> None:
+    with commit_log() as log:
+        done = [log.append(body) for body in (b"1", b"02", b"", b"3,4")]
+        offsets = np.array([one.offsets[0] for one in done], dtype=np.int64)
+        out = np.empty(9, dtype=np.int64)
+        read = fast.OpNumbers(str(log.directory), log.file_size).read(offsets, log.end, out)
+        assert read == (4, 4, done[0].size + done[3].size)

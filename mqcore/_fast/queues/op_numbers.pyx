@@ -71,12 +71,14 @@ cdef class OpNumbers:
             free(self.files)
 
     def read(self, const int64_t[::1] offsets not None, int64_t end, int64_t[::1] out not None):
-        """Write the numbers of the messages at *offsets* to *out*: (how many messages were read, how many numbers).
+        """Write the numbers of the messages at *offsets* to *out*.
+
+        Returns how many messages were read, how many numbers, and the bytes of the records that say of an end.
 
         A number with a 0 in front comes as its complement. A message that is not there, or does not end before *end*,
         has none. Fewer messages are read if *out* has no room for more. May wait for the disk; lets other threads run.
         """
-        cdef int64_t index = 0, count = offsets.shape[0], capacity = out.shape[0], written = 0, taken
+        cdef int64_t index = 0, count = offsets.shape[0], capacity = out.shape[0], written = 0, size = 0, taken
         cdef int64_t *room = &out[0] if capacity > 0 else NULL
         cdef StoredRecord stored
         with nogil:
@@ -86,9 +88,11 @@ cdef class OpNumbers:
                     stored_close(&stored)
                     if taken < 0:
                         break
+                    if taken > 0 and room[written] >= 0:
+                        size += stored.view.total_size
                     written += taken
                 index += 1
-        return index, written
+        return index, written, size
 
     def rest(self, int64_t kept, int64_t cold):
         """Let go of files before *kept* and of pages before *cold*."""

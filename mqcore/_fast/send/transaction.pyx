@@ -167,13 +167,19 @@ cdef int append_end(SendState *state, const EndHeader *header, const RecordView 
     cdef RecordFields message, op
     cdef int32_t op_topic_row = find_topic(state.shared, <const uint8_t *>op_topic, op_topic_size)
     cdef int32_t op_queue_row = ROW_NONE
+    cdef bint counts_topics = state.appender.counts_topics
+    cdef int status
     if op_topic_row != ROW_NONE:
         op_queue_row = find_queue(state.shared, op_topic_row, HALF_QUEUE_ID)
     if op_queue_row == ROW_NONE:
         return -1
     make_op(state, header.table_offset, op_body, &op)
     if header.outcome == ROLLBACK:
-        return append_record(&state.appender, &op, op_topic_row, op_queue_row, done)
+        # Op messages are in no statistics of topics, nor of what the broker has been sent.
+        state.appender.counts_topics = False
+        status = append_record(&state.appender, &op, op_topic_row, op_queue_row, done)
+        state.appender.counts_topics = counts_topics
+        return status
     memset(&change, 0, sizeof(change))
     change.queue_row = sendable_queue(state, half, &change)
     if change.queue_row == ROW_NONE:

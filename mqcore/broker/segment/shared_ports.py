@@ -146,6 +146,12 @@ class SharedCounters:
             nums, size, pulls = values[3 * number : 3 * number + 3]
             yield GetCount(topic.decode(), group.decode(), queue_id, nums, size, pulls)
 
+    def note_read(self, nums: int, size: int) -> None:
+        add = self._segment.add
+        add("get_times", nums)
+        add("get_bytes", size)
+        add("get_found" if nums else "get_missed", 1)
+
     def totals(self) -> BrokerTotals:
         get = self._segment.get
         return BrokerTotals(

@@ -139,9 +139,9 @@ class SharedStoreView:
         end = self._watermarks.commit_log_max()
         async with self._reading_ops:
             # To its end, also if the service is stopped: two threads must not use the reader.
-            numbers = await asyncio.shield(asyncio.to_thread(read_op_numbers, self._op_numbers, offsets, end))
+            said = await asyncio.shield(asyncio.to_thread(read_op_numbers, self._op_numbers, offsets, end))
             self._op_numbers.rest(self._segment.get("min_offset"), self._segment.get("cold_end"))
-        return DoneHalves.of(next_offset, numbers)
+        return DoneHalves.of(next_offset, *said)
 
     def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
         physical_offset = self.reader.physical_offset(topic, queue_id, queue_offset)
@@ -206,16 +206,20 @@ class SharedStoreView:
         return self._light_queues.count
 
 
-def read_op_numbers(reader: OpNumbers, offsets: NDArray[np.int64], end: int) -> NDArray[np.int64]:
-    """Return all that the op messages at *offsets* say, in their order; may wait for the disk."""
+def read_op_numbers(reader: OpNumbers, offsets: NDArray[np.int64], end: int) -> tuple[NDArray[np.int64], int]:
+    """Return all that the op messages at *offsets* say, in their order, and the bytes of those that say of an end.
+
+    May wait for the disk.
+    """
     import numpy as np
 
-    parts = []
+    parts, total = [], 0
     room = np.empty(len(offsets) + OP_NUMBERS_MORE, dtype=np.int64)
     while len(offsets) > 0:
-        count, written = reader.read(offsets, end, room)
+        count, written, size = reader.read(offsets, end, room)
+        total += size
         parts.append(room[:written].copy())
         offsets = offsets[count:]
         if count == 0:  # one message has more numbers than there is room for
             room = np.empty(2 * len(room), dtype=np.int64)
-    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64)
+    return np.concatenate(parts) if parts else np.empty(0, dtype=np.int64), total

@@ -31,6 +31,7 @@ from mqcore.broker.offsets import NO_OFFSET, ConsumerOffsetManager
 from mqcore.broker.ports import Clock, InnerMessage, MessageSink, PutResult, StoreView
 from mqcore.broker.producers import ProducerManager
 from mqcore.broker.services.done_halves import DoneHalvesMap
+from mqcore.broker.statistics import BrokerStatsManager
 from mqcore.broker.topics import READ_WRITE, TopicConfigManager
 from mqcore.broker.transaction_records import DISCARDED_QUEUE_COUNT, discarded_half, op_message, renewed_half
 from mqcore.codes import RemotingFlag, RequestCode
@@ -99,6 +100,7 @@ class TransactionService:
         producers: ProducerManager,
         sink: MessageSink,
         store: StoreView,
+        statistics: BrokerStatsManager,
         address: HostAddress,
         clock: Clock,
     ) -> None:
@@ -108,6 +110,7 @@ class TransactionService:
         self._producers = producers
         self._sink = sink
         self._store = store
+        self._statistics = statistics
         self._address = address
         self._clock = clock
         self._map: DoneHalvesMap | None = None
@@ -139,7 +142,7 @@ class TransactionService:
         self._changed.set()
 
     async def make_topics(self) -> None:
-        """Have the half topic, which like RocketMQ's is made when it is first needed."""
+        """Have the half topic, which like RocketMQ's is made with the first half message or the first round."""
         await self._topics.create(TRANS_HALF_TOPIC, HALF_QUEUE_COUNT, READ_WRITE, 0)
 
     async def _run(self) -> None:
@@ -168,13 +171,15 @@ class TransactionService:
 
     async def check(self) -> float | None:
         """Look for open transactions once; return after how many seconds to come again, None for the interval."""
+        await self.make_topics()
         if not self._store.has_queue(TRANS_HALF_TOPIC, HALF_QUEUE_ID):
             return None
-        await self.make_topics()
         if self._store.facts().dispatch_behind_bytes > UNDISPATCHED_BYTES_MAX:
             return RETRY_S
         start = self._clock()
         known = self._positions()
+        for topic in (TRANS_OP_HALF_TOPIC, TRANS_HALF_TOPIC):
+            self._statistics.count_own_read(topic, TRANS_CONSUMER_GROUP, 0, 0)  # the one that finds the queue's end
         await self._read_ops(known)
         is_whole = await self._look_at_halves(known, start)
         self._commit(known)
@@ -216,6 +221,7 @@ class TransactionService:
             if run.next_offset == known.op_next:
                 logger.warning("op messages cannot be read op_offset=%d", known.op_next)
                 return
+            self._count_read(TRANS_OP_HALF_TOPIC, len(run.ended), run.size)
             # Asked for behind the op messages: whatever they speak of is there.
             late = known.add(run, self._store.max_offset(TRANS_HALF_TOPIC, HALF_QUEUE_ID))
             for number, half_offset in enumerate(late):
@@ -252,6 +258,7 @@ class TransactionService:
                     continue
                 record = self._store.look_message(unit.physical_offset, unit.record_size)
                 if record is not None:
+                    self._count_read(TRANS_HALF_TOPIC, 1, len(record))
                     half = decode_message(record, decompress_body=False)
                     verdict = self._judge(known, half, start)
                     if verdict is Verdict.WAIT:
@@ -270,6 +277,11 @@ class TransactionService:
                 break
         known.pass_to(at)
         return is_whole
+
+    def _count_read(self, topic: str, nums: int, size: int) -> None:
+        """Count what was read as RocketMQ does; op messages that only say of a move are not known there."""
+        if nums > 0:
+            self._statistics.count_own_read(topic, TRANS_CONSUMER_GROUP, nums, size)
 
     def _judge(self, known: DoneHalvesMap, half: MessageExt, start: int) -> Verdict:
         properties, settings = half.properties, self._settings
@@ -342,6 +354,8 @@ class TransactionService:
             # Until all that was there at the start is passed, an end that came late may be of a copy that is not
             # known yet: it is to be read again after another start.
             op = min(op, self._began_op)
+        if (half, op) == (0, 0) and self._saved == (NO_OFFSET, NO_OFFSET):
+            return  # as in RocketMQ, the group is known once it has passed something
         saved = half, op
         for topic, position, before in zip((TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC), saved, self._saved, strict=True):
             if position != before:

@@ -25,11 +25,13 @@ class DoneHalves:
     """Behind the last op message of the run; where it was to begin if there was none."""
     ended: NDArray[np.int64]
     moved: NDArray[np.int64]
+    size: int = 0
+    """Bytes of the op messages that say of an end."""
 
     @classmethod
-    def of(cls, next_offset: int, numbers: NDArray[np.int64]) -> DoneHalves:
+    def of(cls, next_offset: int, numbers: NDArray[np.int64], size: int = 0) -> DoneHalves:
         """Sort what ``numbers_of`` gives."""
-        return cls(next_offset, numbers[numbers >= 0], ~numbers[numbers < 0])
+        return cls(next_offset, numbers[numbers >= 0], ~numbers[numbers < 0], size)
 
 
 def numbers_of(body: bytes) -> list[int]:
