@@ -162,3 +162,27 @@ def test_the_command_says_what_it_did_and_ends_with_codes(broker, tmp_path):
     code, _, err = mqcore("restore", target, tmp_path / "new")
     assert code == 1
     assert str(log_file) in err
+
+
+def test_a_timer_is_delivered_once_by_the_broker_or_by_the_one_on_the_restored_store(broker, tmp_path):
+    def send_timed(body: bytes, delay_ms: int) -> None:
+        answer = requests.send(
+            broker.broker_address, TOPIC, 0, body, int(time.time() * 1000), {"TIMER_DELAY_MS": str(delay_ms)}
+        )
+        assert answer.code == wire.SUCCESS, answer
+
+    send_timed(b"soon", 500)
+    send_timed(b"later", 12_000)
+    wait_until(lambda: b"soon" in stored(broker.store_dir).values(), DEADLINE_S, "the first is delivered")
+    back_up(tmp_path / "backup", broker.store_dir)
+    send_timed(b"not in the backup", 500)
+    assert mqcore("restore", tmp_path / "backup", tmp_path / "new")[0] == 0
+    with MqcoreBroker(tmp_path / "new", {"mappedFileSizeCommitLog": str(FILE_SIZE)}) as new:
+        # The second is due when its twelve seconds are over; what is sent now is due before, and comes behind what was.
+        answer = requests.send(new.broker_address, TOPIC, 0, b"new", int(time.time() * 1000), {"TIMER_DELAY_MS": "100"})
+        assert answer.code == wire.SUCCESS, answer
+        wait_until(
+            lambda: {b"new", b"later"} <= set(served(new, TOPIC, QUEUES).values()), DEADLINE_S, "both are delivered"
+        )
+        found = sorted(served(new, TOPIC, QUEUES).values())
+    assert found == [b"later", b"new", b"soon"]

@@ -56,7 +56,7 @@ class LogFile:
     @classmethod
     def of(cls, members: Members, file_size: int) -> LogFile:
         file = cls(
-            members.number("start"), members.number("size"), members.yes("closed"), members.number("firstTimestamp"),
+            members.number("start"), members.number("size", 1), members.yes("closed"), members.number("firstTimestamp"),
             members.number("lastTimestamp"), members.number("modifiedMs"), members.numbers("cells"),
         )  # fmt: skip
         if file.size > file_size:
