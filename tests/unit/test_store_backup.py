@@ -340,6 +340,29 @@ def test_a_first_run_that_was_broken_off_begins_anew_when_the_store_has_moved_on
     assert problems(target) == []
 
 
+@pytest.mark.parametrize("point", ["sync", "rename", "tables", "files"])
+def test_a_first_run_that_ends_while_the_manifest_is_written_is_gone_on_with(store, target, monkeypatch, point):
+    """At the first sync, before the manifest has its name, before the tables, or before old files are removed."""
+
+    def end(*arguments: object) -> None:
+        raise BrokenOffError
+
+    with monkeypatch.context() as patch:
+        if point == "sync":
+            patch.setattr("mqcore.files.os.fsync", end)
+        elif point == "rename":
+            patch.setattr(Path, "replace", end)
+        elif point == "tables":
+            patch.setattr(BackupDirectory, "write_tables", end)
+        else:
+            patch.setattr(BackupDirectory, "remove_unknown", end)
+        with pytest.raises(BrokenOffError):
+            back_up(store, target)
+    assert back_up(store, target).end == store.end
+    assert problems(target) == []
+    assert queue_offsets(target) == [record.queue_offset for record in store.records]
+
+
 def test_files_that_are_deleted_while_the_first_run_copies_are_left_out(store, target):
     paths = sorted(store.paths.commit_log.iterdir())
 

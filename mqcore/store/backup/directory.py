@@ -9,12 +9,17 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from mqcore.errors import BackupError, CorruptFileError, StoreLockedError
-from mqcore.files import make_directory, sync_directory
+from mqcore.files import TEMPORARY_SUFFIX, make_directory, sync_directory
 from mqcore.store.backup.manifest import LogFile, Manifest, Run, Table
 from mqcore.store.codec import crc32
 from mqcore.store.paths import file_name
+
+MANIFEST_NAME: Final = "manifest.json"
+BROKEN_OFF_NAMES: Final = frozenset({"lock", "commitlog", "tables", MANIFEST_NAME + TEMPORARY_SUFFIX})
+"""What a first run may leave that ended before it wrote the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +30,7 @@ class BackupDirectory:
 
     @property
     def manifest(self) -> Path:
-        return self.root / "manifest.json"
+        return self.root / MANIFEST_NAME
 
     @property
     def commit_log(self) -> Path:
@@ -50,9 +55,7 @@ class BackupDirectory:
             raise BackupError(f"{self.root} is no directory")
         make_directory(self.root)
         if not self.manifest.exists():
-            foreign = sorted(
-                path.name for path in self.root.iterdir() if path.name not in ("lock", "commitlog", "tables")
-            )
+            foreign = sorted(path.name for path in self.root.iterdir() if path.name not in BROKEN_OFF_NAMES)
             if foreign:
                 raise BackupError(f"{self.root} is neither empty nor a backup: it has {foreign[0]}")
         make_directory(self.commit_log)
