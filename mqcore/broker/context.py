@@ -10,7 +10,7 @@ from mqcore.broker.consumers import ConsumerManager
 from mqcore.broker.groups import SubscriptionGroupManager
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.offsets import ConsumerOffsetManager
-from mqcore.broker.ports import Clock, MessageSink, PullDispatcher, ReplicationView, StoreView
+from mqcore.broker.ports import Clock, Guard, MessageSink, PullDispatcher, ReplicationView, StoreView
 from mqcore.broker.producers import ProducerManager
 from mqcore.broker.queue_locks import QueueLocks
 from mqcore.broker.registration import Registration
@@ -53,6 +53,8 @@ class BrokerContext:
     store: StoreView
     pulls: PullDispatcher
     replication: ReplicationView | None = None
+    rules: Guard | None = None
+    """With aclEnable only."""
     slave: SlaveSynchronize | None = None
     """Of a slave only."""
 

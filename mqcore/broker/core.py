@@ -44,6 +44,7 @@ from mqcore.broker.ports import (
     TopicBoard,
     wall_clock_ms,
 )
+from mqcore.broker.processors.admin_acl import AdminAclProcessor
 from mqcore.broker.processors.admin_config import AdminConfigProcessor
 from mqcore.broker.processors.admin_consumer import AdminConsumerProcessor
 from mqcore.broker.processors.admin_group import AdminGroupProcessor
@@ -54,7 +55,6 @@ from mqcore.broker.processors.admin_store import AdminStoreProcessor
 from mqcore.broker.processors.admin_topic import AdminTopicProcessor
 from mqcore.broker.processors.client_manage import ClientManageProcessor
 from mqcore.broker.processors.consumer_manage import ConsumerManageProcessor
-from mqcore.broker.processors.later import LaterProcessor
 from mqcore.broker.processors.pull import PullProcessor
 from mqcore.broker.processors.query import QueryProcessor
 from mqcore.broker.processors.reply import ReplyProcessor
@@ -214,6 +214,7 @@ class BrokerCore:
             store=ports.store,
             pulls=ports.pulls,
             replication=ports.replication,
+            rules=ports.guard,
             slave=slave,
         )
         if slave is not None:
@@ -252,7 +253,7 @@ class BrokerCore:
             "admin_ha": AdminHaProcessor(self.broker),
             "transaction": TransactionProcessor(self.broker),
             "timers": TimerProcessor(self.broker),
-            "later": LaterProcessor(self.broker),
+            "admin_acl": AdminAclProcessor(self.broker),
         }
         handlers: dict[int, Handler] = {}
         for row in TABLE.values():

@@ -27,6 +27,7 @@ from mqcore.broker.listeners import Listeners, open_listeners
 from mqcore.broker.ports import Channel, PullBinding, PullHeader, wall_clock_ms
 from mqcore.broker.security.acl_files import AclFiles
 from mqcore.broker.security.guard import AclGuard
+from mqcore.broker.security.permissions import ACCESS_CODES, ADMIN_CODES
 from mqcore.broker.segment.queue_drops import QueueDrops
 from mqcore.broker.segment.replica import SharedReplica, SharedReplication
 from mqcore.broker.segment.shared_ports import (
@@ -116,7 +117,8 @@ class BrokerServer:
     async def _start(self) -> None:
         if self.settings.broker.acl_enable:
             files = AclFiles(Path(self.settings.broker.rocketmq_home), self.settings.mqcore.acl_plain_file)
-            self._guard = AclGuard(files, wall_clock_ms)
+            admin_codes = ADMIN_CODES | (ACCESS_CODES if self.settings.mqcore.acl_changes_need_admin else set())
+            self._guard = AclGuard(files, wall_clock_ms, admin_codes)
             await asyncio.to_thread(self._guard.load)
             self._segment.set("acl_version", self._guard.version)
             self._guard.on_change, self._guard.on_admitted = self._rules_changed, self._grant

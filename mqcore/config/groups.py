@@ -171,6 +171,7 @@ class MqcoreSettings:
 
     bind_address: str
     acl_plain_file: str
+    acl_changes_need_admin: bool
     namesrv_listen_port: int
     send_worker_nums: int
     pull_worker_nums: int

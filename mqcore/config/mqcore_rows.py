@@ -23,6 +23,12 @@ OWN = (
         "the file of accounts under rocketmqHome that new accounts are written to; what RocketMQ's JVM calls "
         "rocketmq.acl.plain.file",
     ),
+    flag(
+        "aclChangesNeedAdmin",
+        True,
+        "only accounts with admin may change accounts and white addresses; off, every account may, as in RocketMQ, and "
+        "may so make itself an admin",
+    ),
     number(
         "namesrvListenPort", 9876, "port of the name server inside the broker; 0 takes any free port", maximum=65_535
     ),

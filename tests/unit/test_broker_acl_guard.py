@@ -202,6 +202,11 @@ def test_a_refusal_reads_as_rocketmqs_exception_and_is_in_json() -> None:
     assert answer.remark == "org.apache.rocketmq.acl.common.AclException: No accessKey is configured"
 
 
+@pytest.mark.parametrize("code", [17, 18, 25, 200, 207, 215, 225])
+async def test_what_makes_and_deletes_needs_an_admin(guard: AclGuard, code: int) -> None:
+    assert await refused(guard, signed("publisher", code=code)) is Refused.ADMIN
+
+
 def test_an_account_shows_no_secret(guard: AclGuard) -> None:
     assert SECRET not in repr(guard.tables)
     assert "publisher" in repr(guard.tables)

@@ -42,10 +42,6 @@ def _admin(code: Code, handler: str) -> Row:
     return Row(code, "admin", handler)
 
 
-def _later(code: Code, pool: str = "admin") -> Row:
-    return Row(code, pool, "later.not_served")
-
-
 _ROWS: Final = (
     Row(Code.SEND_MESSAGE, "send", "send.send_message"),
     Row(Code.SEND_MESSAGE_V2, "send", "send.send_message"),
@@ -111,13 +107,12 @@ _ROWS: Final = (
     _admin(Code.CLEAN_EXPIRED_CONSUMEQUEUE, "admin_store.clean_consume_queues"),
     _admin(Code.CLEAN_UNUSED_TOPIC, "admin_store.clean_unused_topics"),
     _admin(Code.DELETE_EXPIRED_COMMITLOG, "admin_store.delete_expired_commit_log"),
-    # Requests of features that this broker does not have yet: refused with a remark that names the feature.
     Row(Code.END_TRANSACTION, "end_transaction", "transaction.end_transaction"),
     _admin(Code.RESUME_CHECK_HALF_MESSAGE, "transaction.resume_check"),
-    _later(Code.UPDATE_AND_CREATE_ACL_CONFIG),
-    _later(Code.DELETE_ACL_CONFIG),
-    _later(Code.GET_BROKER_CLUSTER_ACL_INFO),
-    _later(Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG),
+    _admin(Code.UPDATE_AND_CREATE_ACL_CONFIG, "admin_acl.update_account"),
+    _admin(Code.DELETE_ACL_CONFIG, "admin_acl.delete_account"),
+    _admin(Code.GET_BROKER_CLUSTER_ACL_INFO, "admin_acl.versions"),
+    _admin(Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, "admin_acl.update_white_addresses"),
 )
 
 TABLE: Final = {row.code: row for row in _ROWS}

@@ -71,7 +71,7 @@ def read_account(entry: Any, where: str) -> Account:
     """The account of one entry under ``accounts``. Raises ConfigError with *where*, the key and what was wanted."""
     if not isinstance(entry, Mapping):
         raise ConfigError(f"{where}: got {_kind(entry)}, wanted accessKey, secretKey and the rest of an account")
-    values = {NAMES[name]: value for key, value in entry.items() if (name := _plain(key)) in NAMES}
+    values = _values(entry)
     access_key = _key(values, "accessKey", where)
     where = f"{where} ({access_key})"
     secret_key = _key(values, "secretKey", where)
@@ -89,6 +89,20 @@ def read_account(entry: Any, where: str) -> Account:
         default_group_perm=parse_perm(_text(values.get("defaultGroupPerm"), f"{where}: defaultGroupPerm")),
         perms=perms,
     )
+
+
+def plain_text(entry: Any, name: str) -> str | None:
+    """What stands under *name* in an account's entry, as a text; None if there is nothing, or something odd."""
+    try:
+        return _text(_values(entry).get(name), name)
+    except ConfigError:
+        return None
+
+
+def _values(entry: Any) -> dict[str, Any]:
+    if not isinstance(entry, Mapping):
+        return {}
+    return {NAMES[name]: value for key, value in entry.items() if (name := _plain(key)) in NAMES}
 
 
 def unknown_names(entry: Any) -> list[str]:

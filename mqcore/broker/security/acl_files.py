@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mqcore.errors import ConfigError
-from mqcore.files import read_if_there
+from mqcore.files import read_if_there, write_atomically
 
 SUFFIXES: Final = (".yml", ".yaml")
 MODE: Final = 0o600  # they hold secrets
@@ -53,6 +53,11 @@ class AclFiles:
                 continue
             stamps[path] = (status.st_ino, status.st_size, status.st_mtime_ns)
         return stamps
+
+    def write(self, path: str, content: Mapping[str, Any]) -> None:
+        """Put *content* into the file, durably; what it was before is kept beside it. Raises OSError."""
+        text = load_yaml().safe_dump(dict(content), default_flow_style=False, sort_keys=False, allow_unicode=True)
+        write_atomically(path, text.encode())
 
     def read_all(self) -> dict[str, Any]:
         """What is in each of them, by path. Raises ConfigError if one is no YAML, OSError if one cannot be read."""

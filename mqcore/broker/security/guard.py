@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, Final
 
 from mqcore.broker.ports import Channel, Clock
 from mqcore.broker.security.acl_files import AclFiles, Stamps, load_yaml
+from mqcore.broker.security.changes import (
+    AccountChange,
+    Content,
+    with_account,
+    with_next_version,
+    with_white_addresses,
+    without_account,
+)
 from mqcore.broker.security.grants import encode_grant, encode_table
 from mqcore.broker.security.guessing import Guessers
+from mqcore.broker.security.permissions import ADMIN_CODES
 from mqcore.broker.security.refusals import Refusals
 from mqcore.broker.security.tables import AclTables, make_tables
 from mqcore.broker.security.validator import AclError, Principal, Refused, validate
 from mqcore.errors import ConfigError
 from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.topic_config import DataVersion
 
 logger = logging.getLogger(__name__)
 
@@ -28,8 +38,10 @@ GUESSES: Final = frozenset({Refused.SIGNATURE, Refused.UNKNOWN_KEY})
 class AclGuard:
     """ports.Guard by RocketMQ's files."""
 
-    def __init__(self, files: AclFiles, clock: Clock) -> None:
+    def __init__(self, files: AclFiles, clock: Clock, admin_codes: Collection[int] = ADMIN_CODES) -> None:
+        """*admin_codes* are the requests that only accounts with ``admin`` may make."""
         self.files = files
+        self._admin_codes = admin_codes
         self.tables = AclTables()
         self.version = 0
         """Of the tables; the first that are read are 1."""
@@ -39,6 +51,9 @@ class AclGuard:
         """Called with a connection and an ACL_GRANT when it turns out who its requests are from."""
         self.refusals = Refusals(clock)
         self.guessers = Guessers(clock)
+        self._clock = clock
+        self._changing = asyncio.Lock()
+        self._start_version = DataVersion(clock(), 0)
         self._stamps: Stamps = {}
         self._numbers: dict[str, int] = {}
         self._granted: dict[int, bytes] = {}
@@ -57,7 +72,7 @@ class AclGuard:
     def _read(self) -> tuple[Stamps, AclTables]:
         # Stamps first: a file that changes while it is read is read again.
         stamps = self.files.stamps()
-        return stamps, make_tables(self.files.read_all())
+        return stamps, make_tables(self.files.read_all(), self._clock())
 
     def _use(self, stamps: Stamps, tables: AclTables) -> None:
         self._stamps, self.tables = stamps, tables
@@ -77,6 +92,10 @@ class AclGuard:
 
     async def watch(self) -> None:
         """Go by files that were changed, added or removed. One that is no good leaves everything as it was."""
+        async with self._changing:
+            await self._watch()
+
+    async def _watch(self) -> None:
         stamps = await asyncio.to_thread(self.files.stamps)
         if stamps == self._stamps:
             return
@@ -96,7 +115,7 @@ class AclGuard:
             channel.close()
             raise AclError(Refused.SIGNATURE, "Too many wrong signatures")
         try:
-            self._grant(channel, validate(self.tables, request, address))
+            self._grant(channel, validate(self.tables, request, address, self._admin_codes))
         except AclError as error:
             self.refusals.note(error, address, request.code)
             if error.why in GUESSES:
@@ -129,6 +148,54 @@ class AclGuard:
             await asyncio.sleep(delay_s)
         finally:
             self.guessers.wait_ends(waiting)
+
+    # What operators ask for.
+
+    @property
+    def versions(self) -> Mapping[str, DataVersion]:
+        """How often and when each file was changed, by path."""
+        return self.tables.versions
+
+    @property
+    def default_version(self) -> DataVersion:
+        """That of the default file."""
+        return self.tables.versions.get(str(self.files.default), self._start_version)
+
+    async def update_account(self, change: AccountChange) -> None:
+        """Make an account in the default file, or change it where it stands. Raises MQError or OSError."""
+        change.check()
+        path = self.tables.files.get(change.access_key, str(self.files.default))
+        await self._change(path, lambda content: with_account(content, change))
+
+    async def delete_account(self, access_key: str) -> bool:
+        """Take an account out of its file; False if there is none. Raises as ``update_account``."""
+        path = self.tables.files.get(access_key)
+        if path is not None:
+            await self._change(path, lambda content: without_account(content, access_key))
+        return path is not None
+
+    async def update_white_addresses(self, addresses: list[str], path: str) -> bool:
+        """Let these in without a key by the file *path*, or the default one; False if it is none of the files.
+
+        Nothing else is written to, where RocketMQ takes any path that begins with its home.
+        """
+        path = path or str(self.files.default)
+        if path not in map(str, await asyncio.to_thread(self.files.paths)):
+            return False
+        await self._change(path, lambda content: with_white_addresses(content, addresses))
+        return True
+
+    async def _change(self, path: str, edit: Callable[[Any], Content]) -> None:
+        async with self._changing:
+            self._use(*await asyncio.to_thread(self._edit, path, edit))
+        self._log("changed")
+
+    def _edit(self, path: str, edit: Callable[[Any], Content]) -> tuple[Stamps, AclTables]:
+        contents = self.files.read_all()
+        contents[path] = with_next_version(edit(contents.get(path)), self._clock())
+        make_tables(contents)  # before anything is written
+        self.files.write(path, contents[path])
+        return self._read()
 
     def figures(self) -> dict[str, str]:
         """Rows of the runtime table."""

@@ -5,7 +5,7 @@ Source: RocketMQ acl/plain/PlainAccessValidator.java, PlainPermissionManager.jav
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
@@ -64,7 +64,9 @@ def refusal(request: RemotingCommand, error: AclError) -> RemotingCommand:
     return replace(request.reply(error.response_code, str(error)), serialize_type=SerializeType.JSON)
 
 
-def validate(tables: AclTables, request: RemotingCommand, address: str) -> Principal:
+def validate(
+    tables: AclTables, request: RemotingCommand, address: str, admin_codes: Collection[int] = ADMIN_CODES
+) -> Principal:
     """Return who *request*, which came from *address*, is from. Raises AclError if it may not be served."""
     try:
         needs = needs_of(request)
@@ -78,7 +80,7 @@ def validate(tables: AclTables, request: RemotingCommand, address: str) -> Princ
     if not is_signed(request, account.secret_key):
         key = account.access_key
         raise AclError(Refused.SIGNATURE, f"Check signature failed for accessKey={key}", key)
-    check_perms(account, request.code, needs)
+    check_perms(account, request.code, needs, admin_codes)
     return Principal(account)
 
 
@@ -92,13 +94,13 @@ def _account(tables: AclTables, request: RemotingCommand) -> Account:
     return account
 
 
-def check_perms(account: Account, code: int, needs: Mapping[str, Perm]) -> None:
+def check_perms(account: Account, code: int, needs: Mapping[str, Perm], admin_codes: Collection[int]) -> None:
     """Raise AclError if *account* lacks something that a request of *code* with these *needs* wants."""
     if needs.get(TRACE_TOPIC) == Perm.PUB:
         # What clients tell of themselves is taken from everybody.
         return
     key = account.access_key
-    if code in ADMIN_CODES and not account.is_admin:
+    if code in admin_codes and not account.is_admin:
         text = f"Need admin permission for request code={code}, but accessKey={key} is not"
         raise AclError(Refused.ADMIN, text, key)
     if account.may_do_all:
