@@ -48,6 +48,16 @@ class ConfigError(MQError, ValueError):
     """A setting is unknown, malformed or out of range. The start stops and names the key."""
 
 
+class TlsError(ConfigError):
+    """A certificate, a key or a list of those to trust cannot be used, or does not fit to another."""
+
+
+class TlsUnavailableError(TlsError):
+    """TLS is asked for, and there is no OpenSSL that could do it."""
+
+    hint = "install OpenSSL 3 (libssl.so.3), or set tls.server.mode=disabled"
+
+
 # The store: what the bytes on disk say, and what the disk says.
 
 

@@ -636,7 +636,7 @@ EPOCH_ROW = Layout(
 )
 WORKER_ROW = Layout(
     "worker_row",
-    size=4 * CACHE_LINE,
+    size=5 * CACHE_LINE,
     place="shared",
     source="mqcore",
     doc="The broker process writes the first line, the worker the rest; sleeping is read by whoever may wake it.",
@@ -671,6 +671,11 @@ WORKER_ROW = Layout(
             Field("slow_readers", "q", "connections closed for not reading"),
             Field("released", "q", "it has let go of the commit log's pages before it, bytes"),
             Field("read_ms_max", "q", "pull workers: longest reading of what a pull found, ms"),
+        ),
+        *line(
+            Field("handshakes", "q", "TLS connections made since start"),
+            Field("handshakes_failed", "q", "connections closed in their TLS handshake, or for being late with it"),
+            Field("transport_refused", "q", "connections closed for coming plain or with TLS where they may not"),
         ),
     ),
 )

@@ -35,6 +35,7 @@ class Handover:
     settings_version: int = 0
     sheet: int = -1
     time_sheet: int = -1
+    certificates: int = -1
     listeners: list[tuple[int, bool]] = field(default_factory=list)
     ha_listener: int = -1
     senders: list[Peer] = field(default_factory=list)
@@ -54,6 +55,7 @@ class Handover:
             self.link,
             self.sheet,
             self.time_sheet,
+            self.certificates,
             self.ha_listener,
             *(peer.wake for peer in peers),
             *(fd for fd, _ in self.listeners),

@@ -6,10 +6,11 @@ from typing import Any
 
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.send.loop import SendLoop
-from mqcore.config import BrokerRole, FlushDiskType, Settings
+from mqcore.config import BrokerRole, FlushDiskType, Settings, TlsMode
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
-from mqcore.workers.settings_sheet import SettingsFollower
+from mqcore.workers.settings_sheet import SettingsFollower, Sheet
+from mqcore.workers.tls import CertificateKeeper
 
 READ_BUDGET_BYTES = 512 * 2**20
 """Memory for frames that have not come whole, over all connections."""
@@ -74,9 +75,16 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "waits_for_slave": store.broker_role is BrokerRole.SYNC_MASTER,
             "waits_for_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
             "is_only_sender": settings.mqcore.send_worker_nums == 1,
+            "tls_mode": list(TlsMode).index(settings.tls.server_mode),
+            "handshake_timeout_ms": settings.tls.handshake_timeout_ms,
             **live_options(settings),
         },
     )
     follower = SettingsFollower(segment, handover, lambda changed: loop.use(live_options(changed)))
+    certificates = CertificateKeeper(loop, Sheet(handover.certificates))
     while loop.run(follower.version):
-        follower.follow()
+        if loop.wants_context:
+            certificates.provide()
+        if follower.has_news:
+            certificates.follow()
+            follower.follow()

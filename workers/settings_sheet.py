@@ -13,7 +13,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Final
+from typing import Final, Self
 from zlib import crc32
 
 from mqcore import layout
@@ -36,24 +36,23 @@ def check_sum(version: int, text: bytes) -> int:
     return crc32(text, crc32(version.to_bytes(8, "little"))) & CRC_MASK
 
 
-class SettingsSheet:
+class Sheet:
     """One memory file. The broker process writes it, from one thread; anybody reads."""
 
     def __init__(self, fd: int) -> None:
         self.fd = fd
 
     @classmethod
-    def create(cls) -> SettingsSheet:
+    def create(cls) -> Self:
         """Make an empty sheet; the caller closes its descriptor."""
-        return cls(os.memfd_create("mqcore-settings", os.MFD_CLOEXEC))
+        return cls(os.memfd_create("mqcore-sheet", os.MFD_CLOEXEC))
 
-    def write(self, settings: Settings, version: int) -> None:
-        """Put *settings* on the sheet. The version on the board is to be moved afterwards: bytes, then number."""
-        text = settings.to_json().encode()
+    def write_text(self, text: bytes, version: int) -> None:
+        """Put *text* on the sheet. The version on the board is to be moved afterwards: bytes, then number."""
         head = HEAD.struct.pack(version, len(text), check_sum(version, text))
         os.pwrite(self.fd, head + text, 0)
 
-    def read(self) -> tuple[int, Settings]:
+    def read_text(self) -> tuple[int, bytes]:
         """Return what is on the sheet, and its version. Raises WorkerError if it cannot be read for a second."""
         for _ in range(READS_MAX):
             data = os.pread(self.fd, SHEET_MAX, 0)
@@ -61,10 +60,23 @@ class SettingsSheet:
                 version, size, crc = HEAD.struct.unpack_from(data)
                 text = data[HEAD.size : HEAD.size + size]
                 if len(text) == size and check_sum(version, text) == crc:
-                    return version, Settings.from_json(text.decode())
+                    return version, text
             # Somebody is writing it, or has been stopped while he did.
             time.sleep(READ_PAUSE_S)
-        raise WorkerError("the settings sheet cannot be read: its text and its CRC stay apart")
+        raise WorkerError("a sheet cannot be read: its text and its CRC stay apart")
+
+
+class SettingsSheet(Sheet):
+    """The sheet of the settings."""
+
+    def write(self, settings: Settings, version: int) -> None:
+        """Put *settings* on the sheet, before the version on the board is moved."""
+        self.write_text(settings.to_json().encode(), version)
+
+    def read(self) -> tuple[int, Settings]:
+        """Return the settings and their version; as ``read_text``."""
+        version, text = self.read_text()
+        return version, Settings.from_json(text.decode())
 
 
 class SettingsFollower:

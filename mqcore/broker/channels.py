@@ -24,22 +24,32 @@ def sender_of(connection_id: int) -> int:
 class WorkerChannel:
     """One connection, from the first request that reached the broker process until it is closed."""
 
-    __slots__ = ("_calls", "_link", "channel_id", "is_open", "is_vip", "remote_ip", "remote_port")
+    __slots__ = ("_calls", "_link", "certified_name", "channel_id", "is_open", "is_vip", "remote_ip", "remote_port")
 
-    def __init__(self, link: WorkerLink, channel_id: int, remote_ip: str, remote_port: int, is_vip: bool) -> None:
+    def __init__(
+        self,
+        link: WorkerLink,
+        channel_id: int,
+        remote_ip: str,
+        remote_port: int,
+        is_vip: bool,
+        certified_name: str = "",
+    ) -> None:
+        """*certified_name* is the subject of the certificate that the client has shown and the port has checked."""
         self._link = link
         self._calls: dict[int, asyncio.Future[RemotingCommand]] = {}
         self.channel_id = channel_id
         self.remote_ip = remote_ip
         self.remote_port = remote_port
         self.is_vip = is_vip
+        self.certified_name = certified_name
         self.is_open = True
 
     @classmethod
     def introduced(cls, link: WorkerLink, channel_id: int, introduction: bytes) -> WorkerChannel:
-        """Make the channel that a send worker's CONNECTED message speaks of: ``ip port vip``."""
-        ip, port, vip = introduction.decode("ascii").split(" ")
-        return cls(link, channel_id, ip, int(port), vip == "1")
+        """Make the channel that a send worker's CONNECTED message speaks of: ``ip port vip`` and perhaps a name."""
+        ip, port, vip, *name = introduction.decode("ascii").split(" ", 3)
+        return cls(link, channel_id, ip, int(port), vip == "1", "".join(name))
 
     def belongs_to(self, link: WorkerLink) -> bool:
         return self._link is link

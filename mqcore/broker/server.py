@@ -18,6 +18,7 @@ from typing import Any
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
+from mqcore._fast.tls.library import load as load_library
 from mqcore.broker.channels import WorkerChannel, is_response, sender_of
 from mqcore.broker.consumer_filters import ConsumerFilter
 from mqcore.broker.core import BrokerCore, Ports
@@ -42,13 +43,14 @@ from mqcore.broker.segment.store_view import SharedStoreView
 from mqcore.broker.store_boot import StoreBoot
 from mqcore.broker.supervisor import BROKER_ROW, Supervisor, Worker
 from mqcore.codes import RequestCode, ResponseCode, SerializeType
-from mqcore.config import BrokerRole, Settings
+from mqcore.config import BrokerRole, Settings, TlsMode
 from mqcore.errors import ProtocolError
 from mqcore.protocol import headers
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message_id import HostAddress
 from mqcore.protocol.names import TIMER_TOPIC
 from mqcore.remoting.client import RemotingClient
+from mqcore.remoting.tls import ServerMaterial, client_context, is_served
 
 logger = logging.getLogger(__name__)
 
@@ -122,6 +124,11 @@ class BrokerServer:
             await asyncio.to_thread(self._guard.load)
             self._segment.set("acl_version", self._guard.version)
             self._guard.on_change, self._guard.on_admitted = self._rules_changed, self._grant
+        # Before anything is touched: what is named and cannot be used stops the start.
+        material = ServerMaterial.read(self.settings.tls) if is_served(self.settings.tls) else ServerMaterial()
+        if not material.is_self_signed or self.settings.tls.server_mode is TlsMode.ENFORCING:
+            load_library()
+        calls = client_context(self.settings.tls)
         recovered = await asyncio.to_thread(self._store_boot.open)
         self._listeners = open_listeners(self.settings)
         port = self._listeners.port
@@ -130,12 +137,13 @@ class BrokerServer:
         if not self.settings.namesrv_addresses:
             self._name_server = EmbeddedNameServer(self.settings)
             self.settings = await self._name_server.start()
-        self._client = RemotingClient()
+        self._client = RemotingClient(tls=calls)
         self._sink = SharedSink(self.settings, self._segment, address)
         asyncio.get_running_loop().add_reader(self._sink.wake, self._sink.on_wake)
         self._supervisor = Supervisor(
             self.settings, self._segment, self._listeners, self._on_worker_started, self._sink.wake
         )
+        self._supervisor.show(material)
         self._timers = SharedTimers(self.settings, self._segment, self._start_timers)
         self._sink.on_append = self._on_own_append
         drops = QueueDrops(self.settings, self._segment, recovered.incarnations, self._wake_reput)

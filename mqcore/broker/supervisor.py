@@ -24,8 +24,9 @@ from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.listeners import Listeners
 from mqcore.config import BrokerRole, Settings
 from mqcore.errors import WorkerError
+from mqcore.remoting.tls import ServerMaterial
 from mqcore.workers.handover import Handover, Peer
-from mqcore.workers.settings_sheet import SettingsSheet
+from mqcore.workers.settings_sheet import SettingsSheet, Sheet
 from mqcore.workers.time_sheet import TimeSheet
 
 logger = logging.getLogger(__name__)
@@ -106,6 +107,7 @@ class Supervisor:
         self._sheet = SettingsSheet.create()
         self._time_sheet = TimeSheet.create()
         clock.on_move(self._tell_time)
+        self._certificates = Sheet.create()
         self.workers: list[Worker] = []
         counts = {"send": settings.mqcore.send_worker_nums, "pull": settings.mqcore.pull_worker_nums}
         for kind in ("flush", "reput", "pull", "send", "ha", "timer"):
@@ -194,6 +196,7 @@ class Supervisor:
             settings_version=self._settings_version,
             sheet=self._sheet.fd,
             time_sheet=self._time_sheet.fd if worker.kind == "timer" else -1,
+            certificates=self._certificates.fd if worker.kind == "send" else -1,
             listeners=[(s.fileno(), vip) for s, vip in self._listeners.clients] if worker.kind == "send" else [],
             ha_listener=self._listeners.slaves.fileno() if worker.kind == "ha" else -1,
             senders=[peer.peer for peer in self.of_kind("send")],
@@ -206,6 +209,10 @@ class Supervisor:
         )
 
     # Settings ---------------------------------------------------------------------------------------------------
+
+    def show(self, material: ServerMaterial) -> None:
+        """Put what the ports show of TLS where send workers find it: at their start, and with the next settings."""
+        self._certificates.write_text(material.to_json().encode(), self._settings_version)
 
     async def publish(self, settings: Settings, version: int) -> None:
         """Let every worker go by *settings*; those that are started from now on get them too.
@@ -357,6 +364,7 @@ class Supervisor:
         clock.off_move(self._tell_time)
         os.close(self._sheet.fd)
         os.close(self._time_sheet.fd)
+        os.close(self._certificates.fd)
 
 
 def describe_status(status: int) -> str:

@@ -25,6 +25,7 @@ spelled right, with its unit at the end (``_ms``, ``_seconds``, ``_hours``, ``_p
     settings.server    ServerSettings   listen_port, server_channel_max_idle_time_seconds, server_socket_backlog
     settings.mqcore    MqcoreSettings   bind_address, namesrv_listen_port, send_worker_nums, frame_max_length, ...
     settings.namesrv   NamesrvSettings  kv_config_path, config_store_path, order_message_enable, ...
+    settings.tls       TlsSettings      server_mode, server_cert_path, server_key_path, use_tls, ...
     BrokerRole.ASYNC_MASTER, FlushDiskType.SYNC_FLUSH                     StrEnums, equal to their text
 
 Derived values, so that each rule stands once::
@@ -59,18 +60,37 @@ writes ``docs/settings.md``.
 """
 
 from mqcore.address import Address
-from mqcore.config.groups import BrokerSettings, MqcoreSettings, NamesrvSettings, ServerSettings, StoreSettings
+from mqcore.config.groups import (
+    BrokerSettings,
+    MqcoreSettings,
+    NamesrvSettings,
+    ServerSettings,
+    StoreSettings,
+    TlsSettings,
+)
 from mqcore.config.index import SETTINGS, find, preferred_spelling, rows_of
 from mqcore.config.loading import load
 from mqcore.config.properties import decode_properties, edit_properties, format_properties, parse_properties
 from mqcore.config.settings import Settings
-from mqcore.config.table import BrokerRole, FlushDiskType, Group, Kind, Program, Setting, Unit, Value
+from mqcore.config.table import (
+    BrokerRole,
+    ClientAuth,
+    FlushDiskType,
+    Group,
+    Kind,
+    Program,
+    Setting,
+    TlsMode,
+    Unit,
+    Value,
+)
 
 __all__ = [
     "SETTINGS",
     "Address",
     "BrokerRole",
     "BrokerSettings",
+    "ClientAuth",
     "FlushDiskType",
     "Group",
     "Kind",
@@ -81,6 +101,8 @@ __all__ = [
     "Setting",
     "Settings",
     "StoreSettings",
+    "TlsMode",
+    "TlsSettings",
     "Unit",
     "Value",
     "decode_properties",

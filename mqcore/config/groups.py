@@ -6,12 +6,12 @@ less, in order and with the table's types, is checked on import.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
 from mqcore.config.index import SETTINGS
-from mqcore.config.table import BrokerRole, FlushDiskType, Group, Setting
+from mqcore.config.table import BrokerRole, ClientAuth, FlushDiskType, Group, Setting, TlsMode
 from mqcore.config.texts import parse_affinity, parse_directories, parse_hours
 from mqcore.delay_levels import parse_delay_levels
 
@@ -200,6 +200,28 @@ class NamesrvSettings:
     order_message_enable: bool
 
 
+@dataclass(frozen=True, slots=True)
+class TlsSettings:
+    """The settings of RocketMQ's TlsSystemConfig, for the ports and for calls to other servers."""
+
+    config_file: str
+    server_mode: TlsMode
+    test_mode_enable: bool
+    server_need_client_auth: ClientAuth
+    server_key_path: str
+    server_key_password: str = field(repr=False)
+    server_cert_path: str
+    server_auth_client: bool
+    server_trust_cert_path: str
+    client_key_path: str
+    client_key_password: str = field(repr=False)
+    client_cert_path: str
+    client_auth_server: bool
+    client_trust_cert_path: str
+    handshake_timeout_ms: int
+    use_tls: bool
+
+
 # Group to the attribute of Settings that holds it, and its class. NETTY_CLIENT has no used settings and no class.
 GROUPS: dict[Group, tuple[str, type[Any]]] = {
     Group.BROKER: ("broker", BrokerSettings),
@@ -207,6 +229,7 @@ GROUPS: dict[Group, tuple[str, type[Any]]] = {
     Group.NETTY_SERVER: ("server", ServerSettings),
     Group.MQCORE: ("mqcore", MqcoreSettings),
     Group.NAMESRV: ("namesrv", NamesrvSettings),
+    Group.TLS: ("tls", TlsSettings),
 }
 
 USED_ROWS: dict[Group, tuple[Setting, ...]] = {
@@ -219,7 +242,7 @@ def disagreements() -> list[str]:
     found: list[str] = []
     for group, rows in USED_ROWS.items():
         wanted = [f"{row.name}: {row.annotation}" for row in rows]
-        written = [f"{field.name}: {field.type}" for field in fields(GROUPS[group][1])] if group in GROUPS else []
+        written = [f"{row.name}: {row.type}" for row in fields(GROUPS[group][1])] if group in GROUPS else []
         if wanted != written:
             found.extend(f"{group}: only in the table: {line}" for line in wanted if line not in written)
             found.extend(f"{group}: only in the dataclass: {line}" for line in written if line not in wanted)

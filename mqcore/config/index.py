@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from mqcore.config import broker_rows, later_rows, mqcore_rows, remoting_rows, store_rows
+from mqcore.config import broker_rows, later_rows, mqcore_rows, remoting_rows, store_rows, tls_rows
 from mqcore.config.table import Program, Setting
 
 SETTINGS: tuple[Setting, ...] = (
     *broker_rows.ROWS,
     *store_rows.ROWS,
     *remoting_rows.ROWS,
+    *tls_rows.ROWS,
     *mqcore_rows.ROWS,
     *later_rows.ROWS,
 )

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqcore.config.index import SETTINGS, rows_of
+from mqcore.config.index import SETTINGS, find, rows_of
 from mqcore.config.properties import decode_properties, read_entries
 from mqcore.config.rules import advise, settle
 from mqcore.config.settings import Settings, build, known_row, no_effect
-from mqcore.config.table import Computed, Context, Kind, Program, Setting, Value
+from mqcore.config.table import Computed, Context, Group, Kind, Program, Setting, Value
 from mqcore.errors import ConfigError
 
 COMMAND_LINE = "command line"
@@ -35,7 +35,7 @@ def load(
     overrides: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> Settings:
-    """The settings of *program*: defaults, then *environment*, then *files* in order, then *overrides*.
+    """The settings of *program*: defaults, *environment*, *files* in order, the file of TLS, then *overrides*.
 
     Raises ConfigError for a file that cannot be read, a key that neither RocketMQ nor mqcore knows, and a value of the
     wrong type, out of range or at odds with another. Keys that mqcore has no use for are taken with a warning.
@@ -66,14 +66,32 @@ def _assignments(
     environment: Mapping[str, str],
     warnings: list[str],
 ) -> Iterator[Assignment]:
+    given = []
     for row in rows_of(program):
         if environment.get(row.environment_variable):
             name = row.environment_variable
-            yield Assignment(row, environment[name], f"{ENVIRONMENT} {name}")
+            given.append(Assignment(row, environment[name], f"{ENVIRONMENT} {name}"))
     for file in files:
-        yield from _file_assignments(program, file, warnings)
-    for key, text in overrides.items():
-        yield Assignment(known_row(key, program, COMMAND_LINE), text, COMMAND_LINE)
+        given += _file_assignments(program, file, warnings)
+    last = [Assignment(known_row(key, program, COMMAND_LINE), text, COMMAND_LINE) for key, text in overrides.items()]
+    yield from given
+    yield from _tls_assignments(program, [*given, *last], warnings)
+    yield from last
+
+
+def _tls_assignments(program: Program, given: Iterable[Assignment], warnings: list[str]) -> Iterator[Assignment]:
+    """What the file of TLS says; it has nothing else to say. One that was asked for must be there."""
+    row = find("tls.config.file")
+    assert row is not None
+    places = [assignment for assignment in given if assignment.row is row and assignment.text.strip()]
+    named = places[-1].text.strip() if places else row.default_text
+    path = Path(named).expanduser()
+    if named == row.default_text and not path.exists():
+        return
+    for assignment in _file_assignments(program, path, warnings):
+        if assignment.row.group is not Group.TLS:
+            raise ConfigError(f"{assignment.row.key}: not a setting of TLS ({assignment.where})")
+        yield assignment
 
 
 def _file_assignments(program: Program, file: str | Path, warnings: list[str]) -> Iterator[Assignment]:

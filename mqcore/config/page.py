@@ -34,6 +34,7 @@ TITLES = {
     Group.NETTY_SERVER: "Server (`settings.server`)",
     Group.NETTY_CLIENT: "Client of the broker",
     Group.NAMESRV: "Name server (`settings.namesrv`)",
+    Group.TLS: "TLS (`settings.tls`)",
     Group.MQCORE: "Not in RocketMQ (`settings.mqcore`)",
 }
 

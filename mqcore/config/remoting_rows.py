@@ -60,11 +60,6 @@ CLIENT = (
     unused("clientSocketRcvBufSize", 0, SOCKETS),
     unused("clientPooledByteBufAllocatorEnable", False, "there is no Netty"),
     unused("clientCloseSocketIfTimeout", True, CALLS),
-    refusing(
-        unused("useTLS", False, "calls to name servers are plain"),
-        "true",
-        "mqcore would talk to the name servers in the clear where the file asks for TLS",
-    ),
     unused("disableCallbackExecutor", False, EPOLL),
     unused("disableNettyWorkerGroup", False, EPOLL),
 )

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mqcore.address import parse_addresses
 from mqcore.config.index import find
-from mqcore.config.table import BrokerRole, Program, Value
+from mqcore.config.table import BrokerRole, ClientAuth, Program, TlsMode, Value
 from mqcore.config.texts import (
     parse_affinity,
     parse_directories,
@@ -25,7 +25,17 @@ HEADER_ALLOWANCE = (
     128 * 1024
 )  # bytes of a send request that are not its body: JSON header with up to 32 KiB of properties
 
-PATHS = ("rocketmqHome", "storePathRootDir", "kvConfigPath", "configStorePath")
+TLS_FILES = ("tls.server.keyPath", "tls.server.certPath", "tls.client.keyPath", "tls.client.certPath")
+PATHS = (
+    "rocketmqHome",
+    "storePathRootDir",
+    "kvConfigPath",
+    "configStorePath",
+    "tls.config.file",
+    *TLS_FILES,
+    "tls.server.trustCertPath",
+    "tls.client.trustCertPath",
+)
 PATH_LISTS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 
 TEXT_FORMS: dict[str, Callable[[str], object]] = {
@@ -55,6 +65,7 @@ def settle(values: dict[str, Value], program: Program, where: Mapping[str, str])
         settle_path_lists(values, where)
     check_port(values, program, where)
     check_home(values, where)
+    check_tls(values, where)
     if program is not Program.BROKER:
         return []
     return [*check_role(values, where), *round_queue_file(values, where), *raise_backoff(values, where)]
@@ -121,6 +132,23 @@ def check_home(values: Mapping[str, Value], where: Mapping[str, str]) -> None:
     """Without a home there is no file that says who may do what. RocketMQ does not start without one at all."""
     if values["aclEnable"] and not values["rocketmqHome"]:
         raise _refuse("rocketmqHome", values, where, "the directory with conf/plain_acl.yml, since aclEnable is true")
+
+
+def check_tls(values: Mapping[str, Value], where: Mapping[str, str]) -> None:
+    """Half of what TLS needs is worse than none: RocketMQ starts, and then closes every connection that asks for it."""
+    if values["tls.test.mode.enable"]:
+        return
+    if values["tls.server.mode"] != TlsMode.DISABLED:
+        for name in TLS_FILES[:2]:
+            if not values[name]:
+                raise _refuse(name, values, where, "a file, since tls.test.mode.enable is false")
+    for key, certificate in (TLS_FILES[:2], TLS_FILES[2:]):
+        if bool(values[key]) != bool(values[certificate]):
+            missing, given = (key, certificate) if values[certificate] else (certificate, key)
+            raise _refuse(missing, values, where, f"a file, since {given} is given")
+    if values["tls.server.need.client.auth"] == ClientAuth.REQUIRE and not values["tls.server.authClient"]:
+        # RocketMQ takes any certificate then, which everybody can make: it keeps nobody out.
+        raise _refuse("tls.server.authClient", values, where, "true, since tls.server.need.client.auth is require")
 
 
 def check_role(values: dict[str, Value], where: Mapping[str, str]) -> list[str]:

@@ -16,6 +16,7 @@ from mqcore.config.groups import (
     NamesrvSettings,
     ServerSettings,
     StoreSettings,
+    TlsSettings,
 )
 from mqcore.config.index import find, nearest_spelling, preferred_spelling, rows_of
 from mqcore.config.properties import format_properties
@@ -38,6 +39,7 @@ class Settings:
     server: ServerSettings
     mqcore: MqcoreSettings
     namesrv: NamesrvSettings
+    tls: TlsSettings
     unused: Mapping[str, Value]
     sources: Mapping[str, str]
     warnings: tuple[str, ...] = field(default=(), compare=False)
@@ -106,12 +108,15 @@ class Settings:
                 yield row, row.default_value(context)
 
     def as_properties(self, important_only: bool = False) -> str:
-        """``key=value`` lines, loadable again. A setting without a value is left out, as RocketMQ leaves out null."""
+        """``key=value`` lines, loadable again. A setting without a value is left out, as RocketMQ leaves out null.
+
+        So are secrets.
+        """
         return format_properties(
             {
                 row.key: format_value(value)
                 for row, value in self.values()
-                if value != "" and (not important_only or Mark.SHOWN in row.marks)
+                if value != "" and Mark.SECRET not in row.marks and (not important_only or Mark.SHOWN in row.marks)
             }
         )
 

@@ -36,6 +36,7 @@ class Group(StrEnum):
     NETTY_SERVER = "netty_server"
     NETTY_CLIENT = "netty_client"
     NAMESRV = "namesrv"
+    TLS = "tls"
     MQCORE = "mqcore"
 
 
@@ -80,6 +81,7 @@ class Mark(IntFlag):
     BY_HA = 512
     BY_TIMER = 1024
     FOLLOWS = 2048  # from other settings, whatever is given
+    SECRET = 4096  # never printed, listed or logged
 
 
 READERS = {
@@ -104,6 +106,7 @@ BY_TIMER = Mark.LIVE | Mark.BY_TIMER
 SHOWN = Mark.SHOWN
 LONG = Mark.LONG
 CLAMPED = Mark.CLAMPED
+SECRET = Mark.SECRET
 
 
 class BrokerRole(StrEnum):
@@ -112,6 +115,22 @@ class BrokerRole(StrEnum):
     ASYNC_MASTER = "ASYNC_MASTER"
     SYNC_MASTER = "SYNC_MASTER"
     SLAVE = "SLAVE"
+
+
+class TlsMode(StrEnum):
+    """What a port lets in: only plain connections, both, only TLS."""
+
+    DISABLED = "disabled"
+    PERMISSIVE = "permissive"
+    ENFORCING = "enforcing"
+
+
+class ClientAuth(StrEnum):
+    """Whether a server asks for its client's certificate."""
+
+    NONE = "none"
+    OPTIONAL = "optional"
+    REQUIRE = "require"
 
 
 class FlushDiskType(StrEnum):
@@ -216,7 +235,7 @@ class Setting:
         if self.kind is Kind.BOOL:
             return {"true": True, "false": False}.get(text.lower())
         if self.enum is not None:
-            return self.enum.__members__.get(text)
+            return next((member for member in self.enum if member.value == text), None)
         if self.kind is Kind.INT:
             return int(text) if re.fullmatch(r"[+-]?[0-9]{1,19}", text) else None
         return text
@@ -241,9 +260,10 @@ def format_value(value: Value) -> str:
 def attribute_name(property_name: str, unit: Unit = Unit.NONE) -> str:
     """The attribute for a property: snake_case, spelled right, with the unit at the end.
 
-    waitTimeMillsInSendQueue in ms -> wait_time_in_send_queue_ms; warmMapedFileEnable -> warm_mapped_file_enable.
+    waitTimeMillsInSendQueue in ms -> wait_time_in_send_queue_ms; warmMapedFileEnable -> warm_mapped_file_enable;
+    tls.server.keyPath -> tls_server_key_path.
     """
-    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", property_name).lower()
+    snake = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])", "_", property_name).lower().replace(".", "_")
     snake = re.sub(r"_mill(i)?s\b|_mill(i)?s(?=_)", "", snake).replace("maped_", "mapped_")
     if unit in SUFFIXED_UNITS and not snake.endswith(f"_{unit}"):
         snake += f"_{unit}"
@@ -253,7 +273,7 @@ def attribute_name(property_name: str, unit: Unit = Unit.NONE) -> str:
 # The constructors of the row modules. *properties* is the property name followed by its aliases, separated by blanks.
 
 
-def flag(properties: str, default: bool, effect: str, marks: Mark = Mark.NONE) -> Setting:
+def flag(properties: str, default: bool | Computed, effect: str, marks: Mark = Mark.NONE) -> Setting:
     names = tuple(properties.split())
     return Setting(attribute_name(names[0]), names, Kind.BOOL, default, effect, marks)
 

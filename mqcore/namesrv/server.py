@@ -14,7 +14,9 @@ from mqcore.namesrv.kv_config import KVConfig
 from mqcore.namesrv.live_settings import LiveSettings
 from mqcore.namesrv.processor import Processor
 from mqcore.namesrv.route_table import BROKER_EXPIRY_MS, RouteTable
+from mqcore.remoting.door import TlsDoor
 from mqcore.remoting.server import RemotingServer
+from mqcore.remoting.tls import ServerMaterial, is_served
 
 logger = logging.getLogger(__name__)
 
@@ -37,7 +39,7 @@ class NameServer:
     ) -> None:
         """*settings* are those of ``load(Program.NAMESRV)``; the times are RocketMQ's unless a test is in a hurry.
 
-        *live* is given where somebody else changes the settings too.
+        *live* is given where somebody else changes the settings too. Raises TlsError for certificates of no use.
         """
         self._first_scan_s = first_scan_s
         self._scan_interval_s = scan_interval_s
@@ -45,6 +47,11 @@ class NameServer:
         self.settings = live or LiveSettings(settings)
         self.routes = RouteTable(broker_expiry_ms, clock)
         self.kv_config = KVConfig(Path(settings.namesrv.kv_config_path))
+        self.door = TlsDoor(
+            settings.tls.server_mode,
+            ServerMaterial.read(settings.tls) if is_served(settings.tls) else ServerMaterial(),
+            settings.tls.handshake_timeout_ms / 1000,
+        )
         self._server = RemotingServer(
             settings.mqcore.bind_address,
             settings.server.listen_port,
@@ -53,6 +60,7 @@ class NameServer:
             on_close=self.routes.connection_closed,
             frame_size_max=settings.mqcore.frame_max_length,
             write_buffer_size_max=settings.mqcore.connection_write_buffer_bytes,
+            door=self.door,
         )
 
     @classmethod

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import ssl
 from collections.abc import Callable
 from typing import Final
 
@@ -21,6 +22,7 @@ from mqcore.remoting.connection import (
     Connection,
     Handler,
 )
+from mqcore.remoting.tls import reason_of
 
 logger = logging.getLogger(__name__)
 log = CauseLog(logger)
@@ -43,7 +45,10 @@ class RemotingClient:
         frame_size_max: int = FRAME_SIZE_MAX,
         write_buffer_size_max: int = WRITE_BUFFER_SIZE_MAX,
         on_close: CloseCallback | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """*tls* is what all its connections go by; None makes plain ones."""
+        self._tls = tls
         self._connect_timeout_s = connect_timeout_s
         self._idle_timeout_s = idle_timeout_s
         self._frame_size_max = frame_size_max
@@ -151,10 +156,12 @@ class RemotingClient:
         loop = asyncio.get_running_loop()
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(self._new_connection, host, port)
+                _, connection = await loop.create_connection(self._new_connection, host, port, ssl=self._tls)
         except TimeoutError as error:
             waited_ms = self._connect_timeout_s * 1000
             raise RemotingConnectError(f"connect to {address} failed: no answer in {waited_ms:.0f} ms") from error
+        except ssl.SSLError as error:
+            raise RemotingConnectError(f"connect to {address} failed: TLS: {reason_of(error)}") from error
         except OSError as error:
             raise RemotingConnectError(f"connect to {address} failed: {error}") from error
         return connection

@@ -16,6 +16,7 @@ from mqcore.remoting.connection import (
     Connection,
     Handler,
 )
+from mqcore.remoting.door import Doorman, TlsDoor
 
 logger = logging.getLogger(__name__)
 
@@ -54,7 +55,9 @@ class RemotingServer:
         frame_size_max: int = FRAME_SIZE_MAX,
         write_buffer_size_max: int = WRITE_BUFFER_SIZE_MAX,
         memory_budget: int = MEMORY_BUDGET,
+        door: TlsDoor | None = None,
     ) -> None:
+        """*door* says who may come with TLS; without one nobody is looked at, and only plain frames are understood."""
         self._host = host
         self._wanted_port = port
         self._handler = handler
@@ -65,6 +68,8 @@ class RemotingServer:
         self._write_buffer_size_max = write_buffer_size_max
         self._memory_budget = memory_budget
         self._grown_size = 0
+        self._door = door
+        self._doormen: list[Doorman] = []
         self._server: asyncio.Server | None = None
         self._bound: tuple[str, int] | None = None
         self.connections: dict[Connection, None] = {}  # a dict as an ordered set: the oldest first
@@ -72,10 +77,23 @@ class RemotingServer:
     async def start(self) -> None:
         """Bind and listen; raises OSError if the address cannot be had. Port 0 takes any free one."""
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(self._accept, self._host, self._wanted_port, backlog=BACKLOG)
+        self._server = await loop.create_server(
+            self._accept, self._host, self._wanted_port, backlog=BACKLOG, start_serving=self._door is None
+        )
+        if self._door is not None:
+            self._post(self._door)
         name = self._server.sockets[0].getsockname()
         self._bound = (str(name[0]), int(name[1]))
         logger.info("listening address=%s", self.address)
+
+    def _post(self, door: TlsDoor) -> None:
+        assert self._server is not None
+        self._doormen = [
+            Doorman(bound, door, self._accept, backlog=BACKLOG, silence_max_s=self._idle_timeout_s)
+            for bound in self._server.sockets
+        ]
+        for doorman in self._doormen:
+            doorman.start()
 
     async def stop(self) -> None:
         """Stop listening, let the handlers in work answer, close every connection. Takes at most about STOP_GRACE_S."""
@@ -83,6 +101,8 @@ class RemotingServer:
             return
         server, self._server = self._server, None
         server.close()
+        for doorman in self._doormen:
+            await doorman.stop()
         connections = list(self.connections)
         await asyncio.gather(*(connection.finish_handlers(STOP_GRACE_S) for connection in connections))
         for connection in connections:

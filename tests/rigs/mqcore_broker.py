@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ssl
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -30,10 +31,17 @@ class MqcoreBroker:
     """
 
     def __init__(
-        self, store_dir: Path, properties: Mapping[str, str] | None = None, *, env: Mapping[str, str] | None = None
+        self,
+        store_dir: Path,
+        properties: Mapping[str, str] | None = None,
+        *,
+        env: Mapping[str, str] | None = None,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
+        """*tls* is what the rig's own calls go by."""
         self.store_dir = store_dir
         self._env = env
+        self._tls = tls
         self._home = store_dir.with_name(store_dir.name + ".mqcore")
         self._home.mkdir(parents=True, exist_ok=True)
         self.properties = {
@@ -60,7 +68,7 @@ class MqcoreBroker:
         )
         try:
             wait_until(
-                lambda: not child.is_alive or serves(self.name_server, self.broker_address),
+                lambda: not child.is_alive or serves(self.name_server, self.broker_address, self._tls),
                 deadline_s=START_DEADLINE_S,
                 describe=f"mqcore's broker at {self.broker_address} serves",
             )

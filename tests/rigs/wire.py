@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 import socket
+import ssl
 import struct
 from dataclasses import dataclass
 from typing import Any
@@ -52,6 +53,15 @@ def _read_exactly(connection: socket.socket, size: int) -> bytes:
     return bytes(data)
 
 
+def _connected(host: str, port: int, timeout_s: float, tls: ssl.SSLContext | None) -> socket.socket:
+    connection = socket.create_connection((host, port), timeout_s)
+    try:
+        return connection if tls is None else tls.wrap_socket(connection, server_hostname=host)
+    except BaseException:
+        connection.close()
+        raise
+
+
 def call(
     address: str,
     code: int,
@@ -59,6 +69,7 @@ def call(
     body: bytes = b"",
     *,
     timeout_s: float = TIMEOUT_S,
+    tls: ssl.SSLContext | None = None,
 ) -> Answer:
     """Send one request to *address* (host:port) and give its answer. Raises OSError if nobody answers."""
     header: dict[str, Any] = {
@@ -72,7 +83,7 @@ def call(
     }
     header_bytes = json.dumps(header, separators=(",", ":")).encode()
     host, _, port = address.rpartition(":")
-    with socket.create_connection((host, int(port)), timeout_s) as connection:
+    with _connected(host, int(port), timeout_s, tls) as connection:
         connection.sendall(
             struct.pack(">ii", 4 + len(header_bytes) + len(body), len(header_bytes)) + header_bytes + body
         )
@@ -89,10 +100,10 @@ def call(
                 )
 
 
-def registered_brokers(name_server: str) -> dict[str, dict[str, str]]:
+def registered_brokers(name_server: str, tls: ssl.SSLContext | None = None) -> dict[str, dict[str, str]]:
     """Broker name to {broker id: address}, as the name server knows it now; empty if it does not answer yet."""
     try:
-        answer = call(name_server, GET_BROKER_CLUSTER_INFO)
+        answer = call(name_server, GET_BROKER_CLUSTER_INFO, tls=tls)
     except OSError:
         return {}
     if answer.code != SUCCESS:
@@ -101,13 +112,15 @@ def registered_brokers(name_server: str) -> dict[str, dict[str, str]]:
     return {name: data["brokerAddrs"] for name, data in table.items()}
 
 
-def serves(name_server: str, broker: str) -> bool:
+def serves(name_server: str, broker: str, tls: ssl.SSLContext | None = None) -> bool:
     """Whether the broker at the address *broker* is registered at the name server and answers requests itself."""
-    addresses = {address for broker_ids in registered_brokers(name_server).values() for address in broker_ids.values()}
+    addresses = {
+        address for broker_ids in registered_brokers(name_server, tls).values() for address in broker_ids.values()
+    }
     if broker not in addresses:
         return False
     try:
-        answer = call(broker, GET_BROKER_RUNTIME_INFO)
+        answer = call(broker, GET_BROKER_RUNTIME_INFO, tls=tls)
         # One with access control asks for a key first.
         return answer.code == SUCCESS or "AclException" in (answer.remark or "")
     except OSError:

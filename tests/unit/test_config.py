@@ -77,7 +77,7 @@ def test_row_says_what_it_does_and_who_knows_it(row: Setting) -> None:
 @pytest.mark.parametrize("row", by_key(SETTINGS))
 def test_default_stands_by_its_own_rules(row: Setting) -> None:
     known: dict[str, Value] = {"bindAddress": "127.0.0.1", "storePathRootDir": "/store", "listenPort": 10911}
-    known |= {"maxErrorRateOfBloomFilter": 20, "expectConsumerNumUseFilter": 32}
+    known |= {"maxErrorRateOfBloomFilter": 20, "tls.server.mode": "permissive", "expectConsumerNumUseFilter": 32}
     for program in row.programs:
         value = row.default_value(Context(known, {}, program))
         warnings: list[str] = []

@@ -78,6 +78,7 @@ class LoopRig:
             "sync_timeout_ms": 10_000, "waits_for_flush": False, "waits_for_slave": False,
             "slave_timeout_ms": 10_000, "slave_lag_max": 1 << 28, "wakes_flush": False, "refuses_halves": False,
             "lock_timeout_ms": 1000, "is_only_sender": True, "is_guarded": False,
+            "tls_mode": 0, "handshake_timeout_ms": 10_000,
         }  # fmt: skip
         self._loop = SendLoop(self.segment, {**options, **changes})
         self._options = options | changes

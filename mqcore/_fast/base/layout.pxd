@@ -446,6 +446,9 @@ cdef extern from "shared_layout.h" nogil:
         int64_t slow_readers
         int64_t released
         int64_t read_ms_max
+        int64_t handshakes
+        int64_t handshakes_failed
+        int64_t transport_refused
     ctypedef struct SettingsHead:
         int64_t version
         int32_t size

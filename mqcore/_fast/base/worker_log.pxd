@@ -7,3 +7,5 @@ cdef struct Warning:
 
 # Write that *what* cannot be read at *where* because of the errno *error*, unless that was written just now.
 cdef void warn_unreadable(Warning *warning, const char *what, int64_t where, int error) noexcept nogil
+# Write that the connection of *peer* was closed, and for what, unless that was written just now.
+cdef void warn_closed(Warning *warning, const char *peer, const char *cause, const char *detail) noexcept nogil

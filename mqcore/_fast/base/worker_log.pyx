@@ -17,11 +17,28 @@ cdef void write_line(const char *what, int64_t where, int error, int64_t count) 
     logger.error("not readable what=%s at=%d error=%s times=%d", what.decode(), where, os.strerror(error), count)
 
 
-cdef void warn_unreadable(Warning *warning, const char *what, int64_t where, int error) noexcept nogil:
-    cdef int64_t now = coarse_ms()
+cdef void write_closed(const char *peer, const char *cause, const char *detail, int64_t count) noexcept with gil:
+    logger.warning("connection closed peer=%s cause=%s: %s times=%d", peer.decode(), cause.decode(),
+                   detail.decode("utf-8", "replace"), count)
+
+
+cdef bint is_due(Warning *warning) noexcept nogil:
     warning.count += 1
-    if now < warning.next_at:
-        return
-    write_line(what, where, error, warning.count)
-    warning.next_at = now + PAUSE_MS
+    return coarse_ms() >= warning.next_at
+
+
+cdef void note_written(Warning *warning) noexcept nogil:
+    warning.next_at = coarse_ms() + PAUSE_MS
     warning.count = 0
+
+
+cdef void warn_unreadable(Warning *warning, const char *what, int64_t where, int error) noexcept nogil:
+    if is_due(warning):
+        write_line(what, where, error, warning.count)
+        note_written(warning)
+
+
+cdef void warn_closed(Warning *warning, const char *peer, const char *cause, const char *detail) noexcept nogil:
+    if is_due(warning):
+        write_closed(peer, cause, detail, warning.count)
+        note_written(warning)

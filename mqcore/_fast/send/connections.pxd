@@ -17,6 +17,8 @@ cdef bint make_room(SendState *state, const Connection *connection) noexcept nog
 cdef void mark_dirty(SendState *state, Connection *connection) noexcept nogil
 cdef void write_dirty(SendState *state) noexcept nogil
 cdef void write_connection(SendState *state, Connection *connection) noexcept nogil
+# Bytes that its peer has not been given yet.
+cdef int64_t unsent_size(const Connection *connection) noexcept nogil
 cdef void arm(SendState *state, Connection *connection) noexcept nogil
 
 # Hand a frame to the broker process; False when that is too far behind.

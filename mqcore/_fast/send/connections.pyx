@@ -20,8 +20,10 @@ from mqcore._fast.base.sockets cimport (AF_INET, AF_INET6, EPOLLIN, EPOLLOUT, EP
                                         IPPROTO_TCP, TCP_NODELAY, epoll_ctl, epoll_event, getpeername, peer_address,
                                         setsockopt, sockaddr, sockaddr_storage)
 from mqcore._fast.segment.link cimport link_put, link_unsent, link_write
-from mqcore._fast.send.state cimport MARK_LINK, Connection, SendState
+from mqcore._fast.send.state cimport MARK_LINK, TRANSPORT_OPEN, TRANSPORT_TLS, Connection, SendState
 from mqcore._fast.send.ticket cimport tickets_end
+from mqcore._fast.send.transport cimport transport_close, transport_memory, transport_unsent, transport_write
+from mqcore._fast.tls.session cimport TLS_NAME_MAX
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t send(int fd, const void *data, size_t size, int flags)
@@ -48,6 +50,11 @@ cdef enum:
     LINK_BYTES_MAX = 1 << 26        # unsent bytes to the broker process that make it busy
     LINK_HOLD_BYTES = 1 << 21       # with so many, whoever adds to them is not read from
     LINK_RESUME_BYTES = 1 << 20     # until there are no more than these
+    INTRODUCTION_MAX = 640          # address, port, and the name in a certificate
+
+assert <int>INTRODUCTION_MAX > 100 + <int>TLS_NAME_MAX
+cdef const char *NOTHING = ""
+cdef const char *BLANK = " "
 
 
 cdef int64_t connection_id(const SendState *state, const Connection *connection) noexcept nogil:
@@ -109,6 +116,7 @@ cdef Connection *open_connection(SendState *state, int fd, bint is_vip) noexcept
     connection.slot = slot
     connection.fd = fd
     connection.is_vip = is_vip
+    connection.transport = TRANSPORT_OPEN
     connection.generation = state.generation_next
     connection.active_at = state.turn_ms
     connection.first_ticket = -1
@@ -132,10 +140,14 @@ cdef void doom(SendState *state, Connection *connection) noexcept nogil:
         connection.is_closing = True
 
 
+cdef int64_t unsent_size(const Connection *connection) noexcept nogil:
+    return buffer_size(&connection.out) + transport_unsent(connection)
+
+
 cdef bint is_stalled(const SendState *state, const Connection *connection) noexcept nogil:
     # Whether its peer leaves answers unread: some are still here, or it was idle and the system has some.
     cdef int unread = 0
-    if buffer_size(&connection.out) > 0:
+    if unsent_size(connection) > 0:
         return True
     if state.turn_ms - connection.active_at < state.settings.idle_timeout_ms:
         return False
@@ -151,6 +163,7 @@ cdef void close_connection(SendState *state, Connection *connection) noexcept no
         at_once.l_onoff = 1
         at_once.l_linger = 0
         setsockopt(connection.fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once))
+    transport_close(state, connection)
     close(connection.fd)
     tickets_end(state, connection)
     drop_partial(state, connection)
@@ -195,9 +208,10 @@ cdef bint make_room(SendState *state, const Connection *connection) noexcept nog
 
 
 cdef void count_unsent(SendState *state, Connection *connection) noexcept nogil:
-    state.unsent_bytes += connection.out.capacity - connection.unsent_bytes
+    cdef int64_t memory = connection.out.capacity + transport_memory(connection)
+    state.unsent_bytes += memory - connection.unsent_bytes
     check(state.unsent_bytes >= 0, "unsent answers give back what they took of the budget")
-    connection.unsent_bytes = connection.out.capacity
+    connection.unsent_bytes = memory
 
 
 cdef void cut_off(SendState *state, Connection *connection) noexcept nogil:
@@ -234,24 +248,32 @@ cdef void arm(SendState *state, Connection *connection) noexcept nogil:
     epoll_ctl(state.epoll, EPOLL_CTL_MOD, connection.fd, &event)
 
 
-cdef void write_connection(SendState *state, Connection *connection) noexcept nogil:
+cdef bint write_plain(SendState *state, Connection *connection) noexcept nogil:
+    # As far as the socket takes it; False: it is broken.
     cdef int64_t left = buffer_size(&connection.out)
     cdef ssize_t sent
-    cdef bint wanted_write = connection.wants_write
-    cdef bint was_paused = connection.is_paused
     while left > 0:
         sent = send(connection.fd, connection.out.data + connection.out.start, left, MSG_NOSIGNAL)
         if sent < 0 and errno == EINTR:
             continue
         if sent <= 0:
-            if sent < 0 and errno != EAGAIN:
-                doom(state, connection)
-                return
-            break
+            return sent == 0 or errno == EAGAIN
         connection.active_at = state.turn_ms
         add_relaxed(&state.row.bytes, sent)
         buffer_take(&connection.out, sent)
         left -= sent
+    return True
+
+
+cdef void write_connection(SendState *state, Connection *connection) noexcept nogil:
+    cdef int64_t left
+    cdef bint wanted_write = connection.wants_write
+    cdef bint was_paused = connection.is_paused
+    if not (transport_write(state, connection) if connection.transport == TRANSPORT_TLS
+            else write_plain(state, connection)):
+        doom(state, connection)
+        return
+    left = unsent_size(connection)
     if left > state.settings.write_buffer_max:
         cut_off(state, connection)
         return
@@ -283,13 +305,15 @@ cdef void write_dirty(SendState *state) noexcept nogil:
 
 cdef bint link_request(SendState *state, Connection *connection, const uint8_t *payload, int64_t size) noexcept nogil:
     cdef char address[64]
-    cdef char text[128]
+    cdef char text[INTRODUCTION_MAX]
+    cdef const char *name = connection.tls.peer_name if connection.tls != NULL else NULL
     cdef int64_t identity = connection_id(state, connection)
     if state.link.is_closed or link_unsent(&state.link) > LINK_BYTES_MAX:
         return False
     if not connection.is_known:
         inet_ntop(AF_INET if connection.address_size == 4 else AF_INET6, connection.address, address, sizeof(address))
-        snprintf(text, sizeof(text), "%s %d %d", address, connection.port, <int>connection.is_vip)
+        snprintf(text, sizeof(text), "%s %d %d%s%s", address, connection.port, <int>connection.is_vip,
+                 NOTHING if name == NULL else BLANK, NOTHING if name == NULL else name)
         if not link_put(&state.link, LINK_KIND_CONNECTED, identity, text, <int64_t>strlen(text)):
             return False
         connection.is_known = True

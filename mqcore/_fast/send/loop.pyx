@@ -32,14 +32,20 @@ from mqcore._fast.segment.boards cimport SharedSegment
 from mqcore._fast.segment.link cimport link_free, link_next, link_read, link_take
 from mqcore._fast.segment.rings cimport open_pull_reply_ring, open_pull_request_ring, ring_is_empty
 from mqcore._fast.send.connections cimport (close_connection, doom, drop_partial, find_connection, link_request,
-                                            make_room, mark_dirty, open_connection, write_dirty, write_link)
+                                            make_room, mark_dirty, open_connection, unsent_size, write_dirty,
+                                            write_link)
 from mqcore._fast.send.guard cimport guard_free, guard_passes, guard_take
 from mqcore._fast.send.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
 from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, can_answer, handle_send, release_waiting
 from mqcore._fast.send.state cimport (LISTENERS_MAX, MARK_LINK, MARK_LISTENER, MARK_WAKE, MEMBERS_MAX, READ_SIZE,
-                                      SCRATCH_SIZE, Connection, SendState, Ticket)
+                                      SCRATCH_SIZE, TRANSPORT_OPEN, TRANSPORT_PLAIN, Connection, SendState, Ticket,
+                                      TlsMode)
 from mqcore._fast.send.transaction cimport handle_end_transaction
 from mqcore._fast.send.ticket cimport tickets_open, tickets_tell
+from mqcore._fast.send.transport cimport (CHOICE_CLOSED, CHOICE_MADE, Choice, transport_choose, transport_is_late,
+                                          transport_read)
+from mqcore._fast.tls.context cimport ServerContext
+from mqcore._fast.tls.session cimport tls_link_free, tls_link_open
 from mqcore._fast.wire.header cimport COMMAND_BAD, COMMAND_OK, CommandStatus, CommandView, scan_command
 
 from mqcore.codes import RequestCode, ResponseCode
@@ -152,6 +158,59 @@ cdef void read_rest(SendState *state, Connection *connection, ssize_t got) noexc
         doom(state, connection)
 
 
+cdef void handle_opened(SendState *state, Connection *connection, const uint8_t *data, int64_t size) noexcept nogil:
+    # First what is missing of a frame under way, then the rest where it lies.
+    cdef int64_t have = buffer_size(&connection.partial)
+    cdef int64_t need, taken
+    while have > 0 and size > 0:
+        need = 4 - have if have < 4 else (
+            4 + <int64_t>load_i32(connection.partial.data + connection.partial.start) - have)
+        taken = min(need, size)
+        if not keep_partial(state, connection, data, taken):
+            doom(state, connection)
+            return
+        data += taken
+        size -= taken
+        have += taken
+        # Its length, which is looked at here, or all of it.
+        if taken == need and handle_bytes(
+                state, connection, connection.partial.data + connection.partial.start, have) > 0:
+            drop_partial(state, connection)
+            have = 0
+        if connection.is_closing:
+            return
+    if size > 0:
+        handle_fresh(state, connection, data, size)
+
+
+cdef void read_tls(SendState *state, Connection *connection) noexcept nogil:
+    cdef ssize_t got = transport_read(state, connection)
+    if connection.tls.unsent.end > connection.tls.unsent.start:
+        mark_dirty(state, connection)
+    if got <= 0:
+        read_rest(state, connection, got)
+        return
+    connection.active_at = state.turn_ms
+    handle_opened(state, connection, state.read_buffer, got)
+    if connection.tls.is_ended:
+        doom(state, connection)
+
+
+cdef void read_special(SendState *state, Connection *connection) noexcept nogil:
+    # One that has not said what it is, or is not plain.
+    cdef Choice choice
+    if connection.transport == TRANSPORT_OPEN:
+        choice = transport_choose(state, connection)
+        if choice != CHOICE_MADE:
+            if choice == CHOICE_CLOSED:
+                doom(state, connection)
+            return
+        if connection.transport == TRANSPORT_PLAIN:
+            read_connection(state, connection)
+            return
+    read_tls(state, connection)
+
+
 cdef void read_connection(SendState *state, Connection *connection) noexcept nogil:
     # One read. What completes a frame under way goes behind its start, what follows into the common buffer; memory
     # grows with what has arrived, never with what a length promises.
@@ -159,6 +218,9 @@ cdef void read_connection(SendState *state, Connection *connection) noexcept nog
     cdef int64_t need, room, before
     cdef ssize_t got
     cdef iovec parts[2]
+    if connection.transport != TRANSPORT_PLAIN:
+        read_special(state, connection)
+        return
     if have < 4:
         if have > 0:
             memcpy(state.read_buffer, connection.partial.data + connection.partial.start, have)
@@ -296,7 +358,8 @@ cdef void close_idle(SendState *state) noexcept nogil:
     cdef Connection *connection
     for slot in range(state.connection_capacity):
         connection = state.connections[slot]
-        if connection != NULL and state.turn_ms - connection.active_at >= state.settings.idle_timeout_ms:
+        if connection != NULL and (state.turn_ms - connection.active_at >= state.settings.idle_timeout_ms
+                                   or transport_is_late(state, connection)):
             doom(state, connection)
 
 
@@ -353,7 +416,7 @@ cdef int64_t unsent_connections(SendState *state) noexcept nogil:
     cdef int32_t slot
     cdef int64_t count = 0
     for slot in range(state.connection_capacity):
-        if state.connections[slot] != NULL and buffer_size(&state.connections[slot].out) > 0:
+        if state.connections[slot] != NULL and unsent_size(state.connections[slot]) > 0:
             count += 1
     return count
 
@@ -451,6 +514,7 @@ cdef class SendLoop:
     cdef SharedSegment segment
     cdef object kept
     cdef object kept_trace_on
+    cdef object kept_context
 
     def __cinit__(self, SharedSegment segment not None, dict options not None):
         cdef SendState *state = &self.state
@@ -507,6 +571,8 @@ cdef class SendLoop:
         state.settings.waits_for_slave = options["waits_for_slave"]
         state.settings.puller_count = len(options["pullers"])
         state.settings.is_guarded = options["is_guarded"]
+        state.settings.tls_mode = <TlsMode><int>options["tls_mode"]
+        state.settings.handshake_timeout_ms = options["handshake_timeout_ms"]
         self.use(options)
 
     def use(self, dict options not None):
@@ -525,6 +591,23 @@ cdef class SendLoop:
         state.settings.refuses_halves = options["refuses_halves"]
         state.appender.record_size_max = <int64_t>options["max_message_size"] + RECORD_OVERHEAD_MAX
         state.appender.lock_timeout_ms = options["lock_timeout_ms"]
+
+    @property
+    def wants_context(self):
+        """Whether a client waits in its handshake for ``use_context``."""
+        return self.state.wants_context
+
+    def use_context(self, ServerContext context):
+        """Let connections that come from now on have TLS by *context*; None: there will be none."""
+        cdef SendState *state = &self.state
+        state.wants_context = False
+        state.has_no_context = context is None
+        if context is None:
+            return
+        if not tls_link_open(&state.tls):
+            raise MemoryError()
+        self.kept_context = context
+        state.tls.context = context.pointer
 
     cdef take_memory(self, dict options):
         cdef SendState *state = &self.state
@@ -563,7 +646,8 @@ cdef class SendLoop:
     def run(self, int64_t settings_version=0):
         """Serve until the broker process says STOP or is gone. Holds no GIL; raises nothing.
 
-        True: the board has another version of the settings than *settings_version*; ``use`` them and call again.
+        True: the board has another version of the settings than *settings_version*, which are to be ``use``d, or it
+        ``wants_context``; call it again after that.
         """
         cdef SendState *state = &self.state
         cdef bint is_over = False
@@ -576,7 +660,8 @@ cdef class SendLoop:
                 publish(&state.row.state, WORKER_STATE_RUNNING)
             while True:
                 is_over = follow_command(state)
-                if is_over or observe(&state.shared.board.settings_version) != settings_version:
+                if (is_over or state.wants_context
+                        or observe(&state.shared.board.settings_version) != settings_version):
                     break
                 turn(state)
             if is_over:
@@ -599,6 +684,7 @@ cdef class SendLoop:
             files_close(state.read_files)
         link_free(&state.link)
         guard_free(&state.guard)
+        tls_link_free(&state.tls)
         free(state.appender.files)
         free(state.read_files)
         free(state.tickets)

@@ -18,10 +18,12 @@ from mqcore._fast.base.worker_log cimport warn_unreadable
 from mqcore._fast.log.mapped_file cimport FILE_MAPPINGS_MAX, MappedFile, file_pinned_at, file_unpin
 from mqcore._fast.segment.boards cimport puller_of
 from mqcore._fast.segment.rings cimport ring_peek, ring_publish, ring_release, ring_reserve
-from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty, write_connection
+from mqcore._fast.send.connections cimport (connection_id, doom, find_connection, mark_dirty, unsent_size,
+                                            write_connection)
 from mqcore._fast.send.request cimport answer_plain
-from mqcore._fast.send.state cimport Connection, SendState, Ticket
+from mqcore._fast.send.state cimport TRANSPORT_TLS, Connection, SendState, Ticket
 from mqcore._fast.send.ticket cimport SERIAL_SHIFT, TICKET_INDEX_MASK, ticket_end, ticket_free, ticket_take
+from mqcore._fast.send.transport cimport iovec, transport_write_parts
 from mqcore._fast.wire.header cimport CommandView, TextView, field_of, text_to_i32, text_to_i64, text_unescape
 from mqcore._fast.wire.replies cimport Reply, put_decimal, reply_field, reply_put, reply_remark, reply_start
 
@@ -29,9 +31,6 @@ from mqcore.codes import RequestCode, ResponseCode, SerializeType
 from mqcore.layout import constants
 
 cdef extern from "<sys/uio.h>" nogil:
-    struct iovec:
-        void *iov_base
-        size_t iov_len
     ssize_t writev(int fd, const iovec *parts, int count)
 
 cdef int32_t PULL_MESSAGE = RequestCode.PULL_MESSAGE
@@ -213,6 +212,21 @@ cdef bint keep_rest(Connection *connection, const iovec *parts, int32_t count, s
     return True
 
 
+cdef ssize_t write_parts(SendState *state, Connection *connection, const iovec *parts, int32_t count) noexcept nogil:
+    # How much the socket has taken, or -1.
+    cdef ssize_t sent
+    while True:
+        sent = writev(connection.fd, parts, count)
+        if sent >= 0 or errno != EINTR:
+            break
+    if sent < 0:
+        return 0 if errno == EAGAIN else -1
+    if sent > 0:
+        connection.active_at = state.turn_ms
+    add_relaxed(&state.row.bytes, sent)
+    return sent
+
+
 cdef void write_ranges(SendState *state, Connection *connection, iovec *parts, int32_t count, int64_t head_start,
                        int64_t total) noexcept nogil:
     # The head was just put behind *head_start* bytes of unsent answers. If there were none, socket first, copy after.
@@ -222,18 +236,13 @@ cdef void write_ranges(SendState *state, Connection *connection, iovec *parts, i
     if head_start == 0 and not connection.wants_write and total >= DIRECT_BYTES_MIN:
         parts[0].iov_base = out.data + out.start
         parts[0].iov_len = head_size
-        while True:
-            sent = writev(connection.fd, parts, count)
-            if sent >= 0 or errno != EINTR:
-                break
+        if connection.transport == TRANSPORT_TLS:
+            sent = transport_write_parts(state, connection, parts, count)
+        else:
+            sent = write_parts(state, connection, parts, count)
         if sent < 0:
-            if errno != EAGAIN:
-                doom(state, connection)
-                return
-            sent = 0
-        if sent > 0:
-            connection.active_at = state.turn_ms
-        add_relaxed(&state.row.bytes, sent)
+            doom(state, connection)
+            return
         if sent < head_size:
             buffer_take(out, sent)
             sent = 0
@@ -243,7 +252,7 @@ cdef void write_ranges(SendState *state, Connection *connection, iovec *parts, i
     if not keep_rest(connection, parts, count, sent):
         doom(state, connection)
         return
-    if buffer_size(out) > 0:
+    if unsent_size(connection) > 0:
         mark_dirty(state, connection)
 
 
@@ -252,10 +261,10 @@ cdef bint reads_slowly(SendState *state, Connection *connection) noexcept nogil:
     # Each has its share of one half of the budget; the other half is for answers that must be given.
     cdef int64_t share = state.settings.write_budget // 2 // max(1, state.connection_count)
     cdef int64_t limit = min(max(<int64_t>UNSENT_MIN, share), state.settings.write_buffer_max // 2)
-    if buffer_size(&connection.out) <= limit:
+    if unsent_size(connection) <= limit:
         return False
     write_connection(state, connection)
-    return buffer_size(&connection.out) > limit
+    return unsent_size(connection) > limit
 
 
 cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ticket,

@@ -13,6 +13,7 @@ from mqcore._fast.segment.boards cimport Shared
 from mqcore._fast.segment.link cimport Link
 from mqcore._fast.segment.rings cimport Ring
 from mqcore._fast.send.guard cimport GuardTable
+from mqcore._fast.tls.session cimport TlsLink, TlsSession
 
 cdef enum:
     READ_SIZE = 262144          # bytes asked of the socket at once
@@ -24,10 +25,24 @@ cdef enum:
     MARK_LINK = 1
     MARK_LISTENER = 2
 
+# How a connection's bytes travel. What it is to be is known by its first byte.
+cdef enum Transport:
+    TRANSPORT_PLAIN, TRANSPORT_TLS, TRANSPORT_OPEN
+
+# tls.server.mode.
+cdef enum TlsMode:
+    TLS_DISABLED, TLS_PERMISSIVE, TLS_ENFORCING
+
+# Why a connection is closed before it has said anything in this protocol.
+cdef enum TransportRefusal:
+    REFUSED_TLS, REFUSED_PLAIN, REFUSED_WITHOUT_CONTEXT, REFUSED_HANDSHAKE, REFUSED_SLOW_HANDSHAKE, REFUSALS
+
 cdef struct Connection:
     int32_t slot
     uint32_t generation
     int fd
+    Transport transport
+    TlsSession *tls             # of TRANSPORT_TLS; else NULL
     bint is_vip
     bint is_known               # the broker process has heard of it
     bint is_dirty               # stands in the list of connections with answers to write
@@ -103,6 +118,8 @@ cdef struct SendSettings:
     int64_t timer_precision_ms
     int32_t trace_on_size
     const uint8_t *trace_on
+    TlsMode tls_mode
+    int64_t handshake_timeout_ms
 
 cdef struct SendState:
     Shared *shared
@@ -164,6 +181,10 @@ cdef struct SendState:
     int32_t linger_misses       # times in a row that nothing came while it lingered
     int32_t linger_pause        # turns before it lingers again
     Warning unreadable
+    TlsLink tls
+    bint wants_context          # a handshake waits for tls.context
+    bint has_no_context         # there will be none
+    Warning refusals[REFUSALS]
     uint32_t random
     uint8_t *read_buffer
     uint8_t *scratch
