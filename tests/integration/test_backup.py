@@ -186,3 +186,25 @@ def test_a_timer_is_delivered_once_by_the_broker_or_by_the_one_on_the_restored_s
         )
         found = sorted(served(new, TOPIC, QUEUES).values())
     assert found == [b"later", b"new", b"soon"]
+
+
+def test_a_disk_that_is_full_ends_a_run_and_leaves_what_was_there(broker, tmp_path):
+    """A limit on the size of files stands for the disk."""
+    target = tmp_path / "backup"
+    with talking(broker) as talker:
+        grow(talker, 50)
+        first = back_up(target, broker.store_dir)
+        acknowledged = talker.so_far()
+        grow(talker, 100)
+    limit = BackupDirectory(target).log_file(0).stat().st_size + 10_000
+    command = ["prlimit", f"--fsize={limit}", sys.executable, "-m", "mqcore.admin.main"]
+    done = subprocess.run(
+        [*command, "backup", target, "--store", broker.store_dir], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "File too large" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert [run.end for run in BackupDirectory(target).load().runs] == [first["endOffset"]]
+    assert_holds(acknowledged, {key: body for key, body in stored(target).items() if key in acknowledged})
+    assert mqcore("backup", target, "--verify")[0] == 0
+    assert back_up(target, broker.store_dir)["number"] == 2
