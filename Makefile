@@ -41,8 +41,8 @@ $(BUILT): setup.py $(SOURCES) | $(READY)
 run: $(READY) $(BUILT)
 	$(BIN)/python -m mqcore.broker --store ./store
 
-# Tests among real processes wait for half of their time: one process more than cores, and no core is idle.
-test: PROCESSES := 3
+# Tests among real processes wait for half of their time: twice as many processes as cores, and no core is idle.
+test: PROCESSES := 4
 # A master whose sends wait for its slave, and the slave, on one machine; Ctrl-C stops both.
 run-pair: $(READY) $(BUILT)
 	trap 'kill $$master $$slave' INT TERM; \

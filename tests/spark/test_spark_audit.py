@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyspark
 import pytest
 
 from mqcore.codes import SysFlag
@@ -201,10 +202,12 @@ def test_a_store_of_apaches_broker_is_clean(spark, tmp_path):
 
 @pytest.mark.slow
 def test_the_program_runs_under_spark_submit(spark_environment, store, tmp_path):
-    submit = Path(sys.executable).with_name("spark-submit")
+    # Not the script beside the interpreter: it is not there where the package comes from elsewhere on the path.
+    home = Path(pyspark.__file__).parent
+    submit = home / "bin" / "spark-submit"
     command = [str(submit), "--master", "local[2]", str(ROOT / "spark" / "jobs" / "audit.py")]
     command += ["--store", str(store.paths.root), "--json", str(tmp_path / "report.json")]
-    environment = os.environ | spark_environment
+    environment = os.environ | spark_environment | {"SPARK_HOME": str(home), "PYSPARK_PYTHON": sys.executable}
     done = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, timeout=SUBMIT_DEADLINE_S)
     assert done.returncode == audit.CLEAN, done.stderr.decode()
     assert json.loads((tmp_path / "report.json").read_text())[0]["messages"] == 120

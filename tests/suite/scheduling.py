@@ -3,7 +3,7 @@
 A process that is nearly out of work takes the next module from a common queue, so the shares are not fixed. A module
 is never torn in two, since its tests share brokers, and neither is a folder whose modules share what takes longer to
 start than most of them run. The queue begins with the folders that take longest, and ends with the many short modules
-of unit tests, so that all processes end at the same time.
+of unit tests, so that all processes end at the same time; the few of those that take long come before the others.
 """
 
 from __future__ import annotations
@@ -23,8 +23,11 @@ from xdist.workermanage import WorkerController
 TOGETHER = ("tests/spark",)
 """Folders whose tests share what one process has: Spark's JVM."""
 
-FIRST = ("tests/spark", "tests/interop", "tests/docs", "tests/integration", "tests/compat", "tests/fault")
-"""Folders in the order of the queue. Those that are not named here follow, in the order of collection."""
+FIRST = (
+    *("tests/spark", "tests/interop", "tests/docs", "tests/integration", "tests/compat", "tests/fault"),
+    *("benchmarks/harness", "tests/sim", "tests/unit/test_suite.py", "tests/unit/test_client_typing.py"),
+)
+"""Folders and modules in the order of the queue. What is not named here follows, in the order of collection."""
 
 
 def is_distributed(config: pytest.Config) -> bool:
