@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from mqcore.codes import RequestCode
 from tests.fault.rig import ASYNC_FLUSH, COMMIT_LOG_FILE_SIZE, DEADLINE_S, attach_segment
-from tests.rigs import MqcoreBroker
+from tests.rigs import MqcoreBroker, wire
 from tests.waiting import wait_until
 
 PAIR = {**ASYNC_FLUSH, "brokerIP2": "127.0.0.1", "haSendHeartbeatInterval": "200"}
@@ -21,6 +22,20 @@ def await_slave(master: MqcoreBroker) -> None:
     """Wait until a slave of *master* copies."""
     segment = attach_segment(master)
     wait_until(lambda: segment.get("slave_count") == 1, DEADLINE_S, "the slave copies")
+
+
+def await_topic(slave: MqcoreBroker, topic: str) -> None:
+    """Wait until a slave knows *topic*: tables are copied every ten seconds."""
+
+    def topics() -> set[str]:
+        return set(wire.call(slave.broker_address, RequestCode.GET_ALL_TOPIC_CONFIG).json()["topicConfigTable"])
+
+    wait_until(lambda: topic in topics(), DEADLINE_S, f"the slave knows {topic}")
+
+
+def refusal(slave: MqcoreBroker) -> str:
+    """Why *slave* does not copy; empty if nothing speaks against it."""
+    return str(wire.call(slave.broker_address, RequestCode.GET_BROKER_HA_STATUS).json().get("refusal", ""))
 
 
 def logs_agree(one: Path, other: Path) -> None:

@@ -13,10 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.fault.history import History
-from tests.fault.replicas import PAIR, await_slave, logs_agree, start_slave
+from tests.fault.history import History, wait_for_acks
+from tests.fault.replicas import PAIR, await_slave, await_topic, logs_agree, refusal, start_slave
 from tests.fault.rig import (
+    DEADLINE_S,
     Witness,
+    attach_segment,
     await_resumption,
     check_history,
     check_store,
@@ -27,6 +29,7 @@ from tests.fault.rig import (
     under_load,
 )
 from tests.rigs import MqcoreBroker
+from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
 
@@ -34,6 +37,7 @@ WORKERS = [("master", "ha"), ("slave", "ha"), ("slave", "reput"), ("slave", "flu
 EVERYDAY = [("slave", "ha")]
 SLOW = [*WORKERS, ("slave", "broker"), ("master", "broker")]
 SLOW_ROUNDS = 5
+ACKS = 300
 
 
 def kill(broker: MqcoreBroker, kind: str) -> None:
@@ -70,6 +74,38 @@ def kill_some(tmp_path: Path, victims: list[tuple[str, str]], seed: int) -> None
 
 def test_what_is_acknowledged_is_on_both_whoever_is_killed(tmp_path: Path) -> None:
     kill_some(tmp_path, EVERYDAY, seeds(1)[0])
+
+
+def test_a_slave_that_is_made_master_has_everything_and_goes_on_behind_it(tmp_path: Path) -> None:
+    seed = seeds(1)[0]
+    seeded(seed)
+    with MqcoreBroker(tmp_path / "master", {**PAIR, "brokerRole": "SYNC_MASTER"}) as master:
+        history = new_history(master, "OnBoth", str(seed))
+        with start_slave(master, tmp_path / "slave") as slave:
+            await_slave(master)
+            await_topic(slave, history.topic)
+            with under_load(history, master):
+                wait_for_acks(history, ACKS, DEADLINE_S)
+                master.kill()
+            slave.stop()
+    history.forget_reads()
+    with MqcoreBroker(tmp_path / "slave", {**PAIR, "brokerRole": "ASYNC_MASTER"}) as successor:
+        check_history(history, successor)
+        with under_load(history, successor, first=100):
+            wait_for_acks(history, ACKS, DEADLINE_S)
+        check_history(history, successor)
+        # The old master is behind, or another history: messages that no slave had.
+        with start_slave(successor, tmp_path / "master") as deposed:
+            end = attach_segment(successor).get("wrote_offset")
+            wait_until(
+                lambda: refusal(deposed) or attach_segment(deposed).get("wrote_offset") == end,
+                DEADLINE_S, "the old master copies, or says why it does not",
+            )  # fmt: skip
+            if not refusal(deposed):
+                logs_agree(tmp_path / "master", tmp_path / "slave")
+        check_history(history, successor)
+        successor.stop()
+        check_store(history, tmp_path / "slave")
 
 
 @pytest.mark.slow

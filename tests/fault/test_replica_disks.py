@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.codes import RequestCode, ResponseCode
+from mqcore.codes import ResponseCode
 from tests.fault import ext4
 from tests.fault.ext4 import Disk
 from tests.fault.history import History, read_all, wait_for_acks
-from tests.fault.replicas import PAIR, await_slave, logs_agree, start_slave
+from tests.fault.replicas import PAIR, await_slave, await_topic, logs_agree, refusal, start_slave
 from tests.fault.rig import DEADLINE_S, check_history, check_store, new_history, seeded, seeds, under_load
 from tests.fault.test_full_disk import fill
 from tests.fault.test_power_cut import cut_power
@@ -79,21 +79,12 @@ def recovered_end(broker: MqcoreBroker) -> int:
     return int(re.findall(r"recovery done end=(\d+)", broker.child.log.read_text())[-1])
 
 
-def topics(broker: MqcoreBroker) -> set[str]:
-    return set(wire.call(broker.broker_address, RequestCode.GET_ALL_TOPIC_CONFIG).json()["topicConfigTable"])
-
-
-def refusal(slave: MqcoreBroker) -> str:
-    return str(wire.call(slave.broker_address, RequestCode.GET_BROKER_HA_STATUS).json().get("refusal", ""))
-
-
 def test_what_a_power_cut_takes_from_the_master_its_slave_has_and_the_two_do_not_mix(tmp_path: Path) -> None:
     seed = seeds(1)[0]
     seeded(seed)
     with Disk(tmp_path / "master", DISK_SIZE) as disk, running_pair(tmp_path, **LAZY) as (master, slave):
         history = new_history(master, "OnBoth", f"cut{seed}")
-        # Tables are copied every ten seconds.
-        wait_until(lambda: history.topic in topics(slave), DEADLINE_S, "the slave knows the topic")
+        await_topic(slave, history.topic)
         with under_load(history, master):
             await_more(history, "before the cut")
             cut_power(master, disk)
