@@ -91,6 +91,11 @@ def _cached_class_path(cached: Path) -> str:
     return class_path if all(Path(jar).is_file() for jar in class_path.split(os.pathsep)) else ""
 
 
+def profiles(role: Role, version: str) -> str:
+    """The profiles of pom.xml for a role of a release."""
+    return "client,acl" if role == "client" and version.startswith("4.") else role
+
+
 def class_path(role: Role, version: str) -> str:
     """The jars for one role of a release, as Java wants them, downloading what is missing."""
     release = RELEASES[version]
@@ -101,7 +106,7 @@ def class_path(role: Role, version: str) -> str:
             fresh = cached.with_name(cached.name + ".new")
             run_build(
                 [
-                    *("mvn", "--batch-mode", "--quiet", f"--activate-profiles={role}"),
+                    *("mvn", "--batch-mode", "--quiet", f"--activate-profiles={profiles(role, version)}"),
                     f"-Drocketmq.version={release.version}",
                     f"-Drocketmq.server.version={release.server_version}",
                     *("dependency:build-classpath", f"-Dmdep.outputFile={fresh}"),

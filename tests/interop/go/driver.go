@@ -46,6 +46,11 @@ func given(arguments []string) options {
 	return values
 }
 
+// Empty without the option access-key, and then nothing is signed.
+func (o options) credentials() primitive.Credentials {
+	return primitive.Credentials{AccessKey: o["access-key"], SecretKey: o["secret-key"]}
+}
+
 func (o options) text(name, otherwise string) string {
 	if value, found := o[name]; found {
 		return value
@@ -134,6 +139,7 @@ func produce(o options) error {
 		producer.WithNameServer([]string{o["name-server"]}),
 		producer.WithGroupName(o.text("group", "INTEROP_GO_PRODUCER")),
 		producer.WithSendMsgTimeout(time.Minute),
+		producer.WithCredentials(o.credentials()),
 	)
 	if err != nil {
 		return err
@@ -203,6 +209,7 @@ func consume(o options) error {
 		consumer.WithGroupName(o["group"]),
 		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
 		consumer.WithConsumerOrder(orderly),
+		consumer.WithCredentials(o.credentials()),
 	}
 	if o["broadcasting"] == "true" {
 		// Members with one name would share the file of their offsets, and the second begin where the first has got to.

@@ -70,7 +70,7 @@ final class Consume {
         }
         report = new Report(options.text("report"), options.has("live"));
         answers = options.has("answers") ? new ArrayList<>(Arrays.asList(options.text("answers").split(","))) : null;
-        consumer = new DefaultMQPushConsumer(options.text("group"), null, new AllocateMessageQueueAveragely(), options.has("trace"), null);
+        consumer = new DefaultMQPushConsumer(options.text("group"), Keys.hook(options), new AllocateMessageQueueAveragely(), options.has("trace"), null);
         if (options.has("namespace")) {
             consumer.setNamespace(options.text("namespace"));
         }

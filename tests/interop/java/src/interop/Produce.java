@@ -37,7 +37,7 @@ final class Produce {
         corpus = new Corpus(options);
         // Read when a producer is made; both releases have this property, only the younger one has a method.
         System.setProperty("rocketmq.message.compressType", options.text("compress-type", "ZLIB"));
-        producer = new DefaultMQProducer(options.text("group", "INTEROP_PRODUCER"), null, options.has("trace"), null);
+        producer = new DefaultMQProducer(options.text("group", "INTEROP_PRODUCER"), Keys.hook(options), options.has("trace"), null);
         if (options.has("namespace")) {
             producer.setNamespace(options.text("namespace"));
         }

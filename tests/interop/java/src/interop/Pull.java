@@ -44,7 +44,7 @@ final class Pull {
      * message that is next, when another one comes or nothing does; what a broker gives wrongly comes wrong again and never makes up the count.
      */
     static void withLitePullConsumer(Options options) throws Exception {
-        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(options.text("group", "INTEROP_LITE"));
+        DefaultLitePullConsumer consumer = new DefaultLitePullConsumer(options.text("group", "INTEROP_LITE"), Keys.hook(options));
         consumer.setNamesrvAddr(options.text("name-server"));
         consumer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
         consumer.setAutoCommit(false);
@@ -92,7 +92,7 @@ final class Pull {
 
     @SuppressWarnings("deprecation")
     static void withPullConsumer(Options options) throws Exception {
-        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(options.text("group", "INTEROP_PULL"));
+        DefaultMQPullConsumer consumer = new DefaultMQPullConsumer(options.text("group", "INTEROP_PULL"), Keys.hook(options));
         consumer.setNamesrvAddr(options.text("name-server"));
         consumer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
         consumer.setConsumerPullTimeoutMillis(30_000);

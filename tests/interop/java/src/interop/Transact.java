@@ -25,7 +25,7 @@ final class Transact implements TransactionListener {
     Transact(Options options) throws Exception {
         this.options = options;
         corpus = new Corpus(options);
-        producer = new TransactionMQProducer(options.text("group", "INTEROP_TRANSACTIONS"));
+        producer = new TransactionMQProducer(options.text("group", "INTEROP_TRANSACTIONS"), Keys.hook(options));
         producer.setNamesrvAddr(options.text("name-server"));
         producer.setTransactionListener(this);
     }
