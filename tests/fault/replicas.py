@@ -18,10 +18,10 @@ def start_slave(master: MqcoreBroker, store: Path, **properties: str) -> MqcoreB
     return MqcoreBroker(store, {**PAIR, **role, **properties})
 
 
-def await_slave(master: MqcoreBroker) -> None:
-    """Wait until a slave of *master* copies."""
+def await_slave(master: MqcoreBroker, count: int = 1) -> None:
+    """Wait until *count* slaves of *master* copy."""
     segment = attach_segment(master)
-    wait_until(lambda: segment.get("slave_count") == 1, DEADLINE_S, "the slave copies")
+    wait_until(lambda: segment.get("slave_count") == count, DEADLINE_S, f"{count} slaves copy")
 
 
 def await_topic(slave: MqcoreBroker, topic: str) -> None:

@@ -38,6 +38,7 @@ EVERYDAY = [("slave", "ha")]
 SLOW = [*WORKERS, ("slave", "broker"), ("master", "broker")]
 SLOW_ROUNDS = 5
 ACKS = 300
+TURNS = 4
 
 
 def kill(broker: MqcoreBroker, kind: str) -> None:
@@ -106,6 +107,40 @@ def test_a_slave_that_is_made_master_has_everything_and_goes_on_behind_it(tmp_pa
         check_history(history, successor)
         successor.stop()
         check_store(history, tmp_path / "slave")
+
+
+def test_of_two_slaves_the_one_that_is_ahead_has_everything(tmp_path: Path) -> None:
+    """One slave's word is enough for an acknowledgement, and it is not always the same one's."""
+    seed = seeds(1)[0]
+    rng = seeded(seed)
+    with MqcoreBroker(tmp_path / "master", {**PAIR, "brokerRole": "SYNC_MASTER"}) as master:
+        history = new_history(master, "OnOne", str(seed))
+        with (
+            start_slave(master, tmp_path / "one") as one,
+            start_slave(master, tmp_path / "two", brokerId="2") as two,
+        ):
+            slaves = [one, two]
+            await_slave(master, len(slaves))
+            copiers = [find_worker(slave, "ha") for slave in slaves]
+            with under_load(history, master, producers=2):
+                for number in rng.choices(range(len(slaves)), k=TURNS):
+                    copiers[number].suspend()
+                    wait_for_acks(history, ACKS // TURNS, DEADLINE_S)
+                    copiers[number].resume()
+                    time.sleep(rng.uniform(0, 0.1))
+                copiers[rng.randrange(len(slaves))].suspend()
+                wait_for_acks(history, ACKS // TURNS, DEADLINE_S)
+                master.kill()
+            ends = [attach_segment(slave).get("wrote_offset") for slave in slaves]
+            for copier in copiers:
+                copier.resume()
+            ahead = slaves[ends.index(max(ends))]
+            for slave in slaves:
+                slave.stop()
+            history.forget_reads()
+            check_store(history, ahead.store_dir)
+            for slave in slaves:
+                logs_agree(master.store_dir, slave.store_dir)
 
 
 @pytest.mark.slow
