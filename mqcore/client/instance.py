@@ -25,6 +25,7 @@ from mqcore.client.request_reply import PendingReplies
 from mqcore.client.routes import RouteTable
 from mqcore.client.settings import ClientSettings, ProducerSettings
 from mqcore.client.tasks import Periodic
+from mqcore.client.tls import context_of
 from mqcore.client.transactions import TransactionProducer, TransactionQuestions
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError, ClientError, MQError
@@ -78,7 +79,7 @@ class ClientInstance:
         self.unique_ids = UniqueIdGenerator(self.client_id.partition("@")[0].strip("[]"))
         self.broker_versions: dict[str, int] = {}
         self._broker_remarks: dict[str, str | None] = {}
-        self.remoting = RemotingClient()
+        self.remoting = RemotingClient(tls=context_of(settings))
         if settings.access_key is not None and settings.secret_key is not None:
             self.remoting.request_hooks.append(
                 Signer(settings.access_key, settings.secret_key, settings.security_token)

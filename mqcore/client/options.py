@@ -6,6 +6,7 @@ decide, and know the nearest name of one that is wrong.
 
 from __future__ import annotations
 
+import ssl
 from datetime import datetime
 from pathlib import Path
 from typing import TypedDict
@@ -24,6 +25,13 @@ class ClientOptions(TypedDict, total=False):
     access_key: str | None
     secret_key: str | None
     security_token: str | None
+    tls: bool | ssl.SSLContext
+    tls_ca_file: str | None
+    tls_verify: bool
+    tls_check_hostname: bool
+    tls_cert_file: str | None
+    tls_key_file: str | None
+    tls_key_password: str | None
     access_channel: str
     route_refresh_interval_s: float
     heartbeat_interval_s: float

@@ -130,8 +130,8 @@ class Producer:
             self._short_way = BlockingSender(
                 self._core, self._hub.routes, self._settings, self._inflight, self._batcher, self._outgoing
             )
-            if self._hub.remoting.request_hooks:
-                self._short_way.close()  # it cannot sign requests, so that all have to go the long way
+            if self._hub.remoting.request_hooks or self._hub.remoting.has_tls:
+                self._short_way.close()  # it can neither sign nor seal requests, so that all have to go the long way
         return self._short_way
 
     def add_hook(self, hook: ProducerHook) -> None:

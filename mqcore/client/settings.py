@@ -6,6 +6,7 @@ otherwise; times are seconds.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -53,6 +54,23 @@ class ClientSettings(Checked):
     )
     secret_key: str | None = field(default=None, repr=False, metadata=row(doc="signs the requests; never sent"))
     security_token: str | None = field(default=None, repr=False, metadata=row(doc="sent with temporary keys"))
+    tls: bool | ssl.SSLContext = field(
+        default=False, metadata=row(doc="connections have TLS; in the program also an ssl.SSLContext that says how")
+    )
+    tls_ca_file: str | None = field(
+        default=None, metadata=row(doc="PEM file with the authorities to trust; the system's when absent")
+    )
+    tls_verify: bool = field(
+        default=True, metadata=row(doc="check servers' certificates; without it anybody may listen in")
+    )
+    tls_check_hostname: bool = field(
+        default=True, metadata=row(doc="servers' certificates must have the host name or address that is connected to")
+    )
+    tls_cert_file: str | None = field(
+        default=None, metadata=row(doc="PEM file with the certificate to show to servers that ask for one")
+    )
+    tls_key_file: str | None = field(default=None, metadata=row(doc="PEM file with its key; the same file when absent"))
+    tls_key_password: str | None = field(default=None, repr=False, metadata=row(doc="password of that key"))
     access_channel: str = field(default="LOCAL", metadata=row(doc="LOCAL or CLOUD: where traces go, and their form"))
     route_refresh_interval_s: float = field(
         default=30.0, metadata=row(0.05, 3600, "how often the routes of all topics in use are asked for again")
@@ -76,6 +94,8 @@ class ClientSettings(Checked):
             raise ConfigError(f"setting access_channel: got {self.access_channel!r}, wanted LOCAL or CLOUD")
         if (self.access_key is None) != (self.secret_key is None):
             raise ConfigError("settings access_key and secret_key: got one of them, wanted both or none")
+        if self.tls is not True and (self.tls_ca_file or self.tls_cert_file or not self.tls_verify):
+            raise ConfigError("settings tls_ca_file, tls_cert_file, tls_verify: they say nothing unless tls is True")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -59,6 +59,10 @@ class RemotingClient:
         self._is_closed = False
         self.request_hooks: list[RequestHook] = []
 
+    @property
+    def has_tls(self) -> bool:
+        return self._tls is not None
+
     def register_handler(self, code: int, handler: Handler) -> None:
         """Let *handler* serve the requests with *code* that peers send; without one they are answered code 3."""
         self._handlers[code] = handler
@@ -163,7 +167,9 @@ class RemotingClient:
         except ssl.SSLError as error:
             raise RemotingConnectError(f"connect to {address} failed: TLS: {reason_of(error)}") from error
         except OSError as error:
-            raise RemotingConnectError(f"connect to {address} failed: {error}") from error
+            # From a port that knows no TLS there comes no word of it.
+            during = " in the TLS handshake (does the peer know TLS?)" if self._tls and _is_close(error) else ""
+            raise RemotingConnectError(f"connect to {address} failed{during}: {error}") from error
         return connection
 
     def _new_connection(self) -> Connection:
@@ -182,6 +188,10 @@ class RemotingClient:
                 ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {request.code} not supported"
             )
         return await handler(connection, request)
+
+
+def _is_close(error: OSError) -> bool:
+    return isinstance(error, ConnectionResetError | ConnectionAbortedError | BrokenPipeError)
 
 
 def _is_useless(task: asyncio.Task[Connection]) -> bool:

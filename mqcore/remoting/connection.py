@@ -12,9 +12,11 @@ import asyncio
 import fcntl
 import logging
 import socket
+import ssl
 import struct
 import termios
 from collections.abc import Awaitable, Callable, Iterator
+from contextlib import suppress
 from typing import Any, Final
 
 from mqcore.address import host_and_port
@@ -29,6 +31,7 @@ from mqcore.errors import (
 )
 from mqcore.protocol.command import FRAME_SIZE_MAX, FrameBuffer, FrameSplitter, RemotingCommand, next_opaque
 from mqcore.protocol.fastjson import Buffer
+from mqcore.remoting.tls import reason_of
 
 logger = logging.getLogger(__name__)
 log = CauseLog(logger)
@@ -55,6 +58,12 @@ AnswerReader = Callable[[RemotingCommand, memoryview], None]
 
 CloseCallback = Callable[["Connection"], None]
 GrowthCallback = Callable[[int], None]
+
+UNHEARD: Final = " before it said anything (a port with tls.server.mode=enforcing closes what comes without TLS)"
+"""Behind the error of a call on a connection on which nothing has come."""
+
+REASON_WAIT_S: Final = 0.1
+"""How long, at most, a call waits for the reason why its connection is being closed."""
 
 RESET_ON_CLOSE: Final = struct.pack("ii", 1, 0)
 """SO_LINGER: on, 0 seconds."""
@@ -95,6 +104,9 @@ class Connection(asyncio.Protocol):
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle_timer: asyncio.TimerHandle | None = None
         self._active_s = self._loop.time()
+        self._is_heard = False
+        self._is_left = False  # we close it, not the peer
+        self._why = ""
         self._closed = self._loop.create_future()
         self.remote_address = ""
         self.local_address = ""
@@ -134,7 +146,10 @@ class Connection(asyncio.Protocol):
         no response came in time, RemotingTooMuchRequestError at the in-flight limit.
         """
         if self.is_closed:
-            raise RemotingSendError(f"connection to {self.remote_address} is closed")
+            with suppress(TimeoutError):
+                async with asyncio.timeout(REASON_WAIT_S):
+                    await self.wait_closed()
+            raise RemotingSendError(f"connection to {self.remote_address} is closed{self._why}")
         if len(self._pending) >= PENDING_REQUESTS_MAX:
             raise RemotingTooMuchRequestError(f"{len(self._pending)} requests to {self.remote_address} are in flight")
         opaque = command.opaque = next_opaque()
@@ -165,12 +180,14 @@ class Connection(asyncio.Protocol):
 
     def close(self) -> None:
         """Close after what has been written has gone out."""
+        self._is_left = True
         self._flush()
         if self._transport is not None:
             self._transport.close()
 
     def abort(self) -> None:
         """Close at once; what has not gone out is lost."""
+        self._is_left = True
         if self._transport is not None:
             self._transport.abort()
 
@@ -180,6 +197,7 @@ class Connection(asyncio.Protocol):
         After a mere close the system would keep those answers and go on offering them for minutes, and the peer would
         not even hear of the close, which is queued behind them.
         """
+        self._is_left = True
         if self._transport is None:
             return
         connection = self._transport.get_extra_info("socket")
@@ -219,6 +237,7 @@ class Connection(asyncio.Protocol):
 
     def _receive(self, payloads: Iterator[Buffer], size: int) -> None:
         self._active_s = self._loop.time()
+        self._is_heard = True
         try:
             for payload in payloads:
                 self._dispatch(*RemotingCommand.split(payload))
@@ -244,10 +263,11 @@ class Connection(asyncio.Protocol):
         self._outgoing_size = 0
         if self._idle_timer is not None:
             self._idle_timer.cancel()
+        self._why = self._reason(exc)
         pending, self._pending = self._pending, {}
         for response in pending.values():
             if not response.done():
-                response.set_exception(RemotingSendError(f"connection to {self.remote_address} was closed"))
+                response.set_exception(RemotingSendError(f"connection to {self.remote_address} was closed{self._why}"))
         try:
             if self._on_close is not None:
                 self._on_close(self)
@@ -256,6 +276,12 @@ class Connection(asyncio.Protocol):
                 self._closed.set_result(None)
 
     # The inside.
+
+    def _reason(self, error: Exception | None) -> str:
+        """The end of a sentence that says why the connection is gone, as far as one can tell."""
+        if isinstance(error, ssl.SSLError):
+            return f": TLS: {reason_of(error)}"
+        return "" if self._is_heard or self._is_left else UNHEARD
 
     def _dispatch(self, command: RemotingCommand, body: memoryview) -> None:
         if command.is_response:

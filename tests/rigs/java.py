@@ -28,8 +28,10 @@ JVM_OPTIONS = (
 class JavaDriver:
     """The Java client of one release. *directory* takes logs and reports."""
 
-    def __init__(self, version: str, directory: Path) -> None:
+    def __init__(self, version: str, directory: Path, options: Sequence[str] = ()) -> None:
+        """*options* are more of the virtual machine's."""
         self.version = version
+        self._options = options
         self.directory = directory
         self._class_path = driver_class_path(version)
         self._runs = itertools.count(1)
@@ -48,7 +50,15 @@ class JavaDriver:
         self.directory.mkdir(parents=True, exist_ok=True)
         child = Child(
             [
-                *("java", *JVM_OPTIONS, self._archive, f"-Duser.home={self.directory}", "-cp", self._class_path),
+                *(
+                    "java",
+                    *JVM_OPTIONS,
+                    *self._options,
+                    self._archive,
+                    f"-Duser.home={self.directory}",
+                    "-cp",
+                    self._class_path,
+                ),
                 *("interop.Driver", command, *arguments({**options, "report": report})),
             ],
             log=stem.with_name(stem.name + ".log"),

@@ -39,12 +39,13 @@ class Printed:
 class Mqadmin:
     """The mqadmin of one release. *directory* takes its home and the logs."""
 
-    def __init__(self, version: str, directory: Path) -> None:
+    def __init__(self, version: str, directory: Path, options: Sequence[str] = ()) -> None:
+        """*options* are more of the virtual machine's."""
         self.version = version
         self._home = write_home(directory / f"mqadmin-{version}", ["tools"])
         self._runs = itertools.count(1)
         homes = (f"-Drocketmq.home.dir={self._home}", f"-Duser.home={self._home}")
-        self._java = ["java", *JVM_OPTIONS, *homes, "-cp", admin_class_path(version), MAIN_CLASS]
+        self._java = ["java", *JVM_OPTIONS, *options, *homes, "-cp", admin_class_path(version), MAIN_CLASS]
 
     def run(self, name_server: str, *command: str) -> Printed:
         """Run one command, such as run(ns, "topicRoute", "-t", "Topic")."""
