@@ -175,12 +175,13 @@ def main() -> None:
 
 @main.command()
 @RUN_OPTIONS
+@click.option("--tls", is_flag=True, help="Connect with TLS; any certificate will do.")
 @click.option("--batch", is_flag=True, help="Send --batch-size messages in each request.")
 @LOAD_OPTIONS
 def send(**options: Any) -> None:
     """Send to one broker and check that its queues grow by what it acknowledged."""
     kind = "batch" if options["batch"] else "send"
-    text = f"{kind}:{options['connections']}x{options['window']}"
+    text = f"{'tls-' if options['tls'] else ''}{kind}:{options['connections']}x{options['window']}"
     run_load(Load.parse(text, batch_size=options["batch_size"], **load_settings(options)), options)
 
 
@@ -210,7 +211,8 @@ def pull(**options: Any) -> None:
     default=DEFAULT_LOADS,
     show_default=True,
     metavar="KIND:CxW",
-    help="send, batch, pull or transaction; connections x requests in flight on each. May be given again.",
+    help="send, batch, pull or transaction, for TLS tls-send and so on; connections x requests in flight on each."
+    " May be given again.",
 )
 @click.option(
     "--pairs",

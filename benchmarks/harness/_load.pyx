@@ -21,6 +21,8 @@ from benchmarks.harness._answers cimport (
     ANSWER_BAD, ANSWER_OK, Answer, AnswerStatus, PulledRange, read_answer, walk_records,
 )
 
+from benchmarks.harness._tls cimport tls_connect, tls_free, tls_load, tls_receive, tls_send
+
 cdef extern from "<sys/socket.h>" nogil:
     enum: MSG_NOSIGNAL
     ssize_t recv(int fd, void *buf, size_t size, int flags)
@@ -59,6 +61,7 @@ cdef enum:
     TIMESTAMP_DIGITS = 13
     UNIQUE_DIGITS = 8
     POLL_MS = 100
+    HANDSHAKE_MS_MAX = 10000
     STALL_NS_MAX = 10000000000              # no answer for so long while some are due: the run has failed
 
 cdef enum RunStatus:
@@ -96,6 +99,7 @@ cdef struct Slot:                           # one request in flight
 
 cdef struct Connection:
     int fd
+    void *tls                               # NULL: plain
     bint waits_to_write
     uint8_t *inbox
     size_t inbox_used
@@ -190,7 +194,7 @@ cdef class Engine:
         self.epoll_fd = -1
 
     def __init__(self, fds, int32_t window, templates, end_offsets, Py_ssize_t queue_count, int messages_per_send=1,
-                 bint ends_transactions=False):
+                 bint ends_transactions=False, tls_library=None):
         if self.connections != NULL:
             raise RuntimeError("an engine is set up once")
         if not 1 <= window <= WINDOW_MAX:
@@ -212,6 +216,16 @@ cdef class Engine:
         self._take_templates(templates)
         self._take_end_offsets(end_offsets)
         self._take_connections(fds)
+        if tls_library is not None:
+            self._shake_hands(tls_library)
+
+    cdef _shake_hands(self, str library):
+        cdef Py_ssize_t i
+        tls_load(library.encode())
+        for i in range(self.connection_count):
+            self.connections[i].tls = tls_connect(self.connections[i].fd, HANDSHAKE_MS_MAX)
+            if self.connections[i].tls == NULL:
+                raise ConnectionError("the broker does not shake hands")
 
     cdef _take_templates(self, templates):
         cdef Py_ssize_t i, j
@@ -296,6 +310,8 @@ cdef class Engine:
         cdef Py_ssize_t i
         if self.connections != NULL:
             for i in range(self.connection_count):
+                if self.connections[i].tls != NULL:
+                    tls_free(self.connections[i].tls)
                 free(self.connections[i].inbox)
                 free(self.connections[i].outbox)
                 free(self.connections[i].slots)
@@ -452,7 +468,10 @@ cdef class Engine:
         cdef size_t waiting = connection.outbox_end - connection.outbox_first
         cdef ssize_t written
         if waiting > 0:
-            written = send(connection.fd, connection.outbox + connection.outbox_first, waiting, MSG_NOSIGNAL)
+            if connection.tls != NULL:
+                written = tls_send(connection.tls, connection.outbox + connection.outbox_first, waiting)
+            else:
+                written = send(connection.fd, connection.outbox + connection.outbox_first, waiting, MSG_NOSIGNAL)
             if written < 0:
                 if errno != EAGAIN and errno != EINTR:
                     self.saved_errno = errno
@@ -479,10 +498,14 @@ cdef class Engine:
 
     cdef RunStatus _serve(self, Connection *connection, uint32_t events) noexcept nogil:
         cdef ssize_t received
+        cdef size_t room
         cdef RunStatus status
-        if events & (EPOLLIN | EPOLLERR | EPOLLHUP):
-            received = recv(connection.fd, connection.inbox + connection.inbox_used,
-                            connection.inbox_size - connection.inbox_used, 0)
+        while events & (EPOLLIN | EPOLLERR | EPOLLHUP):
+            room = connection.inbox_size - connection.inbox_used
+            if connection.tls != NULL:
+                received = tls_receive(connection.tls, connection.inbox + connection.inbox_used, room)
+            else:
+                received = recv(connection.fd, connection.inbox + connection.inbox_used, room, 0)
             if received == 0 or (received < 0 and errno != EAGAIN and errno != EINTR):
                 return RUN_CONNECTION_LOST
             if received > 0:
@@ -491,6 +514,9 @@ cdef class Engine:
                 status = self._take_answers(connection, now_ns(CLOCK_MONOTONIC))
                 if status != RUN_DONE:
                     return status
+            # What TLS has read ahead, epoll does not tell of.
+            if connection.tls == NULL or received < 0 or <size_t> received < room:
+                break
         return self._flush(connection)
 
     @cython.cdivision(True)     # the window is never 0, and the opaque is not negative where it is divided

@@ -91,6 +91,7 @@ BARS: Final = (
     Bar("send:64x1", "messages_per_s", at_least=1.5),
     Bar("send:1x1", "p50_us", at_most=0.75),
     Bar("pull:8x1", "messages_per_s", at_least=1.3),
+    Bar("tls-send:8x32", "messages_per_s", at_least=3.0),
     Bar("transaction:8x32", "messages_per_s", at_least=5.0),
     Bar("transaction:8x32", "broker_cpu_us", at_most=0.2),
 )

@@ -16,6 +16,7 @@ from benchmarks.harness.control import Address, ControlClient, ControlError
 from benchmarks.harness.histogram import Histogram
 from benchmarks.harness.native import Engine, core_distance_ns
 from benchmarks.harness.procstat import CpuReading, CpuUse
+from mqcore._fast.tls.library import mapped_library
 from mqcore.codes import ResponseCode, SerializeType
 
 PROCESSORS: Final = sorted(os.sched_getaffinity(0))
@@ -36,7 +37,9 @@ STORED_CODES: Final = frozenset(
 )
 """Answers to a send that mean a place in the queue; only SUCCESS counts as a message sent."""
 
-LOAD_TEXT: Final = re.compile(r"(?P<kind>send|batch|pull|transaction):(?P<connections>\d+)x(?P<window>\d+)")
+LOAD_TEXT: Final = re.compile(
+    r"(?P<sealed>tls-)?(?P<kind>send|batch|pull|transaction):(?P<connections>\d+)x(?P<window>\d+)"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,6 +51,8 @@ class Load:
 
     kind: str
     connections: int
+    is_sealed: bool = False
+    """Its connections have TLS."""
     window: int
     body_size: int = 1024
     queue_count: int = 8
@@ -63,13 +68,15 @@ class Load:
         match = LOAD_TEXT.fullmatch(text)
         if match is None:
             raise ValueError(
-                f"load: got {text!r}, wanted kind:CONNECTIONSxWINDOW, kind send, batch, pull or transaction"
+                f"load: got {text!r}, wanted kind:CONNECTIONSxWINDOW, kind send, batch, pull or transaction, or"
+                " tls- and one of these"
             )
         connections, window = int(match["connections"]), int(match["window"])
         if connections < 1 or window < 1:
             raise ValueError(f"load: got {text!r}, wanted at least one connection and one request in flight")
         return cls(
             kind=match["kind"],
+            is_sealed=match["sealed"] is not None,
             connections=connections,
             window=window,
             batch_size=batch_size if match["kind"] == "batch" else 1,
@@ -77,7 +84,7 @@ class Load:
         )
 
     def __str__(self) -> str:
-        return f"{self.kind}:{self.connections}x{self.window}"
+        return f"{'tls-' if self.is_sealed else ''}{self.kind}:{self.connections}x{self.window}"
 
     @property
     def is_pull(self) -> bool:
@@ -204,6 +211,7 @@ class LoadSession:
             load.queue_count,
             load.batch_size,
             load.kind == "transaction",
+            library() if load.is_sealed else None,
         )
 
     def _account_for(self, codes: dict[int, int]) -> None:
@@ -268,6 +276,11 @@ class LoadSession:
             ),
             refused={code: n for code, n in counts["codes"].items() if code != ResponseCode.SUCCESS},
         )
+
+
+def library() -> str:
+    """The OpenSSL that the load takes: Python's, or the system's where Python has one built in."""
+    return mapped_library() or "libssl.so.3"
 
 
 def per_message_us(seconds: float, messages: int) -> float:
