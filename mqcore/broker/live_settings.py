@@ -73,6 +73,12 @@ class LiveSettings:
                 listener(before, after)
             await self._publish(after, self.version.counter)
 
+    async def publish_again(self) -> None:
+        """Have the workers look again at what they are handed beside the settings. Raises WorkerError as ``update``."""
+        async with self._lock:
+            self.version = DataVersion(counter=self.version.counter + 1, timestamp=self._clock())
+            await self._publish(self.current, self.version.counter)
+
     def _undone_at_the_next_start(self, changes: Mapping[str, str], is_written: bool) -> list[str]:
         if not is_written:
             place = "there is no file to write to" if self._path is None else f"{self._path} may not be written"

@@ -51,6 +51,7 @@ from mqcore.protocol.message_id import HostAddress
 from mqcore.protocol.names import TIMER_TOPIC
 from mqcore.remoting.client import RemotingClient
 from mqcore.remoting.tls import ServerMaterial, client_context, is_served
+from mqcore.remoting.tls_watch import CertificateWatch
 
 logger = logging.getLogger(__name__)
 
@@ -86,6 +87,7 @@ class BrokerServer:
         self._listeners: Listeners | None = None
         self._replication: SharedReplication | None = None
         self._housekeeping: asyncio.Task[None] | None = None
+        self._certificate_watch: asyncio.Task[None] | None = None
         self._guard: AclGuard | None = None
 
     @property
@@ -165,6 +167,14 @@ class BrokerServer:
         if self.settings.store.broker_role is BrokerRole.ASYNC_MASTER:
             asyncio.get_running_loop().add_reader(self._listeners.slaves, self._on_first_slave)
         self._housekeeping = asyncio.create_task(self._keep_house())
+        if not material.is_self_signed:
+            watch = CertificateWatch(self.settings.tls, material, self._show_anew)
+            self._certificate_watch = asyncio.create_task(watch.run())
+
+    async def _show_anew(self, material: ServerMaterial) -> None:
+        """Let the send workers show other certificates. The embedded name server looks by itself."""
+        self.supervisor.show(material)
+        await self.core.broker.settings.publish_again()
 
     def _on_first_slave(self) -> None:
         """A slave is at the door: who lets it in is not there before the first one comes."""
@@ -401,8 +411,7 @@ class BrokerServer:
 
     async def stop(self) -> None:
         """Stop in RocketMQ's order: servers, what runs by itself, store; then the lock and the abort file."""
-        if self._housekeeping is not None:
-            self._housekeeping.cancel()
+        self._stop_looking()
         supervisor = self.supervisor
         await supervisor.drain("send")
         await self._drain_tasks()
@@ -421,6 +430,11 @@ class BrokerServer:
         await asyncio.to_thread(self._store_boot.close, is_caught_up)
         await self._abandon()
 
+    def _stop_looking(self) -> None:
+        for task in (self._housekeeping, self._certificate_watch):
+            if task is not None:
+                task.cancel()
+
     async def _drain_tasks(self) -> None:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=3.0)
@@ -429,8 +443,7 @@ class BrokerServer:
 
     async def _abandon(self) -> None:
         """Give back what is still held; the abort file stays if the store was not closed."""
-        if self._housekeeping is not None:
-            self._housekeeping.cancel()
+        self._stop_looking()
         for link in list(self._links.values()):
             link.close()
         if self._supervisor is not None:

@@ -17,6 +17,7 @@ from mqcore.namesrv.route_table import BROKER_EXPIRY_MS, RouteTable
 from mqcore.remoting.door import TlsDoor
 from mqcore.remoting.server import RemotingServer
 from mqcore.remoting.tls import ServerMaterial, is_served
+from mqcore.remoting.tls_watch import CertificateWatch
 
 logger = logging.getLogger(__name__)
 
@@ -47,11 +48,9 @@ class NameServer:
         self.settings = live or LiveSettings(settings)
         self.routes = RouteTable(broker_expiry_ms, clock)
         self.kv_config = KVConfig(Path(settings.namesrv.kv_config_path))
-        self.door = TlsDoor(
-            settings.tls.server_mode,
-            ServerMaterial.read(settings.tls) if is_served(settings.tls) else ServerMaterial(),
-            settings.tls.handshake_timeout_ms / 1000,
-        )
+        self._material = ServerMaterial.read(settings.tls) if is_served(settings.tls) else ServerMaterial()
+        self.door = TlsDoor(settings.tls.server_mode, self._material, settings.tls.handshake_timeout_ms / 1000)
+        self._certificate_watch: asyncio.Task[None] | None = None
         self._server = RemotingServer(
             settings.mqcore.bind_address,
             settings.server.listen_port,
@@ -85,12 +84,20 @@ class NameServer:
         self.kv_config.load()
         await self._server.start()
         self._scan_timer = asyncio.get_running_loop().call_later(self._first_scan_s, self._scan)
+        if not self._material.is_self_signed:
+            watch = CertificateWatch(self.settings.current.tls, self._material, self._show_anew)
+            self._certificate_watch = asyncio.create_task(watch.run())
+
+    async def _show_anew(self, material: ServerMaterial) -> None:
+        self.door.use(material)
 
     async def stop(self) -> None:
         """Stop listening, finish the requests in work, close every connection."""
         if self._scan_timer is not None:
             self._scan_timer.cancel()
             self._scan_timer = None
+        if self._certificate_watch is not None:
+            self._certificate_watch.cancel()
         await self._server.stop()
 
     @property
