@@ -257,6 +257,14 @@ def test_guessers_are_a_bounded_number_and_are_forgotten() -> None:
     assert guessers.note("1.1.1.1") == 0
 
 
+async def test_a_connection_that_is_gone_is_not_remembered(guard: AclGuard) -> None:
+    channel = FakeChannel(channel_id=9)
+    channel.close()
+    guard.forget(channel)
+    assert await refused(guard, signed("publisher"), channel) is None
+    assert 9 not in guard._granted
+
+
 async def test_side_by_side_guesses_close_their_connection_and_leave_proven_ones_alone(
     guard: AclGuard, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -274,6 +282,8 @@ async def test_side_by_side_guesses_close_their_connection_and_leave_proven_ones
     assert guard.refusals.turned_away == 50 - guessing.PENDING_OF_ONE_MAX
     assert await refused(guard, signed("publisher"), proven) is None
     assert await refused(guard, signed("publisher"), FakeChannel("10.0.0.2", 3)) is None, "another address"
+    assert await refused(guard, signed("operator", "a guess"), proven) is Refused.SIGNATURE
+    assert not proven.is_open, "one who has a key of his own may not guess another's"
     for guess in guesses:
         guess.cancel()
     await asyncio.gather(*guesses, return_exceptions=True)

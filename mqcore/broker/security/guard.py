@@ -21,6 +21,7 @@ from mqcore.broker.security.grants import encode_grant, encode_table
 from mqcore.broker.security.guessing import Guessers
 from mqcore.broker.security.permissions import ADMIN_CODES
 from mqcore.broker.security.refusals import Refusals
+from mqcore.broker.security.signature import ACCESS_KEY
 from mqcore.broker.security.tables import AclTables, make_tables
 from mqcore.broker.security.validator import AclError, Principal, Refused, validate
 from mqcore.errors import ConfigError
@@ -56,8 +57,8 @@ class AclGuard:
         self._start_version = DataVersion(clock(), 0)
         self._stamps: Stamps = {}
         self._numbers: dict[str, int] = {}
-        self._granted: dict[int, bytes] = {}
-        """By connection that a good request has come by."""
+        self._granted: dict[int, tuple[str | None, bytes]] = {}
+        """Whose good request has come by a connection last, and the grant that it was given."""
 
     def load(self) -> None:
         """Read all files, for the start. Raises ConfigError with the file and what is wrong in it."""
@@ -110,7 +111,7 @@ class AclGuard:
     async def admit(self, channel: Channel, request: RemotingCommand) -> None:
         """Return if *request* may be served. Raises AclError, late for who guesses; his connection may be closed."""
         address = channel.remote_ip
-        if self._must_leave(channel):
+        if self._must_leave(channel, request):
             self.refusals.turned_away += 1
             channel.close()
             raise AclError(Refused.SIGNATURE, "Too many wrong signatures")
@@ -123,17 +124,19 @@ class AclGuard:
             raise
 
     def _grant(self, channel: Channel, principal: Principal) -> None:
-        grant = encode_grant(self._numbers, self.version, principal)
-        if self._granted.get(channel.channel_id) != grant:
-            self._granted[channel.channel_id] = grant
-            self.on_admitted(channel.channel_id, grant)
+        key = principal.account.access_key if principal.account is not None else None
+        given = key, encode_grant(self._numbers, self.version, principal)
+        # One that is gone already has been forgotten.
+        if channel.is_open and self._granted.get(channel.channel_id) != given:
+            self._granted[channel.channel_id] = given
+            self.on_admitted(channel.channel_id, given[1])
 
-    def _must_leave(self, channel: Channel) -> bool:
-        return (
-            self.guessers.must_leave(channel.remote_ip)
-            and channel.channel_id not in self._granted
-            and not self.tables.is_white(channel.remote_ip)
-        )
+    def _must_leave(self, channel: Channel, request: RemotingCommand) -> bool:
+        if not self.guessers.must_leave(channel.remote_ip) or self.tables.is_white(channel.remote_ip):
+            return False
+        # Who knows the secret of one account may still guess those of others.
+        key, _ = self._granted.get(channel.channel_id, (None, b""))
+        return key is None or key != (request.ext_fields or {}).get(ACCESS_KEY)
 
     def forget(self, channel: Channel) -> None:
         """The connection is gone."""
