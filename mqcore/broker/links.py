@@ -24,7 +24,10 @@ MessageHandler = Callable[["WorkerLink", int, int, bytes], None]
 
 
 class WorkerLink(asyncio.BufferedProtocol):
-    """One worker's link. Messages come in order; writing never blocks, and is refused when the worker is far behind."""
+    """One worker's link. Messages come in order; writing never blocks, and is refused when the worker is far behind.
+
+    What is written in one turn of the event loop leaves together: the worker is woken once for all of it.
+    """
 
     def __init__(self, name: str, on_message: MessageHandler, on_lost: Callable[[WorkerLink], None]) -> None:
         self.name = name
@@ -33,6 +36,9 @@ class WorkerLink(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._buffer = bytearray(256 * 1024)
         self._filled = 0
+        self._loop = asyncio.get_running_loop()
+        self._unsent: list[bytes] = []
+        self._unsent_size = 0
 
     @classmethod
     async def open(
@@ -79,11 +85,23 @@ class WorkerLink(asyncio.BufferedProtocol):
     def write(self, kind: int, connection_id: int, payload: bytes) -> bool:
         """Send one message; False if the worker is gone or does not read."""
         transport = self._transport
-        if transport is None or transport.is_closing() or transport.get_write_buffer_size() > WRITE_BUFFER_MAX:
+        if transport is None or transport.is_closing():
             return False
-        transport.write(HEAD.struct.pack(len(payload), kind, connection_id) + payload)
+        if self._unsent_size + transport.get_write_buffer_size() > WRITE_BUFFER_MAX:
+            return False
+        if not self._unsent:
+            self._loop.call_soon(self._send)
+        self._unsent += (HEAD.struct.pack(len(payload), kind, connection_id), payload)
+        self._unsent_size += HEAD.size + len(payload)
         return True
+
+    def _send(self) -> None:
+        if self._transport is not None and self._unsent:
+            self._transport.write(b"".join(self._unsent))
+        self._unsent.clear()
+        self._unsent_size = 0
 
     def close(self) -> None:
         if self._transport is not None:
+            self._send()
             self._transport.close()

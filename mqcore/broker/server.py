@@ -77,6 +77,7 @@ class BrokerServer:
         self._tasks: set[asyncio.Task[None]] = set()
         self._filters_sent: dict[int, tuple[str, list[ConsumerFilter]]] = {}  # by request, until they are taken
         self._request_count = 0
+        self._wakes_later = False
         self._store_boot = StoreBoot(settings, self._segment)
         self._name_server: EmbeddedNameServer | None = None
         self._supervisor: Supervisor | None = None
@@ -224,6 +225,13 @@ class BrokerServer:
             port.use(after)
 
     def _on_own_append(self) -> None:
+        """Wake who waits for more of the log, once for all that is appended in this turn of the event loop."""
+        if not self._wakes_later:
+            self._wakes_later = True
+            asyncio.get_running_loop().call_soon(self._wake_for_more)
+
+    def _wake_for_more(self) -> None:
+        self._wakes_later = False
         for kind in ("flush", "reput", "ha"):
             for worker in self.supervisor.of_kind(kind):
                 if self._segment.worker_word(worker.row, "sleeping"):

@@ -13,6 +13,7 @@ import os
 import secrets
 import struct
 import time
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from mqcore import clock
@@ -42,7 +43,13 @@ class HostAddress(NamedTuple):
     @property
     def packed(self) -> bytes:
         """The four or sixteen address bytes, without the port."""
-        return ipaddress.ip_address(self.ip).packed
+        return packed_ip(self.ip)
+
+
+@lru_cache(4096)
+def packed_ip(ip: str) -> bytes:
+    """Return the four or sixteen bytes of *ip*. Raises ValueError."""
+    return ipaddress.ip_address(ip).packed
 
 
 class OffsetMessageId(NamedTuple):

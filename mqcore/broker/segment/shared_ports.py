@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
 import threading
@@ -25,7 +24,7 @@ from mqcore.config import BrokerRole, FlushDiskType, Settings
 from mqcore.errors import StoreError
 from mqcore.layout import PUT_TALLY_BOUNDS_MS, WORKER_CAPACITY
 from mqcore.protocol.bodies import TopicConfig
-from mqcore.protocol.message_id import HostAddress, encode_offset_message_id
+from mqcore.protocol.message_id import HostAddress, encode_offset_message_id, packed_ip
 from mqcore.store.paths import StorePaths
 
 if TYPE_CHECKING:
@@ -359,7 +358,7 @@ def _fields(message: InnerMessage, more_queues: list[tuple[str, int]]) -> dict[s
         "flag": message.flag,
         "sys_flag": message.sys_flag,
         "born_timestamp": message.born_timestamp,
-        "born_address": ipaddress.ip_address(message.born_host[0]).packed,
+        "born_address": packed_ip(message.born_host[0]),
         "born_port": message.born_host[1],
         "store_address": store_host.packed,
         "store_port": store_host.port,
