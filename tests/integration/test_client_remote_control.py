@@ -10,18 +10,22 @@ import pytest
 
 from mqcore import aio
 from mqcore.admin import Admin
-from mqcore.codes import RequestCode
+from mqcore.codes import LanguageCode, RequestCode
 from mqcore.errors import BrokerError
 from mqcore.protocol.bodies import (
     CMResult,
     ConsumeMessageDirectlyResult,
+    ConsumerData,
     ConsumerRunningInfo,
     GetConsumerStatusBody,
+    HeartbeatData,
     ResetOffsetBody,
+    SubscriptionData,
 )
 from mqcore.protocol.command import RemotingCommand
+from tests.fault.talker import Talker
 from tests.integration.client_helpers import committed, eventually, make_topic, send_numbers
-from tests.rigs import RunningBroker
+from tests.rigs import RunningBroker, wire
 
 
 @pytest.fixture
@@ -133,6 +137,75 @@ async def test_a_reset_sends_the_consumer_back(
         assert set(ResetOffsetBody.decode(answer.body).offset_table.values()) == {0}
         await eventually(lambda: len(seen) == 20, "the same ten messages again")
     assert sorted(seen) == sorted([*range(10), *range(10)])
+
+
+async def test_one_queue_of_a_group_that_is_online_is_reset_alone(
+    mq: aio.Client, tool: aio.Client, broker: RunningBroker, topic: str, group: str
+) -> None:
+    seen: list[tuple[int, int]] = []
+
+    async def handle(message: aio.ReceivedMessage) -> None:
+        seen.append((message.queue.queue_id, message.queue_offset))
+
+    await send_numbers(mq, topic, range(10))
+    async with mq.consumer(group, topic, handler=handle, from_where="earliest") as consumer:
+        await all_committed(consumer, mq, topic, 10)
+        order = {"topic": topic, "group": group, "timestamp": -1, "is_force": True, "queue_id": 1, "offset": 2}
+        answer = await ask(tool, broker, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **order)
+        offsets = ResetOffsetBody.decode(answer.body).offset_table
+        assert {queue.queue_id: offset for queue, offset in offsets.items()} == {1: 2}
+        await eventually(lambda: len(seen) == 13, "three messages again")
+        # Another message of the other queue comes once, and nothing with it.
+        await send_numbers(mq, topic, range(10, 12))
+        await eventually(lambda: len(seen) == 15, "two more messages")
+    assert sorted(seen) == sorted([*((queue, at) for queue in (0, 1) for at in range(6)), (1, 2), (1, 3), (1, 4)])
+
+
+def reset_order(topic: str, group: str, language: LanguageCode) -> RemotingCommand:
+    fields = {"topic": topic, "group": group, "timestamp": "0", "isForce": "true"}
+    return RemotingCommand(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, ext_fields=fields, language=language)
+
+
+@pytest.mark.parametrize("language", [LanguageCode.JAVA, LanguageCode.GO, LanguageCode.CPP])
+async def test_an_order_of_any_language_sends_the_consumer_back(
+    mq: aio.Client, broker: RunningBroker, topic: str, group: str, language: LanguageCode
+) -> None:
+    seen: list[int] = []
+
+    async def handle(message: aio.ReceivedMessage) -> None:
+        seen.append(int(message.body))
+
+    await send_numbers(mq, topic, range(6))
+    async with mq.consumer(group, topic, handler=handle, from_where="earliest") as consumer:
+        await all_committed(consumer, mq, topic, 6)
+        with Talker(broker.broker_address) as operator:
+            answer = await asyncio.to_thread(operator.call, reset_order(topic, group, language))
+        assert (answer.code, answer.body.count(b"queueId")) == (0, 2)
+        await eventually(lambda: len(seen) == 12, "the same six messages again")
+
+
+@pytest.mark.parametrize(
+    ("language", "wanted"),
+    [
+        (LanguageCode.JAVA, '{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"%s"}:0}}'),
+        (LanguageCode.GO, '{"offsetTable":{{"brokerName":"broker-a","queueId":0,"topic":"%s"}:0}}'),
+        (LanguageCode.CPP, '{"offsetTable":[{"brokerName":"broker-a","offset":0,"queueId":0,"topic":"%s"}]}'),
+    ],
+)
+def test_members_are_told_of_a_reset_in_the_form_that_the_language_of_the_order_reads(
+    broker: RunningBroker, topic: str, group: str, language: LanguageCode, wanted: str
+) -> None:
+    wire.create_topic(broker.broker_address, topic, queues=1)
+    member = ConsumerData(group, subscription_data_set=[SubscriptionData.build(topic, "*", sub_version=1)])
+    beat = HeartbeatData("member", [], [member]).encode()
+    with Talker(broker.broker_address) as talker, Talker(broker.broker_address) as operator:
+        assert talker.call(RemotingCommand(RequestCode.HEART_BEAT, body=beat)).code == 0
+        wire.commit_offset(broker.broker_address, group, topic, 0, 0)
+        assert operator.call(reset_order(topic, group, language)).code == 0
+        push = talker.receive()
+        while push.code != RequestCode.RESET_CONSUMER_CLIENT_OFFSET:
+            push = talker.receive()
+    assert push.body.decode() == wanted % topic
 
 
 @pytest.mark.parametrize(
