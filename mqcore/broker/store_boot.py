@@ -13,6 +13,7 @@ from mqcore.broker.ports import wall_clock_ms
 from mqcore.config import BrokerRole, FlushDiskType, Settings
 from mqcore.files import GRAVE_PREFIX
 from mqcore.store.abort_file import AbortFile
+from mqcore.store.dispatched import Dispatched
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.lock_file import LockFile
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
@@ -104,7 +105,17 @@ class StoreBoot:
         """After the workers have flushed and ended: a clean stop, unless something was broken or left behind."""
         if is_caught_up and not self._segment.get("store_flags") & BROKEN and self._is_flushed():
             self._delete_unused_files()
+            self._note_dispatched()
             self._abort.remove()
+
+    def _note_dispatched(self) -> None:
+        """Spare the next start a walk over the tail of the log, if it has no units."""
+        note = Dispatched(self._segment.get("dispatched_offset"), self._segment.queues_end())
+        try:
+            note.write(self._paths.dispatched)
+        except OSError as error:
+            logger.warning("not written, the next start may walk the log's tail path=%s error=%s",
+                           self._paths.dispatched, error)  # fmt: skip
 
     def _delete_unused_files(self) -> None:
         """Delete the commit log files that were made ahead of need, as RocketMQ does at a clean stop."""

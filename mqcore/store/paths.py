@@ -70,6 +70,11 @@ class StorePaths:
         return self.root / "mqcore" / "incarnations"
 
     @property
+    def dispatched(self) -> Path:
+        """How far a clean stop had dispatched the log; of ours, too."""
+        return self.root / "mqcore" / "dispatched"
+
+    @property
     def timer_wheel(self) -> Path:
         return self.root / "timerwheel"
 

@@ -23,6 +23,7 @@ from mqcore.files import bury_directory, sync_directory, sync_file, sync_files, 
 from mqcore.store.abort_file import AbortFile
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
+from mqcore.store.dispatched import Dispatched
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.incarnations import Incarnations, QueueKey
 from mqcore.store.log.commit_log import read_store_timestamp
@@ -206,7 +207,8 @@ class Recovery:
         self._cut_log(walk.end)
         self._index.clamp(walk.end)
         dispatched = max(known_end, self._log.min_offset)
-        if dispatched < walk.end:
+        was_dispatched = Dispatched.read(self.paths.dispatched) == Dispatched(walk.end, max(0, known_end))
+        if dispatched < walk.end and not was_dispatched:
             self._catch_up(dispatched, walk.end)
         return walk
 

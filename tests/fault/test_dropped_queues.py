@@ -157,6 +157,23 @@ def test_a_deleted_topic_stays_empty_after_the_death_of_all_processes(broker: Mq
     assert read(broker, 1) == ["new 0"]
 
 
+def test_a_topic_that_was_deleted_with_the_newest_messages_is_not_dispatched_again_by_each_start(
+    broker: MqcoreBroker,
+) -> None:
+    send(broker, 2, "kept", OTHER)
+    send(broker, 10, "old")
+    assert delete(broker).code == ResponseCode.SUCCESS
+    for _ in range(2):
+        broker.stop()
+        broker.start_again()
+        assert read(broker, 2, OTHER) == marks("kept", 2)
+    log = broker.store_dir.with_name(f"{broker.store_dir.name}.mqcore") / "broker.out"
+    assert "behind the commit log" not in log.read_text()
+    create(broker)
+    assert send(broker, 1, "new") == [0]
+    assert read(broker, 1) == ["new 0"]
+
+
 def test_a_deletion_that_a_restart_interrupts_is_finished(broker: MqcoreBroker) -> None:
     send(broker, 10, "old")
     assert read(broker, 10) == marks("old", 10)

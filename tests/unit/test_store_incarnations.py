@@ -14,6 +14,7 @@ from test_store_recovery import dispatch, expected_units, recover, stop, units_o
 
 from mqcore.errors import CorruptFileError
 from mqcore.layout import BIRTH_HEAD
+from mqcore.store.dispatched import Dispatched
 from mqcore.store.incarnations import Anchor, Birth, Incarnations, anchors_at, decode
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
 
@@ -130,6 +131,68 @@ def test_a_drop_that_was_interrupted_is_finished(store: StoreBuilder, crashed: b
     result = recover(store)
     assert [(state.queue_id, state.max_offset) for state in result.queues] == [(1, 10)]
     assert not store.paths.queue("TopicA", 0).exists()
+
+
+def stop_with_dead_tail(store: StoreBuilder) -> Dispatched:
+    """The newest queue was dropped, then the broker stopped; what it leaves word of."""
+    store.append_many(10)
+    queues_end = store.end
+    for number in range(30):
+        store.append(topic="Dead", KEYS=f"key {number}")
+    stop(store)
+    shutil.rmtree(store.paths.queue("Dead", 0))
+    drop(store, "Dead")
+    note = Dispatched(store.end, queues_end)
+    note.write(store.paths.dispatched)
+    return note
+
+
+def dispatched_again(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> bool:
+    """Recover after a clean stop, check what is there, and tell whether the log's tail was dispatched once more."""
+    before = contents(store.paths.consume_queue)
+    caplog.clear()
+    result = recover(store)
+    assert [(state.topic, state.queue_id, state.max_offset) for state in result.queues if state.max_offset] == [
+        ("TopicA", 0, 5), ("TopicA", 1, 5),
+    ]  # fmt: skip
+    assert result.commit_log_end == store.end
+    assert contents(store.paths.consume_queue) == before
+    store.paths.abort.unlink(missing_ok=True)
+    return "consume queues are behind the commit log" in caplog.text
+
+
+def contents(root: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
+def test_a_dead_tail_is_not_dispatched_again(store: StoreBuilder, caplog: pytest.LogCaptureFixture) -> None:
+    stop_with_dead_tail(store)
+    index = contents(store.paths.index)
+    assert index
+    assert [dispatched_again(store, caplog) for _ in range(3)] == [False] * 3
+    assert contents(store.paths.index) == index
+
+
+@pytest.mark.parametrize("change", ["no word", "torn", "another end"])
+def test_a_tail_without_units_is_looked_through_unless_a_stop_left_word_of_just_that(
+    store: StoreBuilder, caplog: pytest.LogCaptureFixture, change: str
+) -> None:
+    note = stop_with_dead_tail(store)
+    path = store.paths.dispatched
+    if change == "no word":
+        path.unlink()
+    elif change == "torn":
+        path.write_bytes(path.read_bytes()[:-3])
+    else:
+        replace(note, log_end=note.log_end - 1).write(path)
+    assert dispatched_again(store, caplog)
+
+
+def test_queues_that_were_removed_are_built_anew_in_spite_of_the_word_of_a_stop(store: StoreBuilder) -> None:
+    stop_with_dead_tail(store)
+    shutil.rmtree(store.paths.consume_queue)
+    result = recover(store)
+    assert {key: units for key, units in units_of(store, result).items() if units} == expected_units(store.records[:10])
 
 
 def test_messages_that_another_broker_brought_back_are_passed_over_and_the_queue_goes_on(store: StoreBuilder) -> None:

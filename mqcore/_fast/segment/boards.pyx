@@ -513,6 +513,18 @@ cdef class SharedSegment:
                 rows.append(row)
         return rows
 
+    def queues_end(self):
+        """Where the record of the newest unit of all queues ends, bytes; 0 without any."""
+        cdef const QueueRow *queue
+        cdef int32_t row
+        cdef int64_t end = 0
+        with nogil:
+            for row in range(observe_i32(&self.shared.board.queue_rows)):
+                queue = &self.shared.queues[row]
+                if queue_max_offset(queue) > 0:
+                    end = max(end, observe(&queue.max_physical))
+        return end
+
     # Groups and offsets ----------------------------------------------------------------------------------------
 
     def offset_row(self, bytes group not None, bytes topic not None, int queue_id, bint make=False):
