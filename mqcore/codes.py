@@ -236,6 +236,27 @@ class ResponseCode(IntEnum):
     POLICY_NOT_EXIST = 3002
 
 
+STORED_CODES: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.FLUSH_DISK_TIMEOUT,
+        ResponseCode.FLUSH_SLAVE_TIMEOUT,
+        ResponseCode.SLAVE_NOT_AVAILABLE,
+    }
+)
+"""Answers to a send that mean a place in the queue."""
+
+PULL_CODES: Final = frozenset(
+    {
+        ResponseCode.SUCCESS,
+        ResponseCode.PULL_NOT_FOUND,
+        ResponseCode.PULL_RETRY_IMMEDIATELY,
+        ResponseCode.PULL_OFFSET_MOVED,
+    }
+)
+"""Answers to a pull that say where to go on."""
+
+
 class ClientErrorCode(IntEnum):
     """Codes that a client gives its own failures; they never travel. Source: RocketMQ ClientErrorCode.java."""
 

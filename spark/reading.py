@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
-from mqcore.codes import PullSysFlag, RequestCode, ResponseCode
+from mqcore.codes import PULL_CODES, PullSysFlag, RequestCode, ResponseCode
 from mqcore.errors import BrokerError, FrameError, ProtocolError, RemotingError, RemotingTimeoutError
 from mqcore.layout import RECORD_HEAD
 from mqcore.protocol.command import next_opaque
@@ -33,15 +33,6 @@ FILTERED_LANE_SIZE: Final = 4096
 FIRST_LANE_SIZE: Final = 32
 PUT_OFF_MAX: Final = 10_000
 """How often in a row a broker may answer a lane that it should ask again; then the connection is taken to be bad."""
-
-PULL_CODES: Final = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-    }
-)
 
 
 class NotThereYetError(RemotingError):

@@ -15,7 +15,7 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Final
 
-from mqcore.codes import RequestCode, ResponseCode
+from mqcore.codes import STORED_CODES, RequestCode, ResponseCode
 from mqcore.errors import BrokerError, FrameError, RemotingError, RemotingTimeoutError
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import AUTO_CREATE_TOPIC_KEY_TOPIC
@@ -29,14 +29,6 @@ logger = logging.getLogger(__name__)
 NEW_TOPIC_QUEUES: Final = 4
 """Queues of a topic that a broker makes for its first message."""
 
-STORED_CODES: Final = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-    }
-)
 PASSING_CODES: Final = frozenset(
     {ResponseCode.SYSTEM_ERROR, ResponseCode.SYSTEM_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE}
 )

@@ -17,7 +17,7 @@ from benchmarks.harness.histogram import Histogram
 from benchmarks.harness.native import Engine, core_distance_ns
 from benchmarks.harness.procstat import CpuReading, CpuUse
 from mqcore._fast.tls.library import mapped_library
-from mqcore.codes import ResponseCode, SerializeType
+from mqcore.codes import STORED_CODES, ResponseCode, SerializeType
 
 PROCESSORS: Final = sorted(os.sched_getaffinity(0))
 """What this process was given when it started; it may pin itself later."""
@@ -27,15 +27,6 @@ GAIN_MIN: Final = 1.03
 SETTLED_SLICES: Final = 3
 """A broker is warm when so many slices in a row were not faster than the best before them by GAIN_MIN."""
 FILL_SECONDS_MAX: Final = 600.0
-STORED_CODES: Final = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-    }
-)
-"""Answers to a send that mean a place in the queue; only SUCCESS counts as a message sent."""
 
 LOAD_TEXT: Final = re.compile(
     r"(?P<sealed>tls-)?(?P<kind>send|batch|pull|transaction):(?P<connections>\d+)x(?P<window>\d+)"

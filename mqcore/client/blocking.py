@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mqcore import clock
 from mqcore.client import forks
 from mqcore.client.codec import Exchange, Maker
-from mqcore.client.exchange import STORED_CODES, SendAnswer
+from mqcore.client.exchange import SendAnswer
 from mqcore.client.messages import SendReceipt, SendStatus, has_timer
 from mqcore.client.producer_core import (
     ChooseQueue,
@@ -31,6 +31,7 @@ from mqcore.client.producer_core import (
     warn_of_attempt,
 )
 from mqcore.client.selectors import Rotation
+from mqcore.codes import STORED_CODES
 from mqcore.errors import BrokerError, MQError, RemotingError, RemotingTimeoutError
 from mqcore.protocol.codec import SendHead
 from mqcore.protocol.command import next_opaque

@@ -10,7 +10,15 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from mqcore.codes import CURRENT_VERSION, LanguageCode, PullSysFlag, RequestCode, ResponseCode
+from mqcore.codes import (
+    CURRENT_VERSION,
+    PULL_CODES,
+    STORED_CODES,
+    LanguageCode,
+    PullSysFlag,
+    RequestCode,
+    ResponseCode,
+)
 from mqcore.errors import BrokerError, RemotingConnectError, RemotingError
 from mqcore.protocol.bodies import (
     CheckClientRequestBody,
@@ -28,22 +36,6 @@ from mqcore.remoting.connection import AnswerReader
 
 LOCK_TIMEOUT_S = 1.0
 OFFSET_TIMEOUT_S = 5.0
-STORED_CODES = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-    }
-)
-PULL_CODES = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.PULL_NOT_FOUND,
-        ResponseCode.PULL_RETRY_IMMEDIATELY,
-        ResponseCode.PULL_OFFSET_MOVED,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,22 +11,13 @@ import struct
 from typing import Final
 
 from mqcore import clock
-from mqcore.codes import RemotingFlag, RequestCode, ResponseCode
+from mqcore.codes import STORED_CODES, RemotingFlag, RequestCode
 from mqcore.errors import RemotingSendError, RemotingTimeoutError
 from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.frame import HEADER_MARK_SIZE, LENGTH_SIZE, decode_frame
 from mqcore.protocol.headers import RESPONSE_HEADERS
 from mqcore.protocol.send_frames import SendHead
-
-STORED_CODES: Final = frozenset(
-    {
-        ResponseCode.SUCCESS,
-        ResponseCode.FLUSH_DISK_TIMEOUT,
-        ResponseCode.FLUSH_SLAVE_TIMEOUT,
-        ResponseCode.SLAVE_NOT_AVAILABLE,
-    }
-)
 
 READ_SIZE: Final = 16384
 _LENGTH: Final = struct.Struct(">i")

@@ -16,6 +16,7 @@ from mqcore._fast.client.frames cimport SendHead
 from mqcore._fast.wire.header cimport (COMMAND_OK, CommandView, TextView, field_of, scan_command, text_to_i32,
                                        text_to_i64)
 
+from mqcore import codes
 from mqcore.client import exchange as twin
 from mqcore.errors import RemotingSendError, RemotingTimeoutError
 
@@ -35,7 +36,7 @@ cdef enum:
 cdef enum Outcome:
     DONE, CLOSED, FAILED, TIMED_OUT, INTERRUPTED, NO_MEMORY, BAD_FRAME
 
-cdef frozenset STORED_CODES = frozenset(int(code) for code in twin.STORED_CODES)
+cdef frozenset STORED_CODES = frozenset(int(code) for code in codes.STORED_CODES)
 
 
 cdef inline int64_t now_ns() noexcept nogil:
