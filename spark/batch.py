@@ -32,7 +32,7 @@ class BatchReader(DataSourceReader):
         """Return the ranges to be read, as the queues are now.
 
         Raises DataLossError if a position that the user wrote is not there and the query minds; ConfigError and
-        NoRouteError for what cannot be found.
+        TopicRouteError for what cannot be found.
         """
         settings, cluster = self._settings, Cluster(self._settings.calling)
         queues = find_queues(settings, cluster)

@@ -20,7 +20,7 @@ from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.message_decoder import decode_message
 from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
 from mqcore.spark.connection import Answer, Link, borrow, request
-from mqcore.spark.errors import NoQueueError, NoRouteError
+from mqcore.spark.errors import NoQueueError, TopicRouteError
 from mqcore.spark.settings import Calling
 
 logger = logging.getLogger(__name__)
@@ -43,7 +43,7 @@ def is_transient(error: Exception) -> bool:
     """Whether the same call may succeed a little later."""
     if isinstance(error, BrokerError):
         return error.code in TRANSIENT_CODES
-    return isinstance(error, RemotingError | FrameError | NoRouteError | NoQueueError)
+    return isinstance(error, RemotingError | FrameError | TopicRouteError | NoQueueError)
 
 
 class Retries:
@@ -99,7 +99,7 @@ class Cluster:
         while True:
             try:
                 return work()
-            except (RemotingError, FrameError, BrokerError, NoRouteError) as error:
+            except (RemotingError, FrameError, BrokerError, TopicRouteError) as error:
                 self.forget_routes()
                 retries.failed(error, doing)
 
@@ -156,21 +156,21 @@ class Cluster:
         return self.find_route(topic) is not None
 
     def route(self, topic: str) -> TopicRouteData:
-        """Return the route of *topic*; NoRouteError when there is none. Tries once."""
+        """Return the route of *topic*; TopicRouteError when there is none. Tries once."""
         route = self.find_route(topic)
         if route is None:
-            raise NoRouteError(topic)
+            raise TopicRouteError(topic)
         return route
 
     def queues(self, topic: str) -> list[MessageQueue]:
         """Return the readable queues of *topic*, sorted.
 
-        Raises NoRouteError when it has none even after the retries: the broker of a topic may be just restarting.
+        Raises TopicRouteError when it has none even after the retries: the broker of a topic may be just restarting.
         """
         return self._retrying(f"finding topic {topic}", lambda: readable_queues(topic, self.route(topic)))
 
     def write_counts(self, topic: str) -> list[tuple[str, int]]:
-        """Return (broker name, count of write queues) of *topic*, sorted. Tries once; NoRouteError when none."""
+        """Return (broker name, count of write queues) of *topic*, sorted. Tries once; TopicRouteError when none."""
         route = self.route(topic)
         masters = {broker.broker_name for broker in route.broker_datas if broker.master_address()}
         counts = [
@@ -179,15 +179,15 @@ class Cluster:
             if PermName.is_writeable(data.perm) and data.broker_name in masters and data.write_queue_nums > 0
         ]
         if not counts:
-            raise NoRouteError(topic)
+            raise TopicRouteError(topic)
         return sorted(counts)
 
     def address(self, topic: str, broker_name: str) -> str:
-        """Return the address of a broker: its master's, else a slave's. Tries once; NoRouteError when it has none."""
+        """Return the address of a broker: its master's, else a slave's. Tries once; TopicRouteError without one."""
         for broker in self.route(topic).broker_datas:
             if broker.broker_name == broker_name and broker.broker_addrs:
                 return broker.broker_addrs[min(broker.broker_addrs)]
-        raise NoRouteError(topic)
+        raise TopicRouteError(topic)
 
     # Brokers.
 

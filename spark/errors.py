@@ -9,7 +9,7 @@ from mqcore.codes import ResponseCode
 from mqcore.errors import MQError
 
 
-class NoRouteError(MQError):
+class TopicRouteError(MQError):
     """No name server knows a broker for the topic."""
 
     response_code = ResponseCode.TOPIC_NOT_EXIST

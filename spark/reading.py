@@ -20,7 +20,7 @@ from mqcore.protocol.command import next_opaque
 from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.spark.cluster import Cluster
 from mqcore.spark.connection import Answer, Link, RequestTemplate, borrow
-from mqcore.spark.errors import DataLossError, NoRouteError
+from mqcore.spark.errors import DataLossError, TopicRouteError
 from mqcore.spark.ranges import QueueRange
 from mqcore.spark.settings import SourceSettings
 
@@ -106,7 +106,7 @@ class RangeReading:
         """Iterate over pull bodies: whole records with offsets in the range, ascending.
 
         Raises DataLossError when messages of the range are gone and the query minds, BrokerError for a refusal that
-        does not pass, and RemotingError or NoRouteError when the broker stays away longer than the retries last.
+        does not pass, and RemotingError or TopicRouteError when the broker stays away longer than the retries last.
         """
         retries = self._cluster.retries()
         while self._at < self._end:
@@ -115,7 +115,7 @@ class RangeReading:
                 address = self._cluster.address(self._part.topic, self._part.broker_name)
                 with borrow(address, self._cluster.timeout_s) as link:
                     yield from self._through(link)
-            except (RemotingError, FrameError, BrokerError, NoRouteError) as error:
+            except (RemotingError, FrameError, BrokerError, TopicRouteError) as error:
                 if self._at > before:
                     retries.ok()
                 self._cluster.forget_routes()

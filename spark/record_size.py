@@ -7,7 +7,7 @@ from typing import Final
 from mqcore.errors import MQError
 from mqcore.layout import RECORD_HEAD
 from mqcore.spark.cluster import Cluster
-from mqcore.spark.errors import NoRouteError
+from mqcore.spark.errors import TopicRouteError
 from mqcore.spark.offsets import Offsets
 from mqcore.spark.settings import SourceSettings
 
@@ -34,7 +34,7 @@ class RecordSize:
         for queue in largest:
             try:
                 sizes += record_sizes(cluster.pull_some(queue, start[queue]))
-            except (MQError, NoRouteError):
+            except (MQError, TopicRouteError):
                 continue  # the read itself will say what is wrong; here the mean so far has to do
         if sizes:
             sample = sum(sizes) / len(sizes)

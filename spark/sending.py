@@ -21,7 +21,7 @@ from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 from mqcore.spark.cluster import Cluster
 from mqcore.spark.connection import Answer, Link, borrow
-from mqcore.spark.errors import NoQueueError, NoRouteError, SinkError
+from mqcore.spark.errors import NoQueueError, SinkError, TopicRouteError
 from mqcore.spark.settings import SinkSettings
 
 logger = logging.getLogger(__name__)
@@ -81,7 +81,7 @@ class Sender:
             try:
                 counts = self._write_counts(topic)
                 return [MessageQueue(topic, name, number) for name, count in counts for number in range(count)]
-            except (RemotingError, FrameError, BrokerError, NoRouteError) as error:
+            except (RemotingError, FrameError, BrokerError, TopicRouteError) as error:
                 self._pause(error, topic, row)
 
     def wait_for(self, queue: MessageQueue, row: int) -> None:
@@ -91,7 +91,7 @@ class Sender:
                 if queue in self.queues_now(queue.topic):
                     return
                 raise NoQueueError(queue.topic, queue.broker_name, queue.queue_id)
-            except (RemotingError, FrameError, BrokerError, NoRouteError, NoQueueError) as error:
+            except (RemotingError, FrameError, BrokerError, TopicRouteError, NoQueueError) as error:
                 self._pause(error, queue.topic, row)
 
     def _write_counts(self, topic: str) -> list[tuple[str, int]]:
@@ -99,8 +99,8 @@ class Sender:
             return self._cluster.write_counts(topic)
         try:
             model = self._cluster.write_counts(AUTO_CREATE_TOPIC_KEY_TOPIC)
-        except NoRouteError:
-            raise NoRouteError(topic) from None
+        except TopicRouteError:
+            raise TopicRouteError(topic) from None
         return [(name, min(count, NEW_TOPIC_QUEUES)) for name, count in model]
 
     def submit(self, work: Work) -> None:
@@ -126,7 +126,7 @@ class Sender:
                 work = self._waiting[queue].popleft()
                 try:
                     self._send(work)
-                except (RemotingError, FrameError, BrokerError, NoRouteError) as error:
+                except (RemotingError, FrameError, BrokerError, TopicRouteError) as error:
                     self._waiting[queue].appendleft(work)
                     self._fail(error, None, work)
 
@@ -221,7 +221,7 @@ class Sender:
         """Give waiting work of a queue that cannot be reached to a queue of another broker, unless it is pinned."""
         try:
             others = [other for other in self.queues_now(queue.topic) if other.broker_name != queue.broker_name]
-        except (RemotingError, FrameError, BrokerError, NoRouteError):
+        except (RemotingError, FrameError, BrokerError, TopicRouteError):
             return
         if not others:
             return

@@ -18,7 +18,7 @@ from pyspark.sql.types import StructType
 from mqcore.errors import MQError
 from mqcore.protocol.message import MessageQueue
 from mqcore.spark.cluster import Cluster
-from mqcore.spark.errors import DataLossError, NoRouteError
+from mqcore.spark.errors import DataLossError, TopicRouteError
 from mqcore.spark.offsets import (
     Offsets,
     Where,
@@ -170,7 +170,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         cluster = Cluster(self._settings.calling)
         try:
             queues = self._find_queues(cluster, only_known=True)
-        except NoRouteError as error:
+        except TopicRouteError as error:
             self._lose(f"the topic {error.topic} is gone")
             queues = [queue for queue in known if queue.topic != error.topic and cluster.has_route(queue.topic)]
         if self._final is not None:

@@ -45,8 +45,8 @@ def matching_topics(pattern: str, topics: list[str], own: set[str]) -> list[str]
 def find_queues(settings: SourceSettings, cluster: Cluster, *, only_known: bool = False) -> list[MessageQueue]:
     """Return the queues to be read now, sorted; with *only_known* assigned queues may be missing for now.
 
-    Raises NoRouteError for a topic that does not exist, ConfigError for an assigned queue that its topic does not have.
-    A pattern that no topic matches gives no queues.
+    Raises TopicRouteError for a topic that does not exist, ConfigError for an assigned queue that its topic does not
+    have. A pattern that no topic matches gives no queues.
     """
     if settings.assign is not None:
         return _assigned(parse_assign(settings.assign), cluster, only_known)

@@ -19,7 +19,7 @@ from mqcore.spark import connection
 from mqcore.spark.batch import BatchReader
 from mqcore.spark.cluster import Cluster
 from mqcore.spark.encoder import BatchEncoder, texts_of
-from mqcore.spark.errors import DataLossError, NoRouteError, SinkError
+from mqcore.spark.errors import DataLossError, SinkError, TopicRouteError
 from mqcore.spark.options import Use
 from mqcore.spark.ranges import QueueRange
 from mqcore.spark.reading import RangeReading, cut_before
@@ -191,7 +191,7 @@ def test_a_time_without_messages_is_an_error_or_the_end_as_asked(broker: MqcoreB
 
 
 def test_what_cannot_be_found_is_named(broker: MqcoreBroker, topic: str) -> None:
-    with pytest.raises(NoRouteError, match="nowhere"):
+    with pytest.raises(TopicRouteError, match="nowhere"):
         read(broker, subscribe="nowhere", numRetries=0)
     with pytest.raises(ConfigError, match=f"no readable queue {topic}/broker-a/9"):
         read(broker, assign=f'{{"{topic}":{{"broker-a":[9]}}}}')
