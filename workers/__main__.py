@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import logging
 import os
 import signal
 import sys
@@ -15,10 +14,10 @@ if __name__ == "__main__":
 
 from mqcore._fast.base.process import die_with_parent, end_on_sigbus, name_process
 from mqcore._fast.segment.boards import SharedSegment
+from mqcore.process_log import log_to_stderr
 from mqcore.workers.handover import Handover
 
 KINDS = ("send", "pull", "reput", "flush", "ha", "timer")
-LOG_FORMAT = "%(asctime)s %(levelname)s {name} %(name)s %(message)s"
 
 
 def main(kind: str, descriptor: int) -> int:
@@ -29,7 +28,7 @@ def main(kind: str, descriptor: int) -> int:
     die_with_parent(handover.parent_pid)
     name = f"{kind}-{handover.number}"
     name_process(f"mq-{name}")
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT.format(name=name), stream=sys.stderr)
+    log_to_stderr(name)
     end_on_sigbus()
     settings = handover.loaded_settings()
     processors = settings.mqcore.cpu_affinity.get(kind)

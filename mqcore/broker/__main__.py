@@ -25,15 +25,13 @@ if __name__ == "__main__":
 from mqcore.broker.options import parse_arguments
 from mqcore.broker.server import BrokerServer
 from mqcore.config import Settings
-from mqcore.config.command_line import EXIT_BAD_SETTINGS
+from mqcore.config.command_line import EXIT_BAD_SETTINGS, EXIT_START_FAILED
 from mqcore.errors import ConfigError, MQError
+from mqcore.process_log import log_to_stderr
 from mqcore.remoting.descriptors import allow_many_connections
 from mqcore.version import __version__
 
 logger = logging.getLogger("mqcore.broker")
-
-LOG_FORMAT = "%(asctime)s %(levelname)s broker %(name)s %(message)s"
-EXIT_START_FAILED = 255
 
 
 async def serve(settings: Settings, config_path: Path | None, began: float) -> int:
@@ -85,7 +83,7 @@ def main() -> int:
     gc.enable()
     settings, config_path = parse_arguments()
     allow_many_connections()
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    log_to_stderr("broker")
     for warning in settings.warnings:
         logger.warning("%s", warning)
     return asyncio.run(serve(settings, config_path, began))

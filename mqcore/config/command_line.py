@@ -9,6 +9,9 @@ from typing import Final
 EXIT_BAD_SETTINGS: Final = 253
 """RocketMQ's -3: settings that cannot stand."""
 
+EXIT_START_FAILED: Final = 255
+"""RocketMQ's -1."""
+
 
 def add_settings(parser: argparse.ArgumentParser) -> None:
     """Let *parser* take -c, -p and --set: ``files``, ``print_all`` and ``assignments``, pairs of key and value."""

@@ -6,22 +6,20 @@ import asyncio
 import logging
 import signal
 import sys
-from typing import Final
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # Until the event loop takes it: an interrupt in the middle of an extension's import would crash the interpreter.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
 from mqcore.config import Settings
+from mqcore.config.command_line import EXIT_START_FAILED
 from mqcore.errors import MQError
 from mqcore.namesrv.options import parse_arguments
 from mqcore.namesrv.server import NameServer
+from mqcore.process_log import log_to_stderr
 from mqcore.remoting.descriptors import allow_many_connections
 
 logger = logging.getLogger("mqcore.namesrv")
-
-EXIT_CANNOT_START: Final = 255
-LOG_FORMAT: Final = "%(asctime)s %(levelname)s %(name)s %(message)s"
 
 
 async def run(settings: Settings) -> None:
@@ -42,14 +40,14 @@ def main() -> int:
     """Run the command line; return the exit status."""
     settings = parse_arguments()
     allow_many_connections()
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    log_to_stderr()
     for warning in settings.warnings:
         logger.warning("%s", warning)
     try:
         asyncio.run(run(settings))
     except (OSError, MQError) as error:
         logger.error("cannot start: %s", error)
-        return EXIT_CANNOT_START
+        return EXIT_START_FAILED
     return 0
 
 

@@ -19,7 +19,9 @@ from mqcore import clock
 from mqcore.broker.server import BrokerServer
 from mqcore.codes import PermName, RequestCode, ResponseCode
 from mqcore.config import load
+from mqcore.config.command_line import EXIT_START_FAILED
 from mqcore.errors import BrokerError, ConfigError, MQError
+from mqcore.process_log import log_to_stderr
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_request
 from mqcore.protocol.names import AUTO_CREATE_TOPIC_KEY_TOPIC
@@ -28,8 +30,6 @@ from mqcore.testing.server.orders import ADVANCE, CREATE_TOPIC, STOP, Answer, La
 
 logger = logging.getLogger("mqcore.testing")
 
-LOG_FORMAT = "%(asctime)s %(levelname)s broker %(name)s %(message)s"
-EXIT_START_FAILED = 255
 CALL_TIMEOUT_S = 30.0
 
 
@@ -167,7 +167,7 @@ async def serve(began: float, answers: BinaryIO) -> int:
 
 def main() -> int:
     began = time.monotonic()
-    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT, stream=sys.stderr)
+    log_to_stderr("broker")
     # Answers go where no worker can write to.
     with os.fdopen(os.dup(1), "wb") as answers:
         os.dup2(2, 1)
