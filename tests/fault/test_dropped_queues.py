@@ -253,14 +253,17 @@ def kill_over_a_drop(broker: MqcoreBroker, victim: str, rng: random.Random, poin
     old = send(broker, 5, f"old {point}")
     read(broker, old[-1] + 1)
     pid = broker.pid if victim == "broker" else find_worker(broker, "reput").pid
-    with Stopped(pid) as stopped, Talker(broker.broker_address, DEADLINE_S) as talker:
-        talker.send([RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": TOPIC})])
-        stopped.to_system_call(rng.randrange(CALLS_MAX))
-    if victim == "broker":
-        broker.kill()
-        broker.start_again()
-    else:
-        await_successor(broker, "reput", pid)
+    with Talker(broker.broker_address, DEADLINE_S) as talker:
+        with Stopped(pid) as stopped:
+            talker.send([RemotingCommand(RequestCode.DELETE_TOPIC_IN_BROKER, ext_fields={"topic": TOPIC})])
+            stopped.to_system_call(rng.randrange(CALLS_MAX))
+        if victim == "broker":
+            broker.kill()
+            broker.start_again()
+        else:
+            await_successor(broker, "reput", pid)
+            # While the drop goes on, its queues take no message.
+            assert talker.receive().is_response
     create(broker)
     new = send(broker, 5, f"new {point}")
     found = read(broker, new[-1] + 1)
