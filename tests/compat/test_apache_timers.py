@@ -12,7 +12,7 @@ from mqcore.store.timer.checkpoint import TimerCheck
 from mqcore.store.timer.log import read_units
 from tests.rigs.apache import ApacheServer
 from tests.rigs.mqcore_broker import MqcoreBroker
-from tests.rigs.wire import call
+from tests.rigs.wire import call, max_offset
 from tests.waiting import wait_until
 
 VERSION = "5.3.3"
@@ -82,6 +82,22 @@ def test_we_deliver_what_waits_in_apaches_store(tmp_path: Path) -> None:
         assert bodies(ours.name_server) == list(range(COUNT))
         wait_until(lambda: waiting(ours.broker_address) == 0, describe="none waits any more")
         ours.stop()
+
+
+def test_what_apache_had_delivered_when_it_was_killed_does_not_come_again(tmp_path: Path) -> None:
+    store = tmp_path / "store"
+    with ApacheServer(VERSION, store, PROPERTIES) as apache:
+        send_all(apache.broker_address, now_ms() + AHEAD_MS)
+        wait_until(lambda: delivered(apache.broker_address) >= COUNT // 4, 60, "it has delivered some")
+        apache.kill()
+        # What nobody says of what was delivered since its last checkpoint, the log says.
+    with MqcoreBroker(store, PROPERTIES) as ours:
+        assert bodies(ours.name_server) == list(range(COUNT))
+        ours.stop()
+
+
+def delivered(address: str) -> int:
+    return sum(max_offset(address, TOPIC, queue_id) for queue_id in range(4))
 
 
 def now_ms() -> int:

@@ -76,7 +76,7 @@ def received(name_server: str, wanted: set[str]) -> Counter[str]:
     return found
 
 
-def fill(master: MqcoreBroker) -> set[str]:
+def fill(master: RunningBroker) -> set[str]:
     """Have some messages delivered, some wait and some taken back; the keys of what is to come or has come."""
     wire.create_topic(master.broker_address, TOPIC, queues=1)
     early = {f"early{number}" for number in range(EARLY)}
@@ -111,6 +111,26 @@ def test_our_slave_delivers_once_what_waited_when_it_is_made_the_master(tmp_path
 
 @pytest.mark.slow
 @pytest.mark.skipif(bool(maven.missing_tools()), reason=f"Apache's broker cannot run here: {maven.missing_tools()}")
+def test_our_slave_of_rocketmq_delivers_once_what_waited_when_it_is_made_the_master(tmp_path: Path) -> None:
+    """The copies of RocketMQ's master do not say of what; they are known by topic, key and slot."""
+    store = tmp_path / "slave"
+    with (
+        ApacheServer("5.3.3", tmp_path / "master", SETTINGS) as master,
+        MqcoreBroker(store, {**SETTINGS, **AS_SLAVE, "namesrvAddr": master.name_server}) as slave,
+    ):
+        wanted = fill(master)
+        await_copy(master, slave.broker_address, store)
+        wait_until(lambda: wire.is_dispatched(slave.broker_address), DEADLINE_S, "the slave has its queues")
+        wait_until(lambda: f'"{TOPIC}"' in (store / "config" / "topics.json").read_text(), DEADLINE_S, "the topic")
+        master.kill()
+        slave.stop()
+    with MqcoreBroker(store, SETTINGS) as promoted:
+        assert received(promoted.name_server, wanted) == Counter(wanted)
+        promoted.stop()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(maven.missing_tools()), reason=f"Apache's broker cannot run here: {maven.missing_tools()}")
 def test_rocketmqs_slave_of_ours_delivers_once_what_waited_when_it_is_made_the_master(tmp_path: Path) -> None:
     store = tmp_path / "slave"
     with MqcoreBroker(tmp_path / "master", SETTINGS) as master:
@@ -125,6 +145,8 @@ def test_rocketmqs_slave_of_ours_delivers_once_what_waited_when_it_is_made_the_m
             wait_until(
                 lambda: check_point(slave.address).read_time > over, DEADLINE_S, "the slave knows how far its master is"
             )
+            # It asks for topics now and then.
+            wait_until(lambda: f'"{TOPIC}"' in (store / "config" / "topics.json").read_text(), DEADLINE_S, "the topic")
             # And what waits is in a wheel of its own.
             count = wire.max_offset(master.broker_address, "rmq_sys_wheel_timer", 0)
             wait_until(

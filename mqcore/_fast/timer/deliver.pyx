@@ -15,8 +15,9 @@ from mqcore._fast.log.republish cimport PropertyName, Republication, republished
 from mqcore._fast.log.timed cimport TimedProperties, find_timed, parse_long, put_number_property
 from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic, make_queue, make_topic
 from mqcore._fast.segment.bounds cimport queue_max_offset
-from mqcore._fast.timer.due cimport DueEntry, due_pop, due_push, offset_has, recall_has
+from mqcore._fast.timer.due cimport DueEntry, due_pop, due_push, recall_has
 from mqcore._fast.timer.records cimport timer_record
+from mqcore._fast.timer.recovery cimport was_delivered
 from mqcore._fast.timer.slots cimport advance, over_until
 from mqcore._fast.timer.waiting cimport count_topic, count_waiting
 
@@ -126,7 +127,7 @@ cdef Delivery deliver(TimerState *state, const DueEntry *entry, int64_t now) noe
         warn_unreadable(&state.unreadable, "a timer message that is due", entry.physical_offset, ENOENT)
         return DELIVERY_DONE
     find_timed(record.properties, record.properties_size, &found)
-    if offset_has(&state.delivered, entry.physical_offset):
+    if was_delivered(state, entry.physical_offset, &found):
         count_topic(state, found.real_topic.at, found.real_topic.size, -1)
         return DELIVERY_DONE
     if not entry.magic & TIMER_MAGIC_ROLL and recall_has(

@@ -26,7 +26,8 @@ from mqcore._fast.timer.deliver cimport RETRY_MS, deliver_some, wait_for_topic
 from mqcore._fast.timer.due cimport RecallTable, due_free, offset_free, recall_trim
 from mqcore._fast.timer.enqueue cimport enqueue_some
 from mqcore._fast.timer.records cimport timer_record
-from mqcore._fast.timer.recovery cimport HASHES, Beginning, TimerDamage, find_delivered, first_record, scan_files
+from mqcore._fast.timer.recovery cimport (HASHES, Beginning, TimerDamage, find_delivered, first_record, scan_files,
+                                          stored_since)
 from mqcore._fast.timer.skipped cimport timer_now
 from mqcore._fast.timer.slots cimport advance, load_slots, over_until
 from mqcore._fast.timer.state cimport HEAP_FULL, LOG_FDS, TimerState
@@ -71,6 +72,7 @@ cdef class TimerLoop:
     cdef uint8_t[::1] wheel_memory
     cdef const int64_t[::1] time_sheet
     cdef object kept
+    cdef int64_t checked_until          # what is due before was delivered before the last checkpoint, ms
     cdef int64_t last_unit              # its position when the files were scanned, or -1
     cdef bint wakes_flush
     cdef int wake
@@ -187,6 +189,7 @@ cdef class TimerLoop:
             free(counts)
             raise MemoryError()
         beginning.read_time = read_time
+        self.checked_until = read_time
         beginning.log_position = log_position
         beginning.log_first = log_first
         beginning.log_start = log_start
@@ -200,8 +203,8 @@ cdef class TimerLoop:
     def begin(self, int64_t queue_offset, int64_t scan_offset):
         """Go on behind what was scanned; how many deliveries of predecessors were found.
 
-        *queue_offset*, *scan_offset*: of the last checkpoint; a scan offset of -1: nobody knows what was delivered
-        since; -2: the log is looked at from the first message of the topic on.
+        *queue_offset*, *scan_offset*: of the last checkpoint; a scan offset of -1: nobody says what was delivered
+        since, and that is known by its time; -2: the log is looked at from the first message of the topic on.
         """
         cdef TimerState *state = &self.state
         cdef TimerUnit unit
@@ -215,7 +218,7 @@ cdef class TimerLoop:
             if scan_offset == FROM_THE_FIRST:
                 scan_offset = first_record(state)
             elif scan_offset == NOBODY_KNOWS:
-                scan_offset = observe(&self.shared.board.wrote_offset)
+                scan_offset = stored_since(state, self.checked_until)
             state.scan_offset = scan_offset
             remembers = find_delivered(state, scan_offset)
             wait_for_topic(state)

@@ -69,6 +69,10 @@ cdef const uint8_t *read_cold(TimerState *state, int64_t offset, int32_t size) n
     return state.scratch
 
 
+cdef bint is_of_timers(const RecordView *record) noexcept nogil:
+    return record.topic_size == TIMER_TOPIC_SIZE and memcmp(record.topic, TIMER_TOPIC, TIMER_TOPIC_SIZE) == 0
+
+
 cdef bint timer_record(TimerState *state, int64_t offset, int32_t size, RecordView *out) noexcept nogil:
     # The record that starts at *offset*; good until the next look. False: *error* says why, ENOENT: it is gone.
     cdef const uint8_t *at
@@ -86,8 +90,7 @@ cdef bint timer_record(TimerState *state, int64_t offset, int32_t size, RecordVi
         return False
     state.error = ENOENT
     return available >= size and decode_record(at, size, False, out) == DECODE_OK and (
-        out.physical_offset == offset and out.total_size == size and out.topic_size == TIMER_TOPIC_SIZE
-        and memcmp(out.topic, TIMER_TOPIC, TIMER_TOPIC_SIZE) == 0)
+        out.physical_offset == offset and out.total_size == size and is_of_timers(out))
 
 
 cdef void advise(TimerState *state, int64_t start, int64_t end) noexcept nogil:

@@ -1,6 +1,7 @@
 # What a start makes of the files as they are.
 from libc.stdint cimport int32_t, int64_t
 
+from mqcore._fast.log.timed cimport TimedProperties
 from mqcore._fast.timer.state cimport TimerState
 
 cpdef enum TimerDamage:
@@ -24,7 +25,12 @@ cdef struct Beginning:
 # unit, or -1. *hashes* and *counts*: HASHES zeros each.
 cdef TimerDamage scan_files(TimerState *state, const Beginning *beginning, int64_t now, int32_t *hashes,
                             int64_t *counts, int64_t *last) noexcept nogil
-# Remember the copies that the commit log has from *at* on. False: no memory.
+# Remember the copies that the commit log has from *at* on. False: no memory. Ours say of what they are copies; those of
+# RocketMQ are known by topic, unique key and slot.
 cdef bint find_delivered(TimerState *state, int64_t at) noexcept nogil
+# Whether a message was delivered by a predecessor.
+cdef bint was_delivered(const TimerState *state, int64_t physical_offset, const TimedProperties *found) noexcept nogil
+# What is stored from *time* on, ms, lies behind this offset.
+cdef int64_t stored_since(TimerState *state, int64_t time) noexcept nogil
 # All that was ever delivered of the messages that the timer topic has lies behind this offset.
 cdef int64_t first_record(TimerState *state) noexcept nogil

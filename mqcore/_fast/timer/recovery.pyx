@@ -1,22 +1,27 @@
 """The start of the timer worker: what its files say, held against one another and against the commit log."""
 
-from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t
+from libc.stdint cimport INT64_MAX, int32_t, int64_t, uint8_t, uint64_t
 from libc.string cimport memset
 
 from mqcore._fast.base.atomics cimport coarse_ms, observe
+from mqcore._fast.base.hashing cimport hash_bytes, hash_mix
 from mqcore._fast.base.layout cimport (TIMER_MAGIC_DELETE, TIMER_SLOT_COUNT, TIMER_UNIT_SIZE, QueueRow)
 from mqcore._fast.log.mapped_file cimport bytes_at
 from mqcore._fast.log.record cimport DECODE_OK, DecodeStatus, RecordView, decode_record, find_property, java_hash
+from mqcore._fast.log.timed cimport TimedProperties, find_timed
 from mqcore._fast.queues.reader cimport units_at
 from mqcore._fast.queues.units cimport CqUnit
 from mqcore._fast.queues.units cimport read_unit as read_queue_unit
 from mqcore._fast.segment.bounds cimport queue_max_offset, queue_min_offset
-from mqcore._fast.timer.due cimport offset_add
-from mqcore._fast.timer.records cimport timer_record
+from mqcore._fast.timer.due cimport offset_add, offset_has
+from mqcore._fast.timer.records cimport is_of_timers, timer_record
 from mqcore._fast.timer.skipped cimport has_skips, recall_again
 from mqcore._fast.timer.units cimport UNIT_FILLER, UNIT_NONE, UNIT_OK, TimerUnit, UnitStatus, unit_at
 from mqcore._fast.timer.waiting cimport count_waiting, forget_waiting
 from mqcore._fast.timer.wheel cimport WheelSlot, wheel_add, wheel_place, wheel_set_count, wheel_slot
+
+cdef enum:
+    NAMES = 1 << 62                 # in the set of places: no log is so long
 
 
 cdef void apply_unit(TimerState *state, const TimerUnit *unit, int64_t position) noexcept nogil:
@@ -168,13 +173,67 @@ cdef TimerDamage scan_files(TimerState *state, const Beginning *beginning, int64
     return damage
 
 
+cdef int64_t name_of(const TimedProperties *found) noexcept nogil:
+    # Of a message for RocketMQ's copies of it, in the set of places: where no record can begin. 0: it has none.
+    cdef uint64_t hashed
+    if found.unique_key.size == 0 or found.real_topic.size == 0 or found.out_ms.size == 0:
+        return 0
+    hashed = hash_mix(hash_bytes(found.unique_key.at, found.unique_key.size))
+    hashed = hash_mix(hashed ^ hash_bytes(found.real_topic.at, found.real_topic.size))
+    hashed = hash_mix(hashed ^ hash_bytes(found.out_ms.at, found.out_ms.size))
+    return <int64_t>(hashed >> 2) | NAMES
+
+
+cdef bint was_delivered(const TimerState *state, int64_t physical_offset, const TimedProperties *found) noexcept nogil:
+    cdef int64_t name
+    if state.delivered.count == 0:
+        return False
+    if offset_has(&state.delivered, physical_offset):
+        return True
+    name = name_of(found)
+    return name != 0 and offset_has(&state.delivered, name)
+
+
+cdef bint remember(TimerState *state, const RecordView *record) noexcept nogil:
+    # A record that is a copy. False: no memory.
+    cdef TimedProperties found
+    cdef const uint8_t *value
+    cdef int32_t value_size = 0
+    cdef int64_t name
+    if not find_property(record.properties, record.properties_size, "TIMER_OUT_MS", 12, &value, &value_size):
+        return True
+    if record.prepared_transaction_offset > 0:
+        return offset_add(&state.delivered, record.prepared_transaction_offset - 1)
+    if is_of_timers(record) or not find_property(record.properties, record.properties_size, "TIMER_DEQUEUE_MS", 16,
+                                                 &value, &value_size):
+        return True
+    find_timed(record.properties, record.properties_size, &found)
+    name = name_of(&found)
+    return name == 0 or offset_add(&state.delivered, name)
+
+
+cdef int64_t stored_since(TimerState *state, int64_t time) noexcept nogil:
+    # By the first records of files, the newest first.
+    cdef int64_t at = observe(&state.shared.board.wrote_offset)
+    cdef int64_t least = observe(&state.shared.board.min_offset)
+    cdef int64_t available
+    cdef const uint8_t *base
+    cdef RecordView record
+    at -= at % state.appender.file_size
+    while at > least:
+        base = bytes_at(state.files, at, &available)
+        if base != NULL and decode_record(base, available, False, &record) == DECODE_OK and (
+                record.store_timestamp < time):
+            break
+        at -= state.appender.file_size
+    return max(at, least)
+
+
 cdef bint find_delivered(TimerState *state, int64_t at) noexcept nogil:
     # Remember the copies that the log has from *at* on; False: no memory.
     cdef int64_t end = observe(&state.shared.board.wrote_offset)
     cdef int64_t available = 0
-    cdef int32_t value_size = 0
     cdef const uint8_t *base
-    cdef const uint8_t *value
     cdef RecordView record
     cdef DecodeStatus status
     at = max(at, observe(&state.shared.board.min_offset))
@@ -187,10 +246,8 @@ cdef bint find_delivered(TimerState *state, int64_t at) noexcept nogil:
         if status != DECODE_OK:
             at += state.appender.file_size - at % state.appender.file_size
             continue
-        if record.prepared_transaction_offset > 0 and find_property(
-                record.properties, record.properties_size, "TIMER_OUT_MS", 12, &value, &value_size):
-            if not offset_add(&state.delivered, record.prepared_transaction_offset - 1):
-                return False
+        if not remember(state, &record):
+            return False
         at += record.total_size
     return True
 

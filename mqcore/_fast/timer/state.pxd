@@ -53,7 +53,7 @@ cdef struct TimerState:
     DueHeap heap
     DueHeap parked                  # due, and their queues are being dropped
     RecallTable *recalled
-    OffsetSet delivered             # by predecessors
+    OffsetSet delivered             # by predecessors: places of what was copied, and for RocketMQ's copies their names
     int64_t delivered_until         # a slot: from there on nobody before us can have delivered anything
 
     int64_t pending                 # messages that wait,
