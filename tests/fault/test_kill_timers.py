@@ -123,6 +123,7 @@ class Scene:
 
     def await_enqueued(self) -> None:
         """Wait until the wheel has what the topic has."""
+        self.await_dispatched()
         wait_until(lambda: self.ledger.runtime("timerOffsetBehind") == 0, DEADLINE_S, "all are in the wheel")
 
     def await_dispatched(self) -> None:
@@ -233,7 +234,12 @@ POINTS = {
 
 def thread_of(pid: int, number: int) -> int:
     """The id of the main thread of a process, 0, or of the one that was started after it."""
-    return sorted(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir())[number]
+
+    def threads() -> list[int]:
+        return sorted(int(task.name) for task in Path(f"/proc/{pid}/task").iterdir())
+
+    wait_until(lambda: len(threads()) > number, DEADLINE_S, "the thread is there")
+    return threads()[number]
 
 
 def die_at(point: Point, broker: MqcoreBroker, ledger: TimerLedger, rng: random.Random) -> None:
