@@ -150,8 +150,8 @@ _SEND = """producerGroup S!, topic S!, defaultTopic S!, defaultTopicQueueNums I!
 _SEND_V2 = """producer_group=a S!, topic=b S!, default_topic=c S!, default_topic_queue_nums=d I!, queue_id=e I!,
     sys_flag=f I!, born_timestamp=g L!, flag=h I!, properties=i S?, reconsume_times=j I?, unit_mode=k b?,
     max_reconsume_times=l I?, batch=m b?, bname=n S?"""
-_PULL = """consumerGroup S!, topic S!, queueId I!, queueOffset L!, maxMsgNums I!, sysFlag I!, commitOffset l?,
-    suspendTimeoutMillis l?, subscription S?, subVersion l?, expressionType S?, bname S?, maxMsgBytes I?"""
+_PULL = """consumerGroup S!, topic S!, queueId I!, queueOffset L!, maxMsgNums I!, sysFlag I!, commitOffset L!,
+    suspendTimeoutMillis L!, subscription S?, subVersion L!, expressionType S?, bname S?, maxMsgBytes I?"""
 _QUEUE = "topic S!, queueId I!, bname S?"
 _RESET = "topic S!, group S!, timestamp l!, isForce b!, queueId I?, offset L?"
 _CONSUMER_STATUS = "topic S!, group S!, clientAddr S?"

@@ -8,7 +8,7 @@ Source: RocketMQ broker/processor/PullMessageProcessor.java.
 from __future__ import annotations
 
 import logging
-from typing import Any
+from typing import Any, Final
 
 from mqcore.broker.consumers import ConsumerGroupInfo, channel_address
 from mqcore.broker.context import BrokerContext
@@ -25,6 +25,9 @@ from mqcore.protocol.names import OFFSET_MOVED_EVENT, RETRY_GROUP_TOPIC_PREFIX, 
 from mqcore.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS, encode_properties
 
 logger = logging.getLogger(__name__)
+
+LEFT_OUT: Final = {"commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0"}
+"""What RocketMQ's broker takes of fields that must be there, and that it does not miss."""
 
 
 class _Refused(Exception):
@@ -197,7 +200,7 @@ class PullProcessor:
 
 def pull_header(request: RemotingCommand) -> PullHeader:
     """Read the header of code 11 or 361; raise HeaderError if it is not complete."""
-    values = headers.decode_request(RequestCode.PULL_MESSAGE, request.ext_fields)
+    values = headers.decode_request(RequestCode.PULL_MESSAGE, LEFT_OUT | (request.ext_fields or {}))
     return PullHeader(
         group=values["consumer_group"],
         topic=values["topic"],
