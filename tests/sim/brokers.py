@@ -292,6 +292,8 @@ class SimNameServer:
 
     async def _start(self) -> None:
         self.server = NameServer(self._settings)
+        # What comes here is plain, and there are no sockets whose first byte could be looked at.
+        self.server._server._door = None
         await self.server.start()
 
     def kill(self) -> None:
