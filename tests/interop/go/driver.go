@@ -202,14 +202,23 @@ func sendBatches(sender rocketmq.Producer, all []*primitive.Message, size int, o
 	}
 }
 
+var beginnings = map[string]consumer.ConsumeFromWhere{
+	"CONSUME_FROM_FIRST_OFFSET": consumer.ConsumeFromFirstOffset,
+	"CONSUME_FROM_LAST_OFFSET":  consumer.ConsumeFromLastOffset,
+	"CONSUME_FROM_TIMESTAMP":    consumer.ConsumeFromTimestamp,
+}
+
 func consume(o options) error {
 	orderly := o["orderly"] == "true"
 	chosen := []consumer.Option{
 		consumer.WithNameServer([]string{o["name-server"]}),
 		consumer.WithGroupName(o["group"]),
-		consumer.WithConsumeFromWhere(consumer.ConsumeFromFirstOffset),
+		consumer.WithConsumeFromWhere(beginnings[o.text("from", "CONSUME_FROM_FIRST_OFFSET")]),
 		consumer.WithConsumerOrder(orderly),
 		consumer.WithCredentials(o.credentials()),
+	}
+	if o["timestamp"] != "" {
+		chosen = append(chosen, consumer.WithConsumeTimestamp(o["timestamp"]))
 	}
 	if o["broadcasting"] == "true" {
 		// Members with one name would share the file of their offsets, and the second begin where the first has got to.
