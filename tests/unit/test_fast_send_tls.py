@@ -19,8 +19,11 @@ from test_fast_send_loop import (
     FILE_SIZE,
     LINK,
     LoopRig,
+    answer_pull,
     heart_beat,
     is_closed,
+    popped,
+    pull_request,
     replies,
     send_request,
 )
@@ -31,6 +34,7 @@ from mqcore._fast.tls.self_signed import make
 from mqcore.codes import RemotingFlag, ResponseCode
 from mqcore.errors import TlsError, TlsUnavailableError
 from mqcore.protocol.command import RemotingCommand
+from mqcore.store.paths import file_name
 from tests.rigs.certificates import NO_OPENSSL, OPENSSL, Authority, Pair, trusting
 from tests.waiting import wait_until
 
@@ -307,6 +311,32 @@ def test_what_a_socket_does_not_take_is_sent_later_in_order(make_loop: Any) -> N
         turns = loop.word("turns")
         wait_until(lambda: loop.word("turns") > turns + 2 or loop.word("buffered") > 0, describe="something waits")
         assert [reply.body for reply in replies(client, len(bodies))] == bodies
+
+
+@pytest.mark.parametrize("is_slow", [True, False], ids=["read slowly", "read at once"])
+def test_pulls_of_large_and_small_ranges_come_whole(
+    make_loop: Any, log: Log, chance: random.Random, is_slow: bool
+) -> None:
+    loop = make_loop()
+    data = [os.urandom(FILE_SIZE), os.urandom(FILE_SIZE)]
+    for number, content in enumerate(data):
+        (log.directory / file_name(number * FILE_SIZE)).write_bytes(content)
+    if is_slow:
+        loop.limit_socket_buffers()
+    with loop.connect_tls(receive_buffer_size=16384 if is_slow else None) as client:
+        wanted, received = [], []
+        for opaque in range(8):
+            ranges = [
+                (chance.randrange(2) * FILE_SIZE + chance.randrange(FILE_SIZE // 2), size)
+                for size in chance.choices((1, 100, 3_000, 16_384, 16_385, 200_000, 400_000), k=chance.randint(1, 6))
+            ]
+            client.sendall(pull_request(opaque).encode())
+            asked, _ = popped(loop)
+            answer_pull(loop, asked, *ranges)
+            wanted.append(b"".join(data[at // FILE_SIZE][at % FILE_SIZE :][:size] for at, size in ranges))
+            if opaque % 2:  # two at a time, so that one comes behind what the other has left
+                received += replies(client, 2)
+        assert [answer.body for answer in sorted(received, key=lambda answer: answer.opaque)] == wanted
 
 
 def test_who_does_not_read_is_cut_off(make_loop: Any) -> None:
