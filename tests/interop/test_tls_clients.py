@@ -8,10 +8,12 @@ from pathlib import Path
 import pytest
 
 from tests.rigs import JavaDriver, gather
+from tests.rigs.apache import SMALL, ApacheBroker, ApacheNamesrv
 from tests.rigs.certificates import trusting
 from tests.rigs.deliveries import check_each_exactly_once, check_intact, sent_by_key
 from tests.rigs.mqadmin import Mqadmin
 from tests.rigs.mqcore_broker import MqcoreBroker
+from tests.rigs.wire import GET_BROKER_CLUSTER_INFO, SUCCESS, call, registered_brokers
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.compat
@@ -46,3 +48,42 @@ def test_java_clients_send_and_receive_with_tls(enforcing: MqcoreBroker, tmp_pat
     sent = sent_by_key(produced)
     check_each_exactly_once(sent, received)
     check_intact(corpus.lines(), sent, received)
+
+
+ENFORCING = (*SMALL, "-Dtls.server.mode=enforcing")
+
+
+def test_our_broker_registers_with_an_enforcing_name_server_of_apache(tmp_path: Path) -> None:
+    namesrv = ApacheNamesrv("4.9.8", tmp_path / "namesrv", jvm_options=ENFORCING)
+    try:
+        wait_until(lambda: answers(namesrv.address), 60, "Apache's name server answers")
+        with pytest.raises(ConnectionError):
+            call(namesrv.address, GET_BROKER_CLUSTER_INFO)
+        properties = {"namesrvAddr": namesrv.address, "tls.server.mode": "enforcing"}
+        with MqcoreBroker(tmp_path / "store", properties, tls=trusting()) as broker:
+            addresses = registered_brokers(namesrv.address, trusting())
+            assert addresses["broker-a"]["0"] == broker.broker_address
+    finally:
+        namesrv.kill()
+
+
+def test_apache_s_broker_registers_with_an_enforcing_name_server_of_ours(
+    enforcing: MqcoreBroker, tmp_path: Path
+) -> None:
+    properties = {"brokerName": "broker-of-apache"}
+    apache = ApacheBroker("4.9.8", tmp_path / "store", enforcing.name_server, properties, jvm_options=ENFORCING)
+    try:
+        wait_until(
+            lambda: "broker-of-apache" in registered_brokers(enforcing.name_server, trusting()),
+            ARRIVAL_DEADLINE_S,
+            "Apache's broker is registered",
+        )
+    finally:
+        apache.kill()
+
+
+def answers(name_server: str) -> bool:
+    try:
+        return call(name_server, GET_BROKER_CLUSTER_INFO, tls=trusting()).code == SUCCESS
+    except OSError:
+        return False
