@@ -125,7 +125,7 @@ def main(
                     end_broker(server, kind, deadline)
                     stopped = time.monotonic()
                     try:
-                        start_again(server, deadline)
+                        server.start_again(deadline)
                     except AssertionError:
                         click.echo(f"{label:14} {queues:7} {kind:12} {stopped - began:7.1f} not within {deadline:g} s")
                         click.echo(last_line(server))
@@ -151,17 +151,11 @@ def start(label: str, store_dir: Path, units: int) -> Server:
     return ApacheServer(label.split()[1], store_dir, properties, jvm_options=APACHE_JVM)
 
 
-def start_again(server: Server, deadline_s: float) -> None:
-    if isinstance(server, ApacheServer):
-        server.start_again(deadline_s)
-    else:
-        server.start_again()
-
-
 def last_line(server: Server) -> str:
     """What the broker logged last."""
-    home = server.store_dir.with_name(f"{server.store_dir.name}.apache")
-    lines = (home / "broker.log").read_text(errors="replace").splitlines() if home.is_dir() else []
+    kind, name = ("apache", "broker.log") if isinstance(server, ApacheServer) else ("mqcore", "broker.out")
+    log = server.store_dir.with_name(f"{server.store_dir.name}.{kind}") / name
+    lines = log.read_text(errors="replace").splitlines() if log.exists() else []
     return f"  its last word: {lines[-1][:160]}" if lines else "  it has logged nothing"
 
 

@@ -61,7 +61,7 @@ class MqcoreBroker:
         self.broker_address = f"{host}:{self.properties['listenPort']}"
         self.child = self._start()
 
-    def _start(self) -> Child:
+    def _start(self, deadline_s: float = START_DEADLINE_S) -> Child:
         configuration = write_properties(self._home / "broker.conf", self.properties)
         child = Child(
             [sys.executable, "-m", "mqcore.broker", "-c", configuration], log=self._home / "broker.out", env=self._env
@@ -69,7 +69,7 @@ class MqcoreBroker:
         try:
             wait_until(
                 lambda: not child.is_alive or serves(self.name_server, self.broker_address, self._tls),
-                deadline_s=START_DEADLINE_S,
+                deadline_s=deadline_s,
                 describe=f"mqcore's broker at {self.broker_address} serves",
             )
             if not child.is_alive:
@@ -108,9 +108,9 @@ class MqcoreBroker:
         self.stop()
         self.child = self._start()
 
-    def start_again(self) -> None:
+    def start_again(self, deadline_s: float = START_DEADLINE_S) -> None:
         """Start it again on the same store and ports after kill()."""
-        self.child = self._start()
+        self.child = self._start(deadline_s)
 
     def stop(self) -> None:
         """End it by SIGTERM. Raises if it takes too long, exits with a code other than 0 or leaves a worker behind."""
