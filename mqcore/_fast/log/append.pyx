@@ -11,8 +11,8 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TAKEN, LOCK_TIMED_OUT, add_full, add_relaxed,
-                                        coarse_ms, lock_release, lock_take, now_ms, observe, or_full, peek, publish,
-                                        put_relaxed)
+                                        coarse_ms, full_fence, lock_release, lock_take, now_ms, observe, or_full, peek,
+                                        publish, put_relaxed)
 from mqcore._fast.base.big_endian cimport load_i32, store_i32
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.crc32 cimport crc32
@@ -349,8 +349,11 @@ cdef int place_pair(
     board.intent_second_next_offset = second.queue_offset + 1
     board.intent_second_queue = second_queue_row + 1
     declare_intent(shared, out.end_offset, first.queue_offset + 1, topic_row, queue_row, 2, total)
-    encode_record(at, first)
+    # The second first: a start after the death of everybody takes what is whole in the log, and stops before the pair
+    # as long as the first of it is not.
     encode_record(at + size, second)
+    full_fence()
+    encode_record(at, first)
     count_on(shared, taken, taken_count)
     publish_end(appender, queue_row, first.queue_offset + 1, out)
     finish_second(shared)
