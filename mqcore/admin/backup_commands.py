@@ -20,7 +20,7 @@ from mqcore.errors import BackupError, MQError
 from mqcore.store.backup.checking import check_backup
 from mqcore.store.backup.directory import BackupDirectory
 from mqcore.store.backup.making import BackupResult, Options, make_backup
-from mqcore.store.backup.restoring import RestoreOptions, RestoreResult, restore
+from mqcore.store.backup.restoring import DELAYS_LATE_MS, RestoreOptions, RestoreResult, restore
 from mqcore.store.reader import SEPARATOR, to_ms
 
 SIZE: Final = re.compile(r"(\d+)\s*([kKmMgGtT]?)(?:i?B)?")
@@ -207,6 +207,12 @@ def show_runs(backup: Path, output: str) -> None:
     metavar="LEVELS",
     help="The broker's messageDelayLevel, if it has others; they matter before the first run alone.",
 )
+@click.option(
+    "--delays-late",
+    callback=parse_span,
+    metavar="SPAN",
+    help="How late delayed messages were, such as 2h, if more than ten minutes; it matters before the first run alone.",
+)
 @rate_option
 @quiet_option
 @output_option
@@ -218,6 +224,7 @@ def restore_command(
     until_offset: int | None,
     take_damaged: bool,
     delay_levels: tuple[int, ...],
+    delays_late: int,
     max_rate: int,
     quiet: bool,
     output: str,
@@ -228,7 +235,7 @@ def restore_command(
     """
     options = RestoreOptions(
         until=until, until_offset=until_offset, take_damaged=take_damaged, max_rate=max_rate,
-        delay_levels_ms=delay_levels,
+        delay_levels_ms=delay_levels, delays_late_ms=delays_late or DELAYS_LATE_MS,
     )  # fmt: skip
     with progress("restoring", is_quiet=quiet) as report:
         result = run(partial(restore, backup, target, commit_log, options, report))
@@ -269,5 +276,5 @@ def show_restored(result: RestoreResult) -> None:
     if result.is_earlier:
         talk(
             "The log ends before the first backup was taken: offsets behind its end were put back to it, and delayed "
-            "messages that were due in its last ten minutes are delivered again."
+            "messages that were due in its last ten minutes (--delays-late) are delivered again."
         )

@@ -218,6 +218,10 @@ def test_delayed_messages_that_were_not_due_at_the_cut_are_delivered_again(store
     assert offsets(tmp_path / "latest", "delayOffset.json") == {"14": 2990, "1": 0}
     restored(target, tmp_path / "new", until_offset=store.records[100 + 2000].physical_offset)
     assert offsets(tmp_path / "new", "delayOffset.json") == {"14": 2000 - 1200, "1": 0}
+    restored(
+        target, tmp_path / "late", until_offset=store.records[100 + 2000].physical_offset, delays_late_ms=1_200_000
+    )
+    assert offsets(tmp_path / "late", "delayOffset.json") == {"14": 2000 - 1800, "1": 0}, "the broker was twenty behind"
 
 
 def test_a_queue_that_was_dropped_stays_so_and_its_offsets_go(store, target, tmp_path):

@@ -35,7 +35,7 @@ from mqcore.store.log.queue_ends import QueueEnd
 from mqcore.store.paths import StorePaths, file_name
 
 WORK_NAME: Final = ".restoring"
-DELAY_SLACK_MS: Final = 600_000
+DELAYS_LATE_MS: Final = 600_000
 """Delayed messages that were due so long before the end of a cut log, or later, are delivered again."""
 
 PARTS: Final = ("consumequeue", "mqcore", "config", "checkpoint", "abort")
@@ -47,7 +47,8 @@ logger = logging.getLogger(__name__)
 class RestoreOptions:
     """*until*: messages stored before, ms. *take_damaged*: what differs from its checksum is taken as it is.
 
-    *delay_levels_ms* are the broker's; they matter only where the log is cut before the first backup.
+    *delay_levels_ms* are the broker's, *delays_late_ms* is how far it was behind with them at most; both matter where
+    the log is cut before the first backup.
     """
 
     until: int | None = None
@@ -55,6 +56,7 @@ class RestoreOptions:
     take_damaged: bool = False
     max_rate: int = 0
     delay_levels_ms: tuple[int, ...] = DELAY_LEVELS_MS
+    delays_late_ms: int = DELAYS_LATE_MS
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -180,7 +182,7 @@ class _Restoring:
             ends.bear(topic.encode(), queue_id, birth.born)
         if self.is_earlier:
             for level, delay_ms in enumerate(self._options.delay_levels_ms):
-                since = self._cut.last_timestamp - DELAY_SLACK_MS - delay_ms
+                since = self._cut.last_timestamp - self._options.delays_late_ms - delay_ms
                 ends.ask_since(SCHEDULE_TOPIC.encode(), level, since)
         counter = LogCounter(ends, self._manifest.file_size)
         files = [file for file in self._manifest.files if file.start < self._cut.end]
