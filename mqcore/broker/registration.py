@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -43,6 +43,8 @@ class Registration:
         self._ha_address = ha_address
         self._tasks: set[asyncio.Task[None]] = set()
         self._soon: asyncio.Task[None] | None = None
+        self._told: dict[str, int] = {}
+        """By name server: up to which change of the topics it has acknowledged all."""
 
     @property
     def name_servers(self) -> list[str]:
@@ -55,12 +57,16 @@ class Registration:
         knows another version.
         """
         if force or await self._is_needed():
-            await self._register(self._topics.wrapper, check_order=check_order, oneway=oneway)
+            await self._register((), check_order=check_order, oneway=oneway)
 
-    async def register_topic(self, config: TopicConfig) -> None:
-        """Register one topic that was created or changed, with the table's new version."""
-        wrapper = TopicConfigSerializeWrapper({config.topic_name: config}, self._topics.version)
-        await self._register(wrapper, check_order=True, oneway=False)
+    async def register_topics(self, *configs: TopicConfig) -> None:
+        """Register topics that were created or changed, with the table's new version.
+
+        A name server takes topics only with a version that it does not have. One that lacks another change too is told
+        all topics, or it would believe that it knew that change. RocketMQ's broker tells it these alone, and a topic
+        that is made by its first message meanwhile has no route until something else changes.
+        """
+        await self._register(configs, check_order=True, oneway=False)
 
     def register_soon(self) -> None:
         """Register every topic in the background, once for all calls that come before it begins."""
@@ -129,15 +135,39 @@ class Registration:
             for reply in replies
         )
 
-    async def _register(self, wrapper: TopicConfigSerializeWrapper, *, check_order: bool, oneway: bool) -> None:
-        request = self._register_request(self._as_published(wrapper))
+    async def _register(self, changed: Sequence[TopicConfig], *, check_order: bool, oneway: bool) -> None:
+        """Register *changed* where they are all that is not known yet, and every topic elsewhere."""
+        counter = self._topics.version.counter
+        known = {address: self._told.pop(address, None) for address in self.name_servers}
+        needs_all = [address for address in known if not changed or known[address] != counter - len(changed)]
+        all_topics = self._register_request(self._topics.wrapper) if needs_all else None
+        few = self._register_request(self._only(changed)) if len(needs_all) < len(known) else None
+        requests = {address: all_topics if address in needs_all else few for address in known}
+        calls = [
+            self._register_at(address, request, counter, oneway=oneway)
+            for address, request in requests.items()
+            if request is not None
+        ]
+        replies = [reply for reply in await asyncio.gather(*calls) if reply is not None]
+        await self._take_answers(replies, check_order=check_order)
+
+    def _only(self, configs: Sequence[TopicConfig]) -> TopicConfigSerializeWrapper:
+        return TopicConfigSerializeWrapper({config.topic_name: config for config in configs}, self._topics.version)
+
+    async def _register_at(
+        self, address: str, request: RemotingCommand, counter: int, *, oneway: bool
+    ) -> RemotingCommand | None:
         timeout_s = self._settings.broker.register_broker_timeout_ms / 1000
-        broker_id = self._settings.broker.broker_id
         if oneway:
-            request.flag |= int(RemotingFlag.ONEWAY)
-            await asyncio.gather(*(self._send(address, request, timeout_s) for address in self.name_servers))
-            return
-        replies = [reply for reply in await self._call_all(request, timeout_s) if reply is not None]
+            await self._send(address, replace(request, flag=request.flag | int(RemotingFlag.ONEWAY)), timeout_s)
+            return None
+        reply = await self._call(address, request, timeout_s)
+        if reply is not None:
+            self._told[address] = counter
+        return reply
+
+    async def _take_answers(self, replies: Sequence[RemotingCommand], *, check_order: bool) -> None:
+        broker_id = self._settings.broker.broker_id
         if replies and broker_id > 0:
             answer = headers.decode_response(RequestCode.REGISTER_BROKER, replies[0].ext_fields)
             self.on_master(answer["master_addr"], answer["ha_server_addr"])
@@ -154,7 +184,7 @@ class Registration:
 
     def _register_request(self, wrapper: TopicConfigSerializeWrapper) -> RemotingCommand:
         broker = self._settings.broker
-        body = RegisterBrokerBody(wrapper).encode_body(compressed=broker.compressed_register)
+        body = RegisterBrokerBody(self._as_published(wrapper)).encode_body(compressed=broker.compressed_register)
         return RemotingCommand(
             RequestCode.REGISTER_BROKER,
             ext_fields=headers.encode_request(

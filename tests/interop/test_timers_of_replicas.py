@@ -102,6 +102,7 @@ def test_our_slave_delivers_once_what_waited_when_it_is_made_the_master(tmp_path
             # It has nothing to tell, and says so as a broker without messages that wait.
             assert wire.call(slave.broker_address, GET_TIMER_METRICS).json()["timingCount"] == {}
             wait_until(lambda: wire.is_dispatched(slave.broker_address), DEADLINE_S, "the slave has its queues")
+            wait_until(lambda: f'"{TOPIC}"' in (store / "config" / "topics.json").read_text(), DEADLINE_S, "the topic")
             master.kill()
             slave.stop()
     with MqcoreBroker(store, SETTINGS) as promoted:

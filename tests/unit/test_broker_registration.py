@@ -9,8 +9,14 @@ from pathlib import Path
 import pytest
 from broker_ports import BrokerRig, settle
 
-from mqcore.codes import RequestCode
-from mqcore.protocol.bodies import DataVersion, KVTable, RegisterBrokerBody, body_crc32
+from mqcore.codes import RequestCode, ResponseCode
+from mqcore.protocol.bodies import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfigSerializeWrapper,
+    body_crc32,
+)
 from mqcore.protocol.command import RemotingCommand
 from mqcore.remoting.client import RemotingClient
 from mqcore.remoting.connection import Connection
@@ -24,6 +30,7 @@ class RecordingNameServer:
         self.requests: list[RemotingCommand] = []
         self.order_topics: dict[str, str] | None = None
         self.changed = "false"
+        self.refuses = False
         self.arrived = asyncio.Event()
         self.server = RemotingServer("127.0.0.1", 0, self.handle)
 
@@ -32,6 +39,8 @@ class RecordingNameServer:
         self.arrived.set()
         if request.code == RequestCode.QUERY_DATA_VERSION:
             return request.reply(ext_fields={"changed": self.changed})
+        if self.refuses:
+            return request.reply(ResponseCode.SYSTEM_BUSY, "not now")
         body = b"" if self.order_topics is None else KVTable(self.order_topics).encode()
         return request.reply(ext_fields={}, body=body)
 
@@ -117,18 +126,51 @@ async def test_order_topics_come_from_the_answer(rig: BrokerRig, name_server: Re
     assert not rig.broker.topics.is_order("orders")
 
 
+def creation(topic: str) -> dict[str, object]:
+    return {
+        "topic": topic, "defaultTopic": "TBW102", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6,
+        "topicFilterType": "SINGLE_TAG", "order": False,
+    }  # fmt: skip
+
+
+async def created(rig: BrokerRig, name_server: RecordingNameServer, topic: str) -> TopicConfigSerializeWrapper:
+    """What is registered when an administrator makes *topic*."""
+    assert (await rig.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, creation(topic))).code == 0
+    (request,) = name_server.requests
+    name_server.requests.clear()
+    return registered(request).topic_config_serialize_wrapper
+
+
 async def test_an_administrators_topic_is_registered_alone_before_the_answer(
     rig: BrokerRig, name_server: RecordingNameServer
 ) -> None:
-    ext = {
-        "topic": "orders", "defaultTopic": "TBW102", "readQueueNums": 2, "writeQueueNums": 2, "perm": 6,
-        "topicFilterType": "SINGLE_TAG", "order": False,
-    }  # fmt: skip
-    assert (await rig.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, ext)).code == 0
-    (request,) = name_server.requests
-    wrapper = registered(request).topic_config_serialize_wrapper
-    assert list(wrapper.topic_config_table) == ["orders"]
-    assert wrapper.data_version == rig.broker.topics.version
+    await rig.broker.registration.register_all(check_order=False, oneway=False, force=True)
+    name_server.requests.clear()
+    for topic in ("orders", "payments"):
+        wrapper = await created(rig, name_server, topic)
+        assert list(wrapper.topic_config_table) == [topic]
+        assert wrapper.data_version == rig.broker.topics.version
+
+
+async def test_with_a_topic_that_a_name_server_does_not_know_yet_it_is_told_all(
+    rig: BrokerRig, name_server: RecordingNameServer
+) -> None:
+    """It takes topics once for each version: one that came with less would hide the rest."""
+    await rig.broker.registration.register_all(check_order=False, oneway=False, force=True)
+    name_server.requests.clear()
+    rig.broker.topics.on_created = lambda: None  # that registration is late
+    await rig.broker.topics.create("made by a message", 1, 6, 0)
+    assert {"orders", "made by a message"} <= set((await created(rig, name_server, "orders")).topic_config_table)
+    assert list((await created(rig, name_server, "payments")).topic_config_table) == ["payments"]
+
+
+async def test_a_name_server_that_was_away_is_told_all(rig: BrokerRig, name_server: RecordingNameServer) -> None:
+    await rig.broker.registration.register_all(check_order=False, oneway=False, force=True)
+    name_server.requests.clear()
+    name_server.refuses = True
+    await created(rig, name_server, "orders")
+    name_server.refuses = False
+    assert {"orders", "payments"} <= set((await created(rig, name_server, "payments")).topic_config_table)
 
 
 async def test_topics_created_by_use_are_registered_soon_and_together(

@@ -235,10 +235,9 @@ def test_a_rolled_back_message_is_only_done_with(broker: Broker) -> None:
     assert broker.records() == [half_record(), op_record(0, 0)]
 
 
-@pytest.mark.parametrize("outcome", [0, 4, 99])
-def test_an_undecided_end_is_not_answered_and_changes_nothing(broker: Broker, outcome: int) -> None:
+def test_an_undecided_end_is_not_answered_and_changes_nothing(broker: Broker) -> None:
     half = send_half(broker)
-    broker.tell(RequestCode.END_TRANSACTION, end_fields(half, outcome))
+    broker.tell(RequestCode.END_TRANSACTION, end_fields(half, 0))
     assert broker.records() == [half_record()]
 
 
@@ -290,6 +289,15 @@ def test_an_end_without_its_half_message_is_refused(plain: PlainBroker, offset: 
     assert end(plain, half, commitLogOffset=offset) == (
         ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("outcome", [-1, 4, 99])
+def test_an_end_that_is_none_of_the_three_is_refused_by_name(plain: PlainBroker, outcome: int) -> None:
+    half = send_half(plain)
+    code, remark = end(plain, half, outcome)
+    assert code == ResponseCode.SYSTEM_ERROR
+    assert f"commitOrRollback: got {outcome}, wanted 0 (not decided), 8 (commit) or 12 (rollback)" in str(remark)
+    assert plain.records() == [half_record()]
 
 
 def test_an_ordinary_message_is_nobody_s_half(plain: PlainBroker) -> None:
@@ -375,6 +383,11 @@ def test_the_send_worker_leaves_what_is_rare_to_the_broker_process(fast: FastBro
     fast.log.segment.publish_topic(TOPIC.encode(), 4, 4, 4, False, False)
     assert asked_the_broker_process(fast, RequestCode.END_TRANSACTION, end_fields(half))
     assert fast.records() == [half_record()]
+
+
+@pytest.mark.parametrize("outcome", [-1, 4, 99])
+def test_an_end_that_is_none_of_the_three_is_for_the_broker_process(fast: FastBroker, outcome: int) -> None:
+    assert asked_the_broker_process(fast, RequestCode.END_TRANSACTION, end_fields(send_half(fast), outcome))
 
 
 def test_a_half_message_that_has_left_memory_is_for_the_broker_process(fast: FastBroker) -> None:

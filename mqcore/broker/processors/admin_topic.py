@@ -72,8 +72,8 @@ class AdminTopicProcessor:
             updated = await self._broker.topics.update(*configs)
         except ProtocolError as error:  # of attributes that cannot be changed so, in RocketMQ's words
             return request.reply(ResponseCode.SYSTEM_ERROR, str(error))
-        for config in updated:
-            await self._broker.registration.register_topic(config)
+        if updated:
+            await self._broker.registration.register_topics(*updated)
         return request.reply(remark=NOT_SET)
 
     async def update_topics(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
