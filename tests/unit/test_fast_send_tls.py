@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import random
@@ -261,6 +262,8 @@ class Fragmenter:
 
     def close(self) -> None:
         for end in (self.client, *self._ends):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)  # closing alone wakes nobody who reads from it
             end.close()
         for thread in self._threads:
             thread.join(DEADLINE_S)
