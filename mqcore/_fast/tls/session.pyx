@@ -171,7 +171,8 @@ cdef int64_t open_incoming(TlsSession *session, uint8_t *out) noexcept nogil:
 cdef ssize_t tls_read(TlsLink *link, TlsSession *session, int fd, uint8_t *out) noexcept nogil:
     cdef ssize_t got = recv(fd, link.received, TLS_RECEIVED_SIZE, 0)
     if got <= 0:
-        if got == 0 and not session.is_established:
+        # A reset, too: it may overtake the alert that says why.
+        if not session.is_established and (got == 0 or (system.errno != system.EAGAIN and system.errno != system.EINTR)):
             session.reason = ENDED_EARLY
         return got
     drop_sealed(link)
@@ -184,6 +185,8 @@ cdef ssize_t tls_read(TlsLink *link, TlsSession *session, int fd, uint8_t *out) 
         note_established(session)
     # The handshake, or the alert that ends it.
     if buffer_size(&link.sealed) > 0 and tls_push(link, session, fd) < 0:
+        if not session.is_established and session.reason == NULL:
+            session.reason = ENDED_EARLY
         return -1
     if session.reason != NULL:
         system.errno = EPROTO
