@@ -172,7 +172,7 @@ cdef ssize_t tls_read(TlsLink *link, TlsSession *session, int fd, uint8_t *out) 
     cdef ssize_t got = recv(fd, link.received, TLS_RECEIVED_SIZE, 0)
     if got <= 0:
         # A reset, too: it may overtake the alert that says why.
-        if not session.is_established and (got == 0 or (system.errno != system.EAGAIN and system.errno != system.EINTR)):
+        if not session.is_established and (got == 0 or system.errno not in (system.EAGAIN, system.EINTR)):
             session.reason = ENDED_EARLY
         return got
     drop_sealed(link)
