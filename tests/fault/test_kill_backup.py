@@ -111,7 +111,8 @@ def test_a_restore_that_is_killed_leaves_no_store_and_can_be_begun_again(tmp_pat
         except subprocess.TimeoutExpired:
             child.kill()
             child.wait(DEADLINE_S)
-            assert not (tmp_path / "new" / "commitlog").exists()
+            if (tmp_path / "new" / "commitlog").exists():
+                break  # it had just become a store, and is whole then
     if not (tmp_path / "new" / "commitlog").exists():
         restore(target, tmp_path / "new")
     assert stored(tmp_path / "new") == wanted
