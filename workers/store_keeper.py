@@ -310,8 +310,9 @@ class StoreKeeper:
         self._stop.wait(self._rules.delete_pause_s)
 
     def _is_left_behind(self, start: int) -> bool:
-        # Neither the file that is written nor the ones made ahead of it count as old.
-        return start <= self._segment.get("wrote_offset")
+        # Neither what is not on disk yet, which is to be synced by name, nor files made ahead count as old. RocketMQ
+        # deletes the former, too; here a sync that finds no file would end all writing.
+        return start <= self._segment.get("flushed_offset")
 
     def _unless_waited_for(self, ages: list[FileAge]) -> list[FileAge]:
         """Leave out the files that hold messages which are to be delivered later, and those behind them.

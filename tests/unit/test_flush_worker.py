@@ -79,6 +79,10 @@ class Rig:
             self.segment.set_queue_word(row, "max_offset", count)
         self.segment.set("dispatched_timestamp", self.store.records[-1].store_timestamp)
 
+    def flush(self) -> None:
+        """Have on disk what is written, as the commit log flusher would have."""
+        self.segment.set_flushed(self.store.end)
+
     def word(self, name: str, queue_id: int = 0) -> int:
         return self.segment.queue_word(self.segment.queue_row(b"TopicA", queue_id), name)
 
@@ -293,6 +297,7 @@ def test_a_checkpoint_never_goes_back(rig: Rig) -> None:
 def test_an_order_deletes_expired_files_and_moves_the_bounds_first(rig: Rig) -> None:
     rig.store.append_many(100)
     rig.publish()
+    rig.flush()
     rig.dispatch()
     long_ago = time.time() - 100 * 3600
     for path in rig.store.paths.commit_log.iterdir():
@@ -313,12 +318,31 @@ def test_an_order_deletes_expired_files_and_moves_the_bounds_first(rig: Rig) -> 
     assert queue_files[0] == file_name(oldest // UNITS * GEOMETRY.consume_queue_file_size)
 
 
+def test_what_is_not_on_disk_yet_is_not_deleted_and_the_sync_finds_its_files(rig: Rig) -> None:
+    """Not even when the disk is full: a sync that finds no file would make the store read-only for good."""
+    rig.store.append_many(100)
+    rig.publish()
+    rig.dispatch()
+    for path in rig.store.paths.commit_log.iterdir():
+        os.utime(path, (1, 1))
+    keeper = StoreKeeper(rig.settings(diskMaxUsedSpaceRatio="10"), rig.segment)
+    for flushed, kept in ((0, 0), (FILE_SIZE - 1, 0), (FILE_SIZE, FILE_SIZE), (2 * FILE_SIZE + 1, 2 * FILE_SIZE)):
+        rig.segment.set_flushed(flushed)
+        rig.segment.add("delete_orders", 1)
+        keeper.tick(time.monotonic() + 60 * (1 + flushed))
+        assert (rig.log_files()[0], rig.segment.get("min_offset")) == (file_name(kept), kept)
+    rig.flusher().flush_all()
+    assert rig.segment.get("flushed_offset") == rig.store.end
+    assert not rig.segment.get("store_flags")
+
+
 @pytest.mark.parametrize("used_percent", [0, 100], ids=["disk has room", "disk is nearly full"])
 def test_expired_files_wait_for_slaves_until_the_disk_forces_them_out(
     rig: Rig, monkeypatch: pytest.MonkeyPatch, used_percent: int
 ) -> None:
     rig.store.append_many(100)
     rig.publish()
+    rig.flush()
     rig.dispatch()
     for path in rig.store.paths.commit_log.iterdir():
         os.utime(path, (1, 1))
@@ -343,6 +367,7 @@ def test_expired_files_wait_for_slaves_until_the_disk_forces_them_out(
 def test_what_waits_for_its_time_is_not_deleted(rig: Rig, disk_ratio: str) -> None:
     rig.store.append_many(100)
     rig.publish()
+    rig.flush()
     rig.dispatch()
     long_ago = time.time() - 100 * 3600
     for path in rig.store.paths.commit_log.iterdir():
@@ -375,6 +400,7 @@ def test_bounds_that_were_looked_up_before_a_queue_was_dropped_are_not_those_of_
 ) -> None:
     rig.store.append_many(100)
     rig.publish()
+    rig.flush()
     rig.dispatch()
     row = rig.segment.queue_row(b"TopicA", 0)
     long_ago = time.time() - 100 * 3600
@@ -427,6 +453,7 @@ def test_units_of_a_queue_that_was_dropped_meanwhile_do_not_count_as_flushed(
 def test_retention_goes_by_rules_that_change(rig: Rig) -> None:
     rig.store.append_many(100)
     rig.publish()
+    rig.flush()
     rig.dispatch()
     two_hours_ago = time.time() - 2 * 3600
     for path in rig.store.paths.commit_log.iterdir():
@@ -459,6 +486,7 @@ def test_retention_goes_by_rules_that_change(rig: Rig) -> None:
 def test_between_two_deletions_there_is_a_pause(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
     rig.store.append_many(100)
     rig.publish()
+    rig.flush()
     rig.dispatch()
     for path in rig.store.paths.commit_log.iterdir():
         os.utime(path, (0, 0))
@@ -493,6 +521,7 @@ def test_consume_queues_are_flushed_by_rules_that_change(rig: Rig) -> None:
 def test_files_that_are_made_ahead_do_not_count_as_old(rig: Rig) -> None:
     rig.store.append()
     rig.publish()
+    rig.flush()
     FileKeeper(rig.settings(), rig.segment).keep_ahead()
     for path in rig.store.paths.commit_log.iterdir():
         os.utime(path, (0, 0))
