@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 import psutil
@@ -240,3 +240,19 @@ def attach_segment(broker: MqcoreBroker) -> SharedSegment:
                 finally:
                     os.close(descriptor)
     raise AssertionError(f"broker process {broker.pid} has no shared segment")
+
+
+@contextlib.contextmanager
+def at_work(*works: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Threads that do *works* until the block is left."""
+    stop = threading.Event()
+    threads = [threading.Thread(target=work, args=[stop]) for work in works]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+            assert not thread.is_alive()

@@ -12,7 +12,7 @@ import threading
 import time
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from enum import Enum, auto
 from pathlib import Path
 
@@ -35,6 +35,7 @@ from tests.fault.rig import (
     GEOMETRY,
     KILLS_PER_LIFE,
     SYNC_FLUSH,
+    at_work,
     await_successor,
     find_worker,
     kill_worker,
@@ -230,22 +231,6 @@ class Answerer:
                             end = self.answer(command)
                             talker.send([] if end is None else [end])
             stop.wait(0.01)
-
-
-@contextlib.contextmanager
-def at_work(*works: Callable[[threading.Event], None]) -> Iterator[None]:
-    """Threads that do *works* until the block is left."""
-    stop = threading.Event()
-    threads = [threading.Thread(target=work, args=[stop]) for work in works]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        stop.set()
-        for thread in threads:
-            thread.join(DEADLINE_S)
-            assert not thread.is_alive()
 
 
 def answering(broker: MqcoreBroker) -> contextlib.AbstractContextManager[None]:

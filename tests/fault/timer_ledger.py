@@ -6,7 +6,8 @@ import contextlib
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
+from functools import partial
 from random import Random
 
 from mqcore.codes import RequestCode, ResponseCode
@@ -14,7 +15,7 @@ from mqcore.protocol import headers
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.properties import encode_properties
 from tests.fault.history import History, read_all
-from tests.fault.rig import DEADLINE_S
+from tests.fault.rig import DEADLINE_S, at_work
 from tests.fault.store_scan import StoreScan
 from tests.fault.talker import Talker
 from tests.rigs import MqcoreBroker, wire
@@ -107,20 +108,9 @@ class TimerLedger:
                         self.recall(talker, body, handle)
             stop.wait(0.01)
 
-    @contextlib.contextmanager
-    def under_way(self, rng: Random, workers: int = 2) -> Iterator[None]:
+    def under_way(self, rng: Random, workers: int = 2) -> contextlib.AbstractContextManager[None]:
         """Traffic until the block is left."""
-        stop = threading.Event()
-        threads = [threading.Thread(target=self.work, args=[stop, Random(rng.random())]) for _ in range(workers)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            stop.set()
-            for thread in threads:
-                thread.join(DEADLINE_S)
-                assert not thread.is_alive()
+        return at_work(*(partial(self.work, rng=Random(rng.random())) for _ in range(workers)))
 
     def await_more(self, count: int) -> None:
         """Wait until so many more messages have been accepted."""

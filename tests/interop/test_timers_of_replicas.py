@@ -92,35 +92,13 @@ def fill(master: RunningBroker) -> set[str]:
     return early | set(late[RECALLED:])
 
 
-def test_our_slave_delivers_once_what_waited_when_it_is_made_the_master(tmp_path: Path) -> None:
-    store = tmp_path / "slave"
-    with MqcoreBroker(tmp_path / "master", SETTINGS) as master:
-        properties = {**SETTINGS, **AS_SLAVE, "namesrvAddr": master.name_server}
-        with MqcoreBroker(store, properties) as slave:
-            wanted = fill(master)
-            await_copy(master, slave.broker_address, store)
-            # It has nothing to tell, and says so as a broker without messages that wait.
-            assert wire.call(slave.broker_address, GET_TIMER_METRICS).json()["timingCount"] == {}
-            wait_until(lambda: wire.is_dispatched(slave.broker_address), DEADLINE_S, "the slave has its queues")
-            wait_until(lambda: f'"{TOPIC}"' in (store / "config" / "topics.json").read_text(), DEADLINE_S, "the topic")
-            master.kill()
-            slave.stop()
-    with MqcoreBroker(store, SETTINGS) as promoted:
-        assert received(promoted.name_server, wanted) == Counter(wanted)
-        promoted.stop()
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(bool(maven.missing_tools()), reason=f"Apache's broker cannot run here: {maven.missing_tools()}")
-def test_our_slave_of_rocketmq_delivers_once_what_waited_when_it_is_made_the_master(tmp_path: Path) -> None:
-    """The copies of RocketMQ's master do not say of what; they are known by topic, key and slot."""
-    store = tmp_path / "slave"
-    with (
-        ApacheServer("5.3.3", tmp_path / "master", SETTINGS) as master,
-        MqcoreBroker(store, {**SETTINGS, **AS_SLAVE, "namesrvAddr": master.name_server}) as slave,
-    ):
+def assert_delivered_once_by_its_slave(master: RunningBroker, store: Path) -> None:
+    """A slave of ours with the store *store* copies *master*, which dies, and is made the master."""
+    with MqcoreBroker(store, {**SETTINGS, **AS_SLAVE, "namesrvAddr": master.name_server}) as slave:
         wanted = fill(master)
         await_copy(master, slave.broker_address, store)
+        # It has nothing to tell, and says so as a broker without messages that wait.
+        assert wire.call(slave.broker_address, GET_TIMER_METRICS).json()["timingCount"] == {}
         wait_until(lambda: wire.is_dispatched(slave.broker_address), DEADLINE_S, "the slave has its queues")
         wait_until(lambda: f'"{TOPIC}"' in (store / "config" / "topics.json").read_text(), DEADLINE_S, "the topic")
         master.kill()
@@ -128,6 +106,19 @@ def test_our_slave_of_rocketmq_delivers_once_what_waited_when_it_is_made_the_mas
     with MqcoreBroker(store, SETTINGS) as promoted:
         assert received(promoted.name_server, wanted) == Counter(wanted)
         promoted.stop()
+
+
+def test_our_slave_delivers_once_what_waited_when_it_is_made_the_master(tmp_path: Path) -> None:
+    with MqcoreBroker(tmp_path / "master", SETTINGS) as master:
+        assert_delivered_once_by_its_slave(master, tmp_path / "slave")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(maven.missing_tools()), reason=f"Apache's broker cannot run here: {maven.missing_tools()}")
+def test_our_slave_of_rocketmq_delivers_once_what_waited_when_it_is_made_the_master(tmp_path: Path) -> None:
+    """The copies of RocketMQ's master do not say of what; they are known by topic, key and slot."""
+    with ApacheServer("5.3.3", tmp_path / "master", SETTINGS) as master:
+        assert_delivered_once_by_its_slave(master, tmp_path / "slave")
 
 
 @pytest.mark.slow
