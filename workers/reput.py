@@ -20,6 +20,7 @@ from mqcore.files import bury_directory
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
+from mqcore.workers.link_frames import LinkFrames, link_message
 
 logger = logging.getLogger(__name__)
 
@@ -47,7 +48,7 @@ class Reput:
         self._graves: list[Path] = []
         self._failures = 0
         self._ext_failed = 0
-        self._came = b""  # over the link, and not yet whole
+        self._frames = LinkFrames(LINK_READ_SIZE)
         self._has_resumed = False
         self.loop = ReputLoop(self._paths, StoreGeometry.of(settings.store))
         self.loop.attach(
@@ -109,17 +110,11 @@ class Reput:
 
     def _read_link(self) -> bool:
         """Read once and do what has come whole; False at the end of the broker process."""
-        data = self._link.read(LINK_READ_SIZE)
-        self._came += data or b""
-        head = layout.LINK_HEAD
-        while len(self._came) >= head.size:
-            size, kind, _ = head.struct.unpack_from(self._came)
-            if len(self._came) < head.size + size:
-                break
-            payload, self._came = self._came[head.size : head.size + size], self._came[head.size + size :]
+        count = self._link.readinto(self._frames.room()) or 0
+        for kind, _, payload in self._frames.take(count):
             if kind == LINK_KIND["TOPIC_FILTERS"]:
                 self._take_filters(payload)
-        return bool(data)
+        return count > 0
 
     def _read_waiting(self) -> None:
         while select.select([self._handover.link], [], [], 0)[0] and self._read_link():
@@ -133,7 +128,7 @@ class Reput:
             logger.error("no bitmaps, its filters could not be taken topic=%s error=%s", topic.decode(), error)
             taken_from = -1
         answer = layout.FILTERS_TAKEN.struct.pack(request_id, taken_from)
-        self._link.write(layout.LINK_HEAD.struct.pack(len(answer), LINK_KIND["FILTERS_TAKEN"], 0) + answer)
+        self._link.write(link_message(LINK_KIND["FILTERS_TAKEN"], 0, answer))
 
     def _make_first_files(self) -> None:
         with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
 """The broker process's ends of the socket pairs to its workers: messages in and out.
 
-What travels is LINK_HEAD and a payload, see mqcore.layout.LinkKind. Slow-path requests cross here rather than through a
-ring: their bytes must cross anyway, and a socket wakes the event loop, bounds memory and ends with its process.
+Slow-path requests cross here rather than through a ring: their bytes must cross anyway, and a socket wakes the event
+loop, bounds memory and ends with its process.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ import socket
 from collections.abc import Callable
 from typing import cast
 
-from mqcore import layout
+from mqcore.workers.link_frames import LinkFrames, link_message
 
 logger = logging.getLogger(__name__)
 
-HEAD = layout.LINK_HEAD
+READ_SIZE = 256 * 1024
 WRITE_BUFFER_MAX = 256 * 2**20
 
 MessageHandler = Callable[["WorkerLink", int, int, bytes], None]
@@ -34,8 +34,7 @@ class WorkerLink(asyncio.BufferedProtocol):
         self._on_message = on_message
         self._on_lost = on_lost
         self._transport: asyncio.Transport | None = None
-        self._buffer = bytearray(256 * 1024)
-        self._filled = 0
+        self._frames = LinkFrames(READ_SIZE)
         self._loop = asyncio.get_running_loop()
         self._unsent: list[bytes] = []
         self._unsent_size = 0
@@ -62,25 +61,11 @@ class WorkerLink(asyncio.BufferedProtocol):
         return self._transport is not None
 
     def get_buffer(self, sizehint: int) -> memoryview:
-        if self._filled == len(self._buffer):
-            self._buffer.extend(bytes(len(self._buffer)))
-        return memoryview(self._buffer)[self._filled :]
+        return self._frames.room()
 
     def buffer_updated(self, nbytes: int) -> None:
-        self._filled += nbytes
-        at = 0
-        # Copied out: a handler may keep the payload longer than this buffer stays as it is.
-        while self._filled - at >= HEAD.size:
-            size, kind, connection_id = HEAD.struct.unpack_from(self._buffer, at)
-            if self._filled - at < HEAD.size + size:
-                break
-            payload = bytes(memoryview(self._buffer)[at + HEAD.size : at + HEAD.size + size])
-            at += HEAD.size + size
+        for kind, connection_id, payload in self._frames.take(nbytes):
             self._on_message(self, kind, connection_id, payload)
-        if at:
-            rest = self._filled - at
-            self._buffer[:rest] = self._buffer[at : self._filled]
-            self._filled = rest
 
     def write(self, kind: int, connection_id: int, payload: bytes) -> bool:
         """Send one message; False if the worker is gone or does not read."""
@@ -91,8 +76,9 @@ class WorkerLink(asyncio.BufferedProtocol):
             return False
         if not self._unsent:
             self._loop.call_soon(self._send)
-        self._unsent += (HEAD.struct.pack(len(payload), kind, connection_id), payload)
-        self._unsent_size += HEAD.size + len(payload)
+        message = link_message(kind, connection_id, payload)
+        self._unsent.append(message)
+        self._unsent_size += len(message)
         return True
 
     def _send(self) -> None:
