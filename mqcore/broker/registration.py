@@ -91,16 +91,9 @@ class Registration:
 
     async def unregister_all(self) -> None:
         """Tell every name server that the broker goes away; failures are logged."""
-        broker = self._settings.broker
         request = RemotingCommand(
             RequestCode.UNREGISTER_BROKER,
-            ext_fields=headers.encode_request(
-                RequestCode.UNREGISTER_BROKER,
-                broker_name=broker.broker_name,
-                broker_addr=self.address,
-                cluster_name=broker.broker_cluster_name,
-                broker_id=broker.broker_id,
-            ),
+            ext_fields=headers.encode_request(RequestCode.UNREGISTER_BROKER, **self._identity()),
         )
         await self._call_all(request, UNREGISTER_TIMEOUT_S)
 
@@ -117,16 +110,9 @@ class Registration:
         return task
 
     async def _is_needed(self) -> bool:
-        broker = self._settings.broker
         request = RemotingCommand(
             RequestCode.QUERY_DATA_VERSION,
-            ext_fields=headers.encode_request(
-                RequestCode.QUERY_DATA_VERSION,
-                broker_name=broker.broker_name,
-                broker_addr=self.address,
-                cluster_name=broker.broker_cluster_name,
-                broker_id=broker.broker_id,
-            ),
+            ext_fields=headers.encode_request(RequestCode.QUERY_DATA_VERSION, **self._identity()),
             body=self._topics.version.encode(),
         )
         replies = await self._call_all(request, QUERY_TIMEOUT_S)
@@ -174,6 +160,16 @@ class Registration:
         if check_order and replies and replies[0].body:
             await self._topics.update_order(KVTable.decode(replies[0].body).table)
 
+    def _identity(self) -> dict[str, Any]:
+        """The fields by which a name server knows this broker."""
+        broker = self._settings.broker
+        return {
+            "broker_name": broker.broker_name,
+            "broker_addr": self.address,
+            "cluster_name": broker.broker_cluster_name,
+            "broker_id": broker.broker_id,
+        }
+
     def _as_published(self, wrapper: TopicConfigSerializeWrapper) -> TopicConfigSerializeWrapper:
         """A broker that may not both be read and written shows its own permission for every topic."""
         perm = self._settings.broker.broker_permission
@@ -189,11 +185,8 @@ class Registration:
             RequestCode.REGISTER_BROKER,
             ext_fields=headers.encode_request(
                 RequestCode.REGISTER_BROKER,
-                broker_name=broker.broker_name,
-                broker_addr=self.address,
-                cluster_name=broker.broker_cluster_name,
+                **self._identity(),
                 ha_server_addr=self._ha_address,
-                broker_id=broker.broker_id,
                 compressed=broker.compressed_register,
                 body_crc32=body_crc32(body),
             ),
