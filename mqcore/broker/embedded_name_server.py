@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from mqcore.broker import live_settings
+from mqcore.broker.live_settings import LiveSettings
 from mqcore.config import Program, Settings, load, rows_of
 from mqcore.config.table import format_value
-from mqcore.namesrv.live_settings import LiveSettings
+from mqcore.namesrv.live_settings import NameServerLiveSettings
 from mqcore.namesrv.server import NameServer
 
 LOOPBACK = "127.0.0.1"
@@ -31,14 +31,14 @@ def settings_inside(settings: Settings) -> Settings:
     return load(Program.NAMESRV, overrides=overrides, environment={})
 
 
-class SettingsInside(LiveSettings):
+class SettingsInside(NameServerLiveSettings):
     """The settings of a name server inside a broker: a change of what both know is one change, whoever is asked."""
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings_inside(settings))
-        self._broker: live_settings.LiveSettings | None = None
+        self._broker: LiveSettings | None = None
 
-    def follow(self, broker: live_settings.LiveSettings) -> None:
+    def follow(self, broker: LiveSettings) -> None:
         """Go by *broker* from now on."""
         self._broker = broker
         broker.on_change(self._on_change)
@@ -65,7 +65,7 @@ class EmbeddedNameServer:
     def port(self) -> int:
         return self._server.port
 
-    def follow(self, live: live_settings.LiveSettings) -> None:
+    def follow(self, live: LiveSettings) -> None:
         """Let changes that are asked of the broker or of this name server hold for both."""
         self._live.follow(live)
 

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
 from mqcore.broker.ports import Clock
-from mqcore.config import BrokerSettings, Settings, StoreSettings, edit_properties
+from mqcore.config import BrokerSettings, Settings, StoreSettings
 from mqcore.config.loading import COMMAND_LINE
-from mqcore.files import write_atomically
+from mqcore.config.property_file import rewrite_file
 from mqcore.protocol.bodies import DataVersion
 
 logger = logging.getLogger(__name__)
 
-NOT_ALLOWED = (errno.EACCES, errno.EPERM, errno.EROFS)
 Listener = Callable[[Settings, Settings], None]
 Publisher = Callable[[Settings, int], Awaitable[None]]
 
@@ -64,7 +62,7 @@ class LiveSettings:
         """
         async with self._lock:
             before, after = self.current, self.current.update(changes)
-            is_written = self._path is not None and await asyncio.to_thread(rewrite, self._path, changes)
+            is_written = self._path is not None and await asyncio.to_thread(rewrite_file, self._path, changes)
             for warning in (*after.warnings, *self._undone_at_the_next_start(changes, is_written)):
                 logger.warning("%s", warning)
             self.current = after
@@ -85,22 +83,3 @@ class LiveSettings:
             return [f"{', '.join(changes)}: changed until the next start only, as {place}"]
         given = [key for key in changes if self.current.source(key) == COMMAND_LINE]
         return [f"{key}: the command line has a value too, which wins at the next start" for key in given]
-
-
-def rewrite(path: Path, changes: Mapping[str, str]) -> bool:
-    """Make *changes* in the properties file *path*, whose old text stays as its .bak; the rest is left as it is.
-
-    RocketMQ writes every setting that it has, defaults too: the address and the name that were found on one machine
-    would then hold on another. False if the file may not be written, as where it is part of an image: RocketMQ, too,
-    makes the change all the same. Raises OSError for everything else.
-    """
-    path = path.resolve()  # a link stays one
-    # As bytes, one character each: whatever encoding it has, what is not changed stays what it was.
-    text = path.read_bytes().decode("iso-8859-1") if path.exists() else ""
-    try:
-        write_atomically(path, edit_properties(text, changes).encode("iso-8859-1"))
-    except OSError as error:
-        if error.errno not in NOT_ALLOWED:
-            raise
-        return False
-    return True

@@ -7,13 +7,13 @@ import logging
 from collections.abc import Mapping
 from pathlib import Path
 
-from mqcore.config import Program, Settings, edit_properties, find
-from mqcore.files import write_atomically
+from mqcore.config import Program, Settings, find
+from mqcore.config.property_file import rewrite_file
 
 logger = logging.getLogger(__name__)
 
 
-class LiveSettings:
+class NameServerLiveSettings:
     """Holds the settings that hold now. Readers ask for ``current`` each time."""
 
     def __init__(self, settings: Settings) -> None:
@@ -28,7 +28,7 @@ class LiveSettings:
         """Make the changes whose keys are known, all or none, and write them to ``configStorePath``.
 
         Unknown keys are ignored, as RocketMQ does. Raises ConfigError for a value that cannot stand, OSError if the
-        file cannot be written; nothing has changed then.
+        file cannot be written; nothing has changed then. A file that may not be written is no error, and logged.
         """
         known = {key: value for key, value in changes.items() if _is_known(key)}
         for key in changes.keys() - known.keys():
@@ -37,7 +37,11 @@ class LiveSettings:
             return
         async with self._lock:
             after = self.current.update(known)
-            await asyncio.to_thread(_rewrite, Path(after.namesrv.config_store_path), known)
+            path = Path(after.namesrv.config_store_path)
+            if not await asyncio.to_thread(rewrite_file, path, known):
+                logger.warning(
+                    "changed until the next start only, as %s may not be written keys=%s", path, ", ".join(known)
+                )
             await self._accept(after, known)
 
     async def _accept(self, after: Settings, changes: Mapping[str, str]) -> None:
@@ -48,9 +52,3 @@ class LiveSettings:
 def _is_known(key: str) -> bool:
     row = find(key)
     return row is not None and Program.NAMESRV in row.programs
-
-
-def _rewrite(path: Path, changes: Mapping[str, str]) -> None:
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(path, edit_properties(text, changes).encode())

@@ -14,7 +14,7 @@ from mqcore.codes import MQVersion, ResponseCode, TopicSysFlag
 from mqcore.codes import RequestCode as Code
 from mqcore.config import decode_properties, parse_properties
 from mqcore.namesrv.kv_config import KVConfig
-from mqcore.namesrv.live_settings import LiveSettings
+from mqcore.namesrv.live_settings import NameServerLiveSettings
 from mqcore.namesrv.route_table import BrokerIdentity, RouteTable
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import decode_request, encode_response
@@ -41,7 +41,7 @@ Values = dict[str, Any]
 class Processor:
     """Answers requests from the route table, the key-value table and the settings."""
 
-    def __init__(self, routes: RouteTable, kv_config: KVConfig, settings: LiveSettings) -> None:
+    def __init__(self, routes: RouteTable, kv_config: KVConfig, settings: NameServerLiveSettings) -> None:
         self._routes = routes
         self._kv_config = kv_config
         self._settings = settings

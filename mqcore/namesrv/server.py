@@ -11,7 +11,7 @@ from typing import Final
 from mqcore.clock import monotonic_ms
 from mqcore.config import Program, Settings, load
 from mqcore.namesrv.kv_config import KVConfig
-from mqcore.namesrv.live_settings import LiveSettings
+from mqcore.namesrv.live_settings import NameServerLiveSettings
 from mqcore.namesrv.processor import Processor
 from mqcore.namesrv.route_table import BROKER_EXPIRY_MS, RouteTable
 from mqcore.remoting.door import TlsDoor
@@ -32,7 +32,7 @@ class NameServer:
         self,
         settings: Settings,
         *,
-        live: LiveSettings | None = None,
+        live: NameServerLiveSettings | None = None,
         broker_expiry_ms: int = BROKER_EXPIRY_MS,
         first_scan_s: float = FIRST_SCAN_S,
         scan_interval_s: float = SCAN_INTERVAL_S,
@@ -45,7 +45,7 @@ class NameServer:
         self._first_scan_s = first_scan_s
         self._scan_interval_s = scan_interval_s
         self._scan_timer: asyncio.TimerHandle | None = None
-        self.settings = live or LiveSettings(settings)
+        self.settings = live or NameServerLiveSettings(settings)
         self.routes = RouteTable(broker_expiry_ms, clock)
         self.kv_config = KVConfig(Path(settings.namesrv.kv_config_path))
         self._material = ServerMaterial.read(settings.tls) if is_served(settings.tls) else ServerMaterial()

@@ -255,7 +255,7 @@ async def test_a_file_that_may_not_be_written_does_not_keep_a_change_from_holdin
     def refuse(path: Path, data: bytes) -> None:
         raise PermissionError(13, "Permission denied")
 
-    monkeypatch.setattr("mqcore.broker.live_settings.write_atomically", refuse)
+    monkeypatch.setattr("mqcore.config.property_file.write_atomically", refuse)
     live = LiveSettings(settings(), lambda: 1, tmp_path / "broker.conf")
     await live.update({"maxMessageSize": "7"})
     assert live.store.max_message_size == 7
@@ -266,7 +266,7 @@ async def test_a_disk_that_is_full_keeps_a_change_from_holding(tmp_path: Path, m
     def refuse(path: Path, data: bytes) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("mqcore.broker.live_settings.write_atomically", refuse)
+    monkeypatch.setattr("mqcore.config.property_file.write_atomically", refuse)
     live = LiveSettings(settings(), lambda: 1, tmp_path / "broker.conf")
     before = live.current
     with pytest.raises(OSError, match="No space"):
