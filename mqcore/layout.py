@@ -1000,6 +1000,14 @@ FILTER_NAMES_MAX = 64
 FILTER_DEPTH_MAX = 160
 TICKETS_MAX = 1 << 16
 """Pulls of one send worker that may be under way at a time."""
+PUSHES_MAX = 1 << 14
+"""Answers of request-reply that a send worker may have pushed and no asker has taken yet."""
+PUSH_NUMBER_BIT = 1 << 30
+"""Of the opaques of a send worker's own requests; those of the broker process are below."""
+PUSH_TIMEOUT_MS = 10_000
+"""For so long an asker may take to say that it has its answer."""
+ASKER_SIZE_MAX = 255
+"""Bytes of a client id by which a send worker knows an asker; who has a longer one is known to the broker process."""
 PULL_RING_BYTES = 1 << 20
 ARRIVAL_RING_BYTES = 1 << 20
 PULL_STRINGS_MAX = 1 << 15
@@ -1061,7 +1069,7 @@ assert RECORD_SIZE_MIN + 2 * 12 + TOPIC_SIZE_MAX + PROPERTIES_SIZE_MAX <= RECORD
 assert CONSUME_QUEUE_FILE_UNITS * CONSUME_QUEUE_UNIT.size == 6_000_000
 # Places are found by masking: hash indexes (twice as long as their rows), epochs, tickets, rings.
 assert all(map(is_power_of_two, (TOPIC_CAPACITY, QUEUE_CAPACITY, GROUP_CAPACITY, OFFSET_CAPACITY)))
-assert all(map(is_power_of_two, (EPOCH_ROWS, TICKETS_MAX, PULL_RING_BYTES, ARRIVAL_RING_BYTES)))
+assert all(map(is_power_of_two, (EPOCH_ROWS, TICKETS_MAX, PUSHES_MAX, PULL_RING_BYTES, ARRIVAL_RING_BYTES)))
 # Words are stored and loaded whole, so each lies on a boundary of 8 bytes: rows, and what is behind a ring's heads.
 assert all(region.row_size % 8 == 0 for region in REGIONS if region.row is not None)
 assert all(size % 8 == 0 for size in (RING_HEAD.size, RING_ENTRY.size, PULL_RING_BYTES, ARRIVAL_RING_BYTES, PAGE_SIZE))
@@ -1150,6 +1158,7 @@ CONSTANTS: tuple[Constants, ...] = (
             "TOPIC_FILTERS": 14,
             "ACL_TABLE": 15,
             "ACL_GRANT": 16,
+            "ASKER": 17,
         },
     ),
     Constants(

@@ -7,6 +7,7 @@ from typing import Any
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.send.loop import SendLoop
 from mqcore.config import BrokerRole, FlushDiskType, Settings, TlsMode
+from mqcore.layout import PUSH_TIMEOUT_MS
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower, Sheet
@@ -29,6 +30,7 @@ def live_options(settings: Settings) -> dict[str, Any]:
         # With the timed rules it looks by itself, and is not to be disturbed.
         "wakes_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH or not store.flush_commit_log_timed,
         "refuses_halves": settings.broker.reject_transaction_message,
+        "keeps_replies": settings.broker.store_reply_message_enable,
         "trace_on": settings.broker.trace_on,
         "max_message_size": store.max_message_size,
         "sync_timeout_ms": store.sync_flush_timeout_ms,
@@ -72,6 +74,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "write_budget": WRITE_BUDGET_BYTES,
             "idle_timeout_ms": settings.server.server_channel_max_idle_time_seconds * 1000,
             "is_guarded": settings.broker.acl_enable,
+            "push_timeout_ms": PUSH_TIMEOUT_MS,
             "waits_for_slave": store.broker_role is BrokerRole.SYNC_MASTER,
             "waits_for_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
             "is_only_sender": settings.mqcore.send_worker_nums == 1,

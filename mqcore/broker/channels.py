@@ -58,8 +58,13 @@ class WorkerChannel:
         return self.is_open and self._link.write(LINK_KIND["FRAME"], self.channel_id, command.encode())
 
     def inject(self, command: RemotingCommand) -> bool:
-        """Have the send worker handle *command* as if this client had just sent it."""
+        """Have the send worker handle *command*, a pull or a response to a push, as if this client had just sent it."""
         return self.is_open and self._link.write(LINK_KIND["INJECT"], self.channel_id, command.encode()[4:])
+
+    def take_answers_of(self, client_id: str) -> None:
+        name = client_id.encode("utf-8", "surrogatepass")
+        if self.is_open and len(name) <= layout.ASKER_SIZE_MAX:
+            self._link.write(LINK_KIND["ASKER"], self.channel_id, name)
 
     def close(self) -> None:
         if self.is_open:
@@ -67,7 +72,7 @@ class WorkerChannel:
 
     async def invoke(self, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
         """Send a request of the broker's own and return the client's response."""
-        opaque = next(_opaques) & 0x7FFFFFFF
+        opaque = next(_opaques) & (layout.PUSH_NUMBER_BIT - 1)
         call: asyncio.Future[RemotingCommand] = asyncio.get_running_loop().create_future()
         self._calls[opaque] = call
         try:
@@ -85,6 +90,10 @@ class WorkerChannel:
 
     def on_response(self, response: RemotingCommand) -> None:
         """A response frame has come; one that nobody waits for is dropped."""
+        if response.opaque & layout.PUSH_NUMBER_BIT:
+            # The send worker waits for it, and could not read it.
+            self.inject(RemotingCommand(response.code, flag=response.flag, opaque=response.opaque))
+            return
         call = self._calls.get(response.opaque)
         if call is not None and not call.done():
             call.set_result(response)

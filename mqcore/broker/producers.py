@@ -21,6 +21,8 @@ class ProducerManager:
     def __init__(self, clock: Clock) -> None:
         self.groups: dict[str, dict[int, ClientChannelInfo]] = {}
         self._clients: dict[str, Channel] = {}
+        self._passing: dict[int, str] = {}
+        """By connection: whose answers its send worker pushes to it without asking here."""
         self._clock = clock
         self._turn = 0
 
@@ -31,6 +33,7 @@ class ProducerManager:
         if known is None:
             logger.info("producer connected group=%s client=%s address=%s", group, info.client_id, info.address)
             members[info.channel.channel_id] = info
+            self._forget_asker(info.client_id)
             self._clients[info.client_id] = info.channel
         else:
             known.updated = info.updated
@@ -64,12 +67,27 @@ class ProducerManager:
             del self.groups[group]
         known = self._clients.get(info.client_id)
         if known is not None and known.channel_id == channel_id:
+            self._forget_asker(info.client_id)
             del self._clients[info.client_id]
         return True
 
     def find_channel(self, client_id: str) -> Channel | None:
         """Return the connection that the client *client_id* registered last, to push a reply to."""
         return self._clients.get(client_id)
+
+    def let_answers_pass(self, client_id: str) -> None:
+        """Have the send worker push answers to *client_id* by itself, as it has taken one."""
+        channel = self._clients.get(client_id)
+        if channel is not None and self._passing.get(channel.channel_id) != client_id:
+            self._passing[channel.channel_id] = client_id
+            channel.take_answers_of(client_id)
+
+    def _forget_asker(self, client_id: str) -> None:
+        """The client has another connection, or none: no answer may go over the one that it had."""
+        channel = self._clients.get(client_id)
+        if channel is not None and self._passing.get(channel.channel_id) == client_id:
+            del self._passing[channel.channel_id]
+            channel.take_answers_of("")
 
     def available_channel(self, group: str) -> Channel | None:
         """Return an open connection of *group*, another one each time; None if there is none."""

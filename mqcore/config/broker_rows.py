@@ -79,7 +79,7 @@ TOPICS_AND_GROUPS = (
     text("msgTraceTopicName", "RMQ_SYS_TRACE_TOPIC", "topic of message traces", SHOWN),
     flag("traceTopicEnable", False, "have the topic of message traces on this broker", SHOWN),
     flag("traceOn", True, "tell clients in answers to sends that traces are wanted", BY_BROKER | BY_SEND),
-    flag("storeReplyMessageEnable", True, "keep answers of request-reply in the store, too", BY_BROKER),
+    flag("storeReplyMessageEnable", True, "keep answers of request-reply in the store, too", BY_BROKER | BY_SEND),
 )
 
 SERVICE = (

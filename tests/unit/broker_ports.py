@@ -84,6 +84,10 @@ class MemoryChannel:
         self.sent: list[RemotingCommand] = []
         self.asked: list[RemotingCommand] = []
         self.answers: dict[int, RemotingCommand] = {}
+        self.takes_answers_of = ""
+
+    def take_answers_of(self, client_id: str) -> None:
+        self.takes_answers_of = client_id
 
     def send(self, command: RemotingCommand) -> bool:
         if self.is_open:

@@ -172,3 +172,35 @@ async def test_whether_answers_are_kept_may_change_while_the_broker_runs(rig: Br
     assert (await rig.ask(RequestCode.UPDATE_BROKER_CONFIG, {}, b"storeReplyMessageEnable=false")).code == 0
     await answer(rig)
     assert rig.store.puts == []
+
+
+async def test_answers_to_who_has_taken_one_need_not_come_here_any_more(rig: BrokerRig) -> None:
+    refusing = await asker(rig, ResponseCode.SYSTEM_ERROR)
+    await answer(rig)
+    assert refusing.takes_answers_of == ""
+    channel = await asker(rig)
+    await answer(rig)
+    assert (refusing.takes_answers_of, channel.takes_answers_of) == ("", ASKER)
+
+
+async def test_answers_come_here_again_when_the_asker_has_another_connection_or_leaves(rig: BrokerRig) -> None:
+    first = await asker(rig)
+    await answer(rig)
+    second = await asker(rig)
+    assert (first.takes_answers_of, second.takes_answers_of) == ("", "")
+    await answer(rig)
+    assert (first.takes_answers_of, second.takes_answers_of) == ("", ASKER)
+    rig.broker.producers.unregister("askers", second)
+    assert second.takes_answers_of == ""
+
+
+async def test_a_connection_of_two_askers_takes_the_answers_of_the_last_one(rig: BrokerRig) -> None:
+    channel = await asker(rig)
+    await rig.heart_beat("", channel=channel, client_id="other", producers=["others"])
+    await answer(rig)
+    await answer(rig, "REPLY_TO_CLIENT\x01other")
+    assert channel.takes_answers_of == "other"
+    rig.broker.producers.unregister("askers", channel)
+    assert channel.takes_answers_of == "other"
+    rig.broker.producers.unregister("others", channel)
+    assert channel.takes_answers_of == ""

@@ -22,7 +22,7 @@ TOPICS = ["TopicA", "TopicB", "%RETRY%GroupA", "RMQ_SYS_TRACE_TOPIC", "Ümlaut",
 GROUPS = ["GroupA", "GroupB", "G" * 250, "%RETRY%GroupA"]
 PERMS = ["DENY", "PUB", "SUB", "PUB|SUB"]
 AT_ONCE = [Code.SEND_MESSAGE, Code.SEND_MESSAGE_V2, Code.SEND_BATCH_MESSAGE, Code.PULL_MESSAGE, Code.LITE_PULL_MESSAGE,
-           Code.END_TRANSACTION]  # fmt: skip
+           Code.END_TRANSACTION, Code.SEND_REPLY_MESSAGE, Code.SEND_REPLY_MESSAGE_V2]  # fmt: skip
 
 
 def tables_of(*accounts: dict[str, Any]) -> AclTables:
@@ -52,6 +52,8 @@ def request_of(chance: random.Random, key: str) -> RemotingCommand:
             (Code.PULL_MESSAGE, {"topic": topic}),
             (Code.LITE_PULL_MESSAGE, {"topic": topic, "consumerGroup": group}),
             (Code.END_TRANSACTION, {"producerGroup": group}),
+            (Code.SEND_REPLY_MESSAGE, {"producerGroup": group, "topic": topic}),
+            (Code.SEND_REPLY_MESSAGE_V2, {"a": group, "b": topic}),
             (Code.UPDATE_BROKER_CONFIG, {}),
         ]
     )

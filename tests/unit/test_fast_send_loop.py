@@ -77,6 +77,7 @@ class LoopRig:
             "write_buffer_max": 1 << 24, "read_budget": 1 << 24, "write_budget": 1 << 24, "idle_timeout_ms": 60_000,
             "sync_timeout_ms": 10_000, "waits_for_flush": False, "waits_for_slave": False,
             "slave_timeout_ms": 10_000, "slave_lag_max": 1 << 28, "wakes_flush": False, "refuses_halves": False,
+            "keeps_replies": True, "push_timeout_ms": 10_000,
             "lock_timeout_ms": 1000, "is_only_sender": True, "is_guarded": False,
             "tls_mode": 0, "handshake_timeout_ms": 10_000,
         }  # fmt: skip

@@ -1,6 +1,6 @@
 """Log lines of the loops that hold no GIL: rare ones, and at most one in ten seconds of each kind."""
 
-from libc.stdint cimport int64_t
+from libc.stdint cimport int32_t, int64_t, uint8_t
 
 import logging
 import os
@@ -22,6 +22,11 @@ cdef void write_closed(const char *peer, const char *cause, const char *detail, 
                    detail.decode("utf-8", "replace"), count)
 
 
+cdef void write_not_taken(const uint8_t *asker, int32_t size, const char *why, int64_t count) noexcept with gil:
+    logger.warning("answer not taken asker=%s reason=%s times=%d", asker[:size].decode("utf-8", "replace"),
+                   why.decode(), count)
+
+
 cdef bint is_due(Warning *warning) noexcept nogil:
     warning.count += 1
     return coarse_ms() >= warning.next_at
@@ -41,4 +46,10 @@ cdef void warn_unreadable(Warning *warning, const char *what, int64_t where, int
 cdef void warn_closed(Warning *warning, const char *peer, const char *cause, const char *detail) noexcept nogil:
     if is_due(warning):
         write_closed(peer, cause, detail, warning.count)
+        note_written(warning)
+
+
+cdef void warn_not_taken(Warning *warning, const uint8_t *asker, int32_t size, const char *why) noexcept nogil:
+    if is_due(warning):
+        write_not_taken(asker, size, why, warning.count)
         note_written(warning)

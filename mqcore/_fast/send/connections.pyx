@@ -20,6 +20,7 @@ from mqcore._fast.base.sockets cimport (AF_INET, AF_INET6, EPOLLIN, EPOLLOUT, EP
                                         IPPROTO_TCP, TCP_NODELAY, epoll_ctl, epoll_event, getpeername, peer_address,
                                         setsockopt, sockaddr, sockaddr_storage)
 from mqcore._fast.segment.link cimport link_put, link_unsent, link_write
+from mqcore._fast.send.askers cimport asker_set
 from mqcore._fast.send.state cimport MARK_LINK, TRANSPORT_OPEN, TRANSPORT_TLS, Connection, SendState
 from mqcore._fast.send.ticket cimport tickets_end
 from mqcore._fast.send.transport cimport transport_close, transport_memory, transport_unsent, transport_write
@@ -166,6 +167,9 @@ cdef void close_connection(SendState *state, Connection *connection) noexcept no
     transport_close(state, connection)
     close(connection.fd)
     tickets_end(state, connection)
+    asker_set(state, connection, NULL, 0)
+    if connection.push_count > 0:
+        state.has_lost_asker = True
     drop_partial(state, connection)
     buffer_free(&connection.out)
     count_unsent(state, connection)

@@ -25,6 +25,8 @@ cdef int32_t SEND_BATCH_MESSAGE = RequestCode.SEND_BATCH_MESSAGE
 cdef int32_t PULL_MESSAGE = RequestCode.PULL_MESSAGE
 cdef int32_t LITE_PULL_MESSAGE = RequestCode.LITE_PULL_MESSAGE
 cdef int32_t END_TRANSACTION = RequestCode.END_TRANSACTION
+cdef int32_t SEND_REPLY_MESSAGE = RequestCode.SEND_REPLY_MESSAGE
+cdef int32_t SEND_REPLY_MESSAGE_V2 = RequestCode.SEND_REPLY_MESSAGE_V2
 
 cdef bytes RETRY_TEXT = RETRY_GROUP_TOPIC_PREFIX.encode()
 cdef const uint8_t *RETRY = RETRY_TEXT
@@ -187,7 +189,8 @@ cdef bint has_permission(const GuardTable *table, int32_t account, const Command
         group = field_of(command, "consumerGroup", 13)
         return may_pull(table, account, &topic, &group)
     # These need a good signature and nothing else, as upstream has it.
-    return command.code in (SEND_BATCH_MESSAGE, LITE_PULL_MESSAGE, END_TRANSACTION)
+    return command.code in (SEND_BATCH_MESSAGE, LITE_PULL_MESSAGE, END_TRANSACTION, SEND_REPLY_MESSAGE,
+                            SEND_REPLY_MESSAGE_V2)
 
 
 # Signatures -----------------------------------------------------------------------------------------------------------

@@ -17,9 +17,9 @@ from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full
 from mqcore._fast.base.big_endian cimport load_i32
 from mqcore._fast.base.buffers cimport buffer_put, buffer_room, buffer_size
 from mqcore._fast.base.layout cimport (CONNECTION_GENERATION_BITS, CONNECTION_LIFE_BITS, CONNECTION_SLOT_BITS,
-                                       LINK_KIND_ACL_GRANT, LINK_KIND_ACL_TABLE, LINK_KIND_CLOSE, LINK_KIND_FRAME,
-                                       LINK_KIND_INJECT, PULL_STRINGS_MAX,
-                                       RECORD_OVERHEAD_MAX, TICKETS_MAX,
+                                       LINK_KIND_ACL_GRANT, LINK_KIND_ACL_TABLE, LINK_KIND_ASKER, LINK_KIND_CLOSE,
+                                       LINK_KIND_FRAME, LINK_KIND_INJECT, PULL_STRINGS_MAX, PUSHES_MAX,
+                                       PUSH_NUMBER_BIT, RECORD_OVERHEAD_MAX, TICKETS_MAX,
                                        WORKER_COMMAND_DRAIN, WORKER_COMMAND_STOP, WORKER_STATE_DRAINED,
                                        WORKER_STATE_RUNNING, WORKER_STATE_STOPPED, AclGrant,
                                        LinkHead)
@@ -31,15 +31,17 @@ from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, file
 from mqcore._fast.segment.boards cimport SharedSegment
 from mqcore._fast.segment.link cimport link_free, link_next, link_read, link_take
 from mqcore._fast.segment.rings cimport open_pull_reply_ring, open_pull_request_ring, ring_is_empty
+from mqcore._fast.send.askers cimport asker_set
 from mqcore._fast.send.connections cimport (close_connection, doom, drop_partial, find_connection, link_request,
                                             make_room, mark_dirty, open_connection, unsent_size, write_dirty,
                                             write_link)
 from mqcore._fast.send.guard cimport guard_free, guard_passes, guard_take
 from mqcore._fast.send.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
+from mqcore._fast.send.reply cimport (handle_push_answer, handle_reply, pushes_expire, pushes_free, pushes_lose)
 from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, can_answer, handle_send, release_waiting
 from mqcore._fast.send.state cimport (LISTENERS_MAX, MARK_LINK, MARK_LISTENER, MARK_WAKE, MEMBERS_MAX, READ_SIZE,
-                                      SCRATCH_SIZE, TRANSPORT_OPEN, TRANSPORT_PLAIN, Connection, SendState, Ticket,
-                                      TlsMode)
+                                      SCRATCH_SIZE, TRANSPORT_OPEN, TRANSPORT_PLAIN, Connection, Push, SendState,
+                                      Ticket, TlsMode)
 from mqcore._fast.send.transaction cimport handle_end_transaction
 from mqcore._fast.send.ticket cimport tickets_open, tickets_tell
 from mqcore._fast.send.transport cimport (CHOICE_CLOSED, CHOICE_MADE, Choice, transport_choose, transport_is_late,
@@ -69,6 +71,8 @@ cdef int32_t SEND_BATCH_MESSAGE = RequestCode.SEND_BATCH_MESSAGE
 cdef int32_t PULL_MESSAGE = RequestCode.PULL_MESSAGE
 cdef int32_t LITE_PULL_MESSAGE = RequestCode.LITE_PULL_MESSAGE
 cdef int32_t END_TRANSACTION = RequestCode.END_TRANSACTION
+cdef int32_t SEND_REPLY_MESSAGE = RequestCode.SEND_REPLY_MESSAGE
+cdef int32_t SEND_REPLY_MESSAGE_V2 = RequestCode.SEND_REPLY_MESSAGE_V2
 cdef int32_t SYSTEM_BUSY = ResponseCode.SYSTEM_BUSY
 cdef int32_t SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
 
@@ -99,6 +103,10 @@ cdef bint may_pass(SendState *state, const Connection *connection, const Command
             and guard_passes(&state.guard, &connection.grant, command, state.scratch, SCRATCH_SIZE))
 
 
+cdef inline bint is_push_answer(const CommandView *command) noexcept nogil:
+    return command.flag & FLAG_RESPONSE and command.opaque & PUSH_NUMBER_BIT and command.opaque > 0
+
+
 cdef void handle_frame(SendState *state, Connection *connection, const uint8_t *payload, int32_t size) noexcept nogil:
     cdef CommandView command
     cdef CommandStatus status = scan_command(payload, size, &command)
@@ -118,6 +126,12 @@ cdef void handle_frame(SendState *state, Connection *connection, const uint8_t *
         elif command.code == END_TRANSACTION:
             if handle_end_transaction(state, connection, &command) != SEND_UNUSUAL:
                 return
+        elif command.code == SEND_REPLY_MESSAGE_V2 or command.code == SEND_REPLY_MESSAGE:
+            if handle_reply(state, connection, &command) != SEND_UNUSUAL:
+                return
+    elif status == COMMAND_OK and is_push_answer(&command):
+        handle_push_answer(state, connection, &command)
+        return
     if not link_request(state, connection, payload, size) and status == COMMAND_OK and not command.flag & 3:
         answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, OVERLOAD)
 
@@ -290,9 +304,13 @@ cdef void handle_injected(
     SendState *state, Connection *connection, const uint8_t *payload, int32_t size
 ) noexcept nogil:
     # A pull that the broker process has put into plain words: handle it as if the client had sent it so. What is not
-    # plain even now must not go back, or the two would hand it to and fro for ever.
+    # plain even now must not go back, or the two would hand it to and fro for ever. Or an asker's word on a push.
     cdef CommandView command
-    if scan_command(payload, size, &command) == COMMAND_OK and handle_pull(state, connection, &command) != PULL_UNUSUAL:
+    cdef bint is_plain = scan_command(payload, size, &command) == COMMAND_OK
+    if is_plain and is_push_answer(&command):
+        handle_push_answer(state, connection, &command)
+        return
+    if is_plain and handle_pull(state, connection, &command) != PULL_UNUSUAL:
         return
     answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_ERROR, PULL_TOO_LONG)
 
@@ -313,6 +331,8 @@ cdef void handle_link_message(SendState *state, const LinkHead *head, const uint
         handle_injected(state, connection, payload, head.size)
     elif head.kind == LINK_KIND_CLOSE:
         doom(state, connection)
+    elif head.kind == LINK_KIND_ASKER:
+        asker_set(state, connection, payload, head.size)
     elif head.kind == LINK_KIND_ACL_GRANT:
         memcpy(&connection.grant, payload, sizeof(AclGrant))
 
@@ -367,6 +387,7 @@ cdef void housekeeping(SendState *state) noexcept nogil:
     cdef int64_t kept = observe(&state.shared.board.min_offset)
     state.housekeeping_at = state.turn_ms + HOUSEKEEPING_MS
     close_idle(state)
+    pushes_expire(state)
     files_trim(state.appender.files, kept)
     files_trim(state.read_files, kept)
     files_rest(state.appender.files)
@@ -498,6 +519,9 @@ cdef void turn(SendState *state) noexcept nogil:
     if state.turn_ms >= state.housekeeping_at:
         housekeeping(state)
     write_dirty(state)
+    if state.has_lost_asker:
+        pushes_lose(state)
+        write_dirty(state)
     if state.has_ended:
         tickets_tell(state)
     write_link(state)
@@ -571,6 +595,7 @@ cdef class SendLoop:
         state.settings.waits_for_slave = options["waits_for_slave"]
         state.settings.puller_count = len(options["pullers"])
         state.settings.is_guarded = options["is_guarded"]
+        state.settings.push_timeout_ms = options["push_timeout_ms"]
         state.settings.tls_mode = <TlsMode><int>options["tls_mode"]
         state.settings.handshake_timeout_ms = options["handshake_timeout_ms"]
         self.use(options)
@@ -589,6 +614,7 @@ cdef class SendLoop:
         state.settings.timer_max_delay_ms = options["timer_max_delay_ms"]
         state.settings.wakes_flush = options["wakes_flush"]
         state.settings.refuses_halves = options["refuses_halves"]
+        state.settings.keeps_replies = options["keeps_replies"]
         state.appender.record_size_max = <int64_t>options["max_message_size"] + RECORD_OVERHEAD_MAX
         state.appender.lock_timeout_ms = options["lock_timeout_ms"]
 
@@ -614,11 +640,14 @@ cdef class SendLoop:
         state.appender.files = <FileSet *>calloc(1, sizeof(FileSet))
         state.read_files = <FileSet *>calloc(1, sizeof(FileSet))
         state.tickets = <Ticket *>calloc(TICKETS_MAX, sizeof(Ticket))
+        state.pushes.places = <Push **>calloc(PUSHES_MAX, sizeof(Push *))
+        state.asker_seed = int.from_bytes(os.urandom(8), "little")
         state.read_buffer = <uint8_t *>malloc(READ_SIZE)
         state.scratch = <uint8_t *>malloc(SCRATCH_SIZE)
         state.starts = <int64_t *>malloc(MEMBERS_MAX * sizeof(int64_t))
         if (state.appender.files == NULL or state.read_files == NULL or state.tickets == NULL
-                or state.read_buffer == NULL or state.scratch == NULL or state.starts == NULL):
+                or state.pushes.places == NULL or state.read_buffer == NULL or state.scratch == NULL
+                or state.starts == NULL):
             raise MemoryError()
         files_open(state.appender.files, options["commit_log"], options["commit_log_file_size"], True, self.segment.fd)
         files_open(state.read_files, options["commit_log"], options["commit_log_file_size"], False)
@@ -678,6 +707,7 @@ cdef class SendLoop:
             free(state.waiting[state.waiting_head & (state.waiting_capacity - 1)].ids)
             free(state.waiting[state.waiting_head & (state.waiting_capacity - 1)].handle)
             state.waiting_head += 1
+        pushes_free(state)
         if state.appender.files != NULL:
             files_close(state.appender.files)
         if state.read_files != NULL:

@@ -48,6 +48,8 @@ cdef enum:
     NAME_END = 1                    # between a name and its value
     HALF_QUEUE_ID = 0
 
+assert <int>MESSAGE_ID_MAX == 2 * <int>ID_BYTES_MAX
+
 cdef const char *PAGE_CACHE_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 cdef const char *SYNC_FAILED = (
     "the store is read-only: a sync of the commit log failed, so this message may not be durable")
@@ -280,7 +282,7 @@ cdef void answer_send(SendState *state, Connection *connection, const Waiting *s
     cdef Reply reply
     cdef uint8_t queue_id[20]
     cdef uint8_t queue_offset[20]
-    cdef uint8_t message_id[2 * ID_BYTES_MAX]
+    cdef uint8_t message_id[MESSAGE_ID_MAX]
     reply_start(&reply, sent.serialize_type, code, sent.opaque)
     reply_field(&reply, "queueId", queue_id, put_decimal(queue_id, sent.queue_id))
     reply_field(&reply, "TRACE_ON", state.settings.trace_on, state.settings.trace_on_size)
@@ -421,11 +423,11 @@ cdef void release_waiting(SendState *state) noexcept nogil:
     put_relaxed(&state.row.parked, state.waiting_tail - state.waiting_head)
 
 
-cdef uint32_t next_random(SendState *state) noexcept nogil:
+cdef int32_t any_queue(SendState *state, int32_t count) noexcept nogil:
     state.random ^= state.random << 13
     state.random ^= state.random >> 17
     state.random ^= state.random << 5
-    return state.random
+    return <int32_t>(state.random % <uint32_t>count)
 
 
 cdef bint make_timer(SendState *state, const Traits *traits, RecordFields *fields, uint8_t *properties,
@@ -472,7 +474,7 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     memset(&fields, 0, sizeof(fields))
     fields.queue_id = header.queue_id
     if header.queue_id < 0:
-        fields.queue_id = <int32_t>(next_random(state) % <uint32_t>write_queues)
+        fields.queue_id = any_queue(state, write_queues)
     queue_row = find_queue(state.shared, topic_row, fields.queue_id)
     memset(&traits, 0, sizeof(traits))
     traits.waits = True

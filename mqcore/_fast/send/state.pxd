@@ -2,7 +2,7 @@
 #
 # Everything here belongs to one thread of one process. A connection is named by its slot and generation: answers that
 # come back for one that is gone find another generation and are dropped.
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from mqcore._fast.base.buffers cimport Buffer
 from mqcore._fast.base.layout cimport PULL_STRINGS_MAX, PULL_WORKERS_MAX, AclGrant, WorkerRow
@@ -20,6 +20,7 @@ cdef enum:
     SCRATCH_SIZE = 4 * PULL_STRINGS_MAX      # unescaped header fields of one request
     MEMBERS_MAX = 262144        # of one batch
     LISTENERS_MAX = 4           # sockets that clients connect to
+    ASKER_BUCKETS = 1024
     # Marks in epoll's data, below every connection's id.
     MARK_WAKE = 0
     MARK_LINK = 1
@@ -36,6 +37,14 @@ cdef enum TlsMode:
 # Why a connection is closed before it has said anything in this protocol.
 cdef enum TransportRefusal:
     REFUSED_TLS, REFUSED_PLAIN, REFUSED_WITHOUT_CONTEXT, REFUSED_HANDSHAKE, REFUSED_SLOW_HANDSHAKE, REFUSALS
+
+# A client that waits for answers of request-reply; see askers.pxd.
+cdef struct Asker:
+    Asker *next                 # of the same bucket
+    uint64_t hashed
+    int32_t slot                # of its connection
+    int32_t size
+    uint8_t name[1]             # its id
 
 cdef struct Connection:
     int32_t slot
@@ -60,6 +69,8 @@ cdef struct Connection:
     int64_t unsent_bytes        # its part of the sum of that name
     int32_t first_ticket        # of those of its pulls that are under way, newest first; -1 = none
     int32_t ticket_count
+    Asker *asker                # whose answers it takes; NULL = nobody's, as far as is known here
+    int32_t push_count          # answers that were pushed to it, and not taken yet
 
 # An answer that waits until the message is on disk, or on a slave.
 cdef struct Waiting:
@@ -92,6 +103,28 @@ cdef struct Ticket:
     int32_t next                # of the same connection; or free; or ended and of the same pull worker. -1 = the last
     int32_t previous            # of the same connection; -1 = the first
 
+# An answer of request-reply that was pushed to who asked, and has not been taken yet.
+cdef struct Push:
+    Push *next                  # the next younger one
+    Push *previous
+    int64_t answerer_id         # connections
+    int64_t asker_id
+    int64_t deadline            # coarse ms
+    int64_t queue_offset
+    int64_t physical_offset     # -1 = it is not kept
+    int32_t number              # the opaque of the push
+    int32_t opaque              # of the answer, which is answered when the asker has spoken
+    int32_t serialize_type
+    int32_t queue_id
+    int32_t asker_size
+    uint8_t asker[1]            # its client id
+
+cdef struct Pushes:
+    Push **places               # by the low bits of their numbers; NULL = free
+    int32_t number              # that was given last
+    Push *oldest
+    Push *youngest
+
 cdef struct SendSettings:
     int32_t max_message_size
     int32_t frame_length_max
@@ -106,6 +139,8 @@ cdef struct SendSettings:
     int64_t slave_lag_max       # slaves that lag so many bytes are nobody to wait for
     bint is_guarded             # aclEnable: who asks must be known
     bint refuses_halves         # rejectTransactionMessage
+    bint keeps_replies          # storeReplyMessageEnable
+    int64_t push_timeout_ms
     bint wakes_flush            # the flush worker wants to know of what was appended
     int32_t puller_count
     int32_t cluster_property_size
@@ -174,6 +209,11 @@ cdef struct SendState:
     bint has_ended
     bint has_begun[PULL_WORKERS_MAX]         # it lets go of what a predecessor of this worker has asked for
     bint may_pull               # all have begun
+    Asker *askers[ASKER_BUCKETS]
+    uint64_t asker_seed
+    Pushes pushes
+    bint has_lost_asker         # a connection was closed that had not taken all its answers
+    Warning not_taken
     bint has_started
     int64_t turn_ms             # coarse_ms of this turn
     int64_t housekeeping_at

@@ -1,11 +1,12 @@
-# Writes response frames, in the serialize type of the request, byte for byte as RocketMQ's broker does.
+# Writes response frames, in the serialize type of the request, byte for byte as RocketMQ's broker does, and requests of
+# the broker's own.
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.string cimport strlen
 
 from mqcore._fast.base.buffers cimport Buffer
 
 cdef enum:
-    REPLY_FIELDS_MAX = 8
+    REPLY_FIELDS_MAX = 16
 
 cdef struct ReplyField:
     const char *name
@@ -16,6 +17,7 @@ cdef struct ReplyField:
 cdef struct Reply:
     int32_t serialize_type
     int32_t code
+    int32_t flag                # 1 = a response, 0 = a request of the broker's own
     int32_t opaque
     const char *remark          # NULL = none
     int32_t remark_size
@@ -26,11 +28,17 @@ cdef struct Reply:
 cdef inline void reply_start(Reply *reply, int32_t serialize_type, int32_t code, int32_t opaque) noexcept nogil:
     reply.serialize_type = serialize_type
     reply.code = code
+    reply.flag = 1
     reply.opaque = opaque
     reply.remark = NULL
     reply.remark_size = 0
     reply.has_ext_fields = False
     reply.field_count = 0
+
+# A request of the broker's own, which is in JSON.
+cdef inline void request_start(Reply *request, int32_t code, int32_t opaque) noexcept nogil:
+    reply_start(request, 0, code, opaque)
+    request.flag = 0
 
 # Name and value are borrowed until reply_put. Inline, so that the length of a literal name costs nothing.
 cdef inline void reply_field(Reply *reply, const char *name, const uint8_t *value, int32_t value_size) noexcept nogil:

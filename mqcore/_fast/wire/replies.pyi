@@ -5,4 +5,5 @@ def encode(
     remark: bytes | None,
     ext_fields: list[tuple[bytes, bytes]] | None,
     body_size: int = 0,
+    flag: int = 1,
 ) -> bytes: ...

@@ -18,7 +18,6 @@ cdef const char *JSON_TAIL = JSON_TAIL_TEXT
 cdef int32_t JSON_TAIL_SIZE = <int32_t>len(JSON_TAIL_TEXT)
 
 cdef enum:
-    RESPONSE_FLAG = 1
     NUMBER_SIZE_MAX = 20
     ESCAPE_SIZE_MAX = 6             # \uXXXX
     REPLY_NAME_MAX = 50             # of a field; with what stands around it less than FIELD_OVERHEAD
@@ -120,7 +119,9 @@ cdef uint8_t *put_json_header(uint8_t *at, const Reply *reply) noexcept nogil:
             at = put_escaped(at, reply.fields[index].value, reply.fields[index].value_size)
             at = put_text(at, '"', 1)
         at = put_text(at, "}", 1)
-    at = put_text(at, ',"flag":1,"language":"JAVA","opaque":', 37)
+    at = put_text(at, ',"flag":', 8)
+    at += put_decimal(at, reply.flag)
+    at = put_text(at, ',"language":"JAVA","opaque":', 28)
     at += put_decimal(at, reply.opaque)
     if reply.remark != NULL:
         at = put_text(at, ',"remark":"', 11)
@@ -136,7 +137,7 @@ cdef uint8_t *put_binary_header(uint8_t *at, const Reply *reply) noexcept nogil:
     at[2] = 0
     store_i16(at + 3, <short>VERSION)
     store_i32(at + 5, reply.opaque)
-    store_i32(at + 9, RESPONSE_FLAG)
+    store_i32(at + 9, reply.flag)
     store_i32(at + 13, reply.remark_size)
     at = put_text(at + 17, reply.remark, reply.remark_size) if reply.remark_size > 0 else at + 17
     length_at = at
@@ -171,7 +172,7 @@ cdef bint reply_put(const Reply *reply, Buffer *out, int64_t body_size) noexcept
     return True
 
 
-def encode(int serialize_type, int code, int opaque, remark, ext_fields, int64_t body_size=0):
+def encode(int serialize_type, int code, int opaque, remark, ext_fields, int64_t body_size=0, int flag=1):
     """A reply frame's head as bytes, for tests: *remark* bytes or None, *ext_fields* a list of (name, value) or None.
 
     Raises ValueError beyond what the workers ask for: REPLY_FIELDS_MAX fields with names of REPLY_NAME_MAX bytes.
@@ -181,6 +182,7 @@ def encode(int serialize_type, int code, int opaque, remark, ext_fields, int64_t
     cdef bint ok
     memset(&buffer, 0, sizeof(buffer))
     reply_start(&reply, serialize_type, code, opaque)
+    reply.flag = flag
     if remark is not None:
         reply.remark = <const char *>remark
         reply.remark_size = <int32_t>len(remark)

@@ -33,6 +33,13 @@ class Channel(Protocol):
         """Queue *command* for writing, without waiting; False if the connection is closed or too far behind."""
         ...
 
+    def take_answers_of(self, client_id: str) -> None:
+        """Let answers of request-reply to *client_id* be pushed to this connection without a word to us.
+
+        There is one client at most; ``""`` is none.
+        """
+        ...
+
     def close(self) -> None:
         """Close the connection soon. ``BrokerCore.on_channel_closed`` is called as for any other close."""
         ...

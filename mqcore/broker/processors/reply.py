@@ -16,6 +16,7 @@ from mqcore.broker.ports import Channel, InnerMessage
 from mqcore.broker.processors.send_checks import Refused, SendChecks, answer_fields, chosen_queue
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import MQError
+from mqcore.layout import PUSH_TIMEOUT_MS
 from mqcore.protocol import headers
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message_id import HostAddress
@@ -30,7 +31,7 @@ from mqcore.protocol.properties import (
 
 logger = logging.getLogger(__name__)
 
-PUSH_TIMEOUT_S: Final = 10.0
+PUSH_TIMEOUT_S: Final = PUSH_TIMEOUT_MS / 1000
 """For so long the asker may take to say that it has the answer."""
 
 NOT_STORED: Final = "0"
@@ -114,6 +115,7 @@ class ReplyProcessor:
             why = str(error)
         else:
             if answer.code == ResponseCode.SUCCESS:
+                self._broker.producers.let_answers_pass(asker)
                 return None
             why = f"code {answer.code}, {answer.remark}"
         logger.warning("answer not taken asker=%s reason=%s", asker, why)
