@@ -13,6 +13,7 @@ from typing import Any
 from mqcore.client.consumer import Consumer
 from mqcore.client.messages import ReceivedMessage
 from mqcore.protocol.message import MessageQueue
+from mqcore.protocol.names import is_retry_topic
 from tests.sim.brokers import SimBroker
 from tests.sim.world import BadDay, Manner, Member, World, simulate
 
@@ -158,6 +159,8 @@ class Chaos:
             await member.joined()
             if isinstance(member.consumer, Consumer):
                 member.consumer.resume()
+                subscribed = {topic for topic in member.consumer.topics() if not is_retry_topic(topic)}
+                assert subscribed == set(member.topics), f"{member.name} was told {member.topics}, and has {subscribed}"
                 for topic in self.topics:
                     await self._subscribe(member, topic)
         await self.send()
@@ -247,10 +250,12 @@ class Chaos:
             self._later(self._subscribe(member, topic))
 
     async def _subscribe(self, member: Member, topic: str) -> None:
-        if topic not in member.topics and isinstance(member.consumer, Consumer):
-            while not await member.ask(member.consumer.subscribe, topic):
-                await asyncio.sleep(1)
-            member.topics = (*member.topics, topic)
+        if topic in member.topics or not isinstance(member.consumer, Consumer):
+            return
+        # What was asked for last holds, whenever the call returns: somebody may have changed his mind meanwhile.
+        member.topics = (*member.topics, topic)
+        while topic in member.topics and not await member.ask(member.consumer.subscribe, topic):
+            await asyncio.sleep(1)
 
     async def pause(self) -> None:
         member = self._member()
