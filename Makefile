@@ -17,7 +17,7 @@ PROCESSES := 2
 # A run of the tests starts thousands of Python processes: they need not compile the same modules, each for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run run-pair test test-all test-debug debug-build lint clean
+.PHONY: setup run run-pair test costs test-all test-debug debug-build lint clean
 
 setup: $(STAMP) $(BUILT)
 
@@ -41,8 +41,9 @@ $(BUILT): setup.py $(SOURCES) | $(READY)
 run: $(READY) $(BUILT)
 	$(BIN)/python -m mqcore.broker --store ./store
 
-# Tests among real processes wait for half of their time: twice as many processes as cores, and no core is idle.
-test: PROCESSES := 4
+# Tests among real processes wait for most of their time: three times as many processes as cores, and few cores are idle.
+# make costs says how it is, and writes down what takes long, for the order of later runs.
+test costs: PROCESSES := 6
 # A master whose sends wait for its slave, and the slave, on one machine; Ctrl-C stops both.
 run-pair: $(READY) $(BUILT)
 	trap 'kill $$master $$slave' INT TERM; \
@@ -54,6 +55,9 @@ run-pair: $(READY) $(BUILT)
 
 test: setup
 	$(PYTEST) -m "$(EVERYDAY)" --second-look
+
+costs: setup
+	$(PYTEST) -m "$(EVERYDAY)" --write-costs --durations=60
 
 test-all: setup
 	$(PYTEST) --hypothesis-profile=thorough

@@ -3,6 +3,7 @@
 pytest_plugins = (
     "tests.suite.seeds",
     "tests.suite.scheduling",
+    "tests.suite.collecting",
     "tests.suite.timeouts",
     "tests.suite.broker_logs",
     "tests.suite.checks",

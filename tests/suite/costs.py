@@ -3,6 +3,7 @@
 A test among real processes spends little in pytest's own process. Counted is what the process that runs the tests and
 all its descendants have used, living ones and ended ones, between the first test of a module and its last: what several
 modules share is its first user's. A descendant whose parent has not waited for it counts while it lives, and no longer.
+``--write-costs`` also writes it down for later runs (``costs_table.py``).
 """
 
 from __future__ import annotations
@@ -10,17 +11,21 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Mapping
 from dataclasses import astuple, dataclass
 
 import psutil
 import pytest
 from xdist.workermanage import WorkerController
 
+from . import costs_table
+from .costs_table import NOTHING, Expected
 from .scheduling import path_of
 
 OUTPUT = "mqcore_costs"
-SHOWN_MAX = 60
+SHOWN_MAX = 80
+LATE_S = 20.0
+"""What takes so much longer than is known of it may have begun too late."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,16 +39,39 @@ class Cost:
     worker: str
 
 
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What all processors together have been doing, in seconds, at one moment."""
+
+    now_s: float
+    idle_s: float
+    all_s: float
+
+    @classmethod
+    def look(cls) -> Machine:
+        times = psutil.cpu_times()
+        # What is spent for guests is in user and nice, too.
+        return cls(time.time(), times.idle + times.iowait, sum(times) - times.guest - times.guest_nice)
+
+    def idle_since(self, before: Machine) -> float:
+        """The part of their time that the processors had nothing to do."""
+        return (self.idle_s - before.idle_s) / max(0.01, self.all_s - before.all_s)
+
+
 _costs = pytest.StashKey[list[Cost]]()
+_machine = pytest.StashKey[Machine]()
 _began = pytest.StashKey[tuple[str, float, float]]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--costs", action="store_true", help="say what each module has cost: CPU of all processes, time")
+    parser.addoption("--write-costs", action="store_true", help="and write it to tests/suite/costs.tsv")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.option.costs |= config.option.write_costs
     config.stash[_costs] = []
+    config.stash[_machine] = Machine.look()
 
 
 def cpu_s() -> float:
@@ -89,22 +117,39 @@ def pytest_testnodedown(node: WorkerController) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    if costs := config.stash[_costs]:
-        terminalreporter.section("what modules have cost")
-        for line in lines(costs):
-            terminalreporter.write_line(line)
+    costs = config.stash[_costs]
+    if not costs:
+        return
+    terminalreporter.section("what modules have cost")
+    known = costs_table.read()
+    for line in [*lines(costs), *late(costs, known)]:
+        terminalreporter.write_line(line)
+    idle = Machine.look().idle_since(config.stash[_machine])
+    terminalreporter.write_line(f"{idle:7.0%} of the processors' time idle")
+    if config.option.write_costs:
+        costs_table.write({cost.module: Expected(cost.cpu_s, cost.took_s) for cost in costs})
 
 
 def lines(costs: list[Cost]) -> list[str]:
-    """A table of what cost most, with when each module began, and which process ended when."""
+    """A table of what cost most CPU and time, with when each module began, and which process ended when."""
     start_s = min(cost.began_s for cost in costs)
     found = [f"{'CPU s':>7} {'took s':>7} {'began s':>7} process module"]
-    for cost in sorted(costs, key=lambda cost: -cost.cpu_s)[:SHOWN_MAX]:
+    for cost in sorted(costs, key=lambda cost: -cost.cpu_s - cost.took_s)[:SHOWN_MAX]:
         found.append(
             f"{cost.cpu_s:7.1f} {cost.took_s:7.1f} {cost.began_s - start_s:7.1f} {cost.worker:7} {cost.module}"
         )
-    found.append(f"{sum(cost.cpu_s for cost in costs):7.1f} CPU s in all")
+    cpu_s, took_s = sum(cost.cpu_s for cost in costs), sum(cost.took_s for cost in costs)
+    found.append(f"{cpu_s:7.1f} {took_s:7.1f} in all {len(costs)} modules")
     for worker in sorted({cost.worker for cost in costs}):
         last = max((cost for cost in costs if cost.worker == worker), key=lambda cost: cost.began_s)
         found.append(f"{last.began_s + last.took_s - start_s:7.1f} s until {worker or 'the end'}: {last.module}")
     return found
+
+
+def late(costs: list[Cost], known: Mapping[str, Expected]) -> list[str]:
+    """Which modules took much longer than is known of them."""
+    return [
+        f"{cost.took_s:7.1f} s and not {before:.1f} took {cost.module}: see tests/suite/costs.tsv"
+        for cost in costs
+        if cost.took_s > (before := known.get(cost.module, NOTHING).took_s) + LATE_S
+    ]

@@ -2,15 +2,18 @@
 
 A process that is nearly out of work takes the next module from a common queue, so the shares are not fixed. A module
 is never torn in two, since its tests share brokers, and neither is a folder whose modules share what takes longer to
-start than most of them run. The queue begins with the folders that take longest, and ends with the many short modules
-of unit tests, so that all processes end at the same time; the few of those that take long come before the others.
+start than most of them run. What took longest when ``costs.tsv`` was written begins first, so that all processes end at
+the same time. Modules that work and modules that wait run side by side: as many work as there are cores, as long as
+there are some of both.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 from collections import OrderedDict
+from collections.abc import Iterable
 from pathlib import PurePosixPath
 from types import FrameType
 
@@ -20,14 +23,19 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
+from . import costs_table
+from .costs_table import NOTHING, Expected
+
 TOGETHER = ("tests/spark",)
 """Folders whose tests share what one process has: Spark's JVM."""
 
-FIRST = (
-    *("tests/spark", "tests/interop", "tests/docs", "tests/integration", "tests/compat", "tests/fault"),
-    *("benchmarks/harness", "tests/sim", "tests/unit/test_suite.py", "tests/unit/test_client_typing.py"),
-)
-"""Folders and modules in the order of the queue. What is not named here follows, in the order of collection."""
+WORKING = ("tests/unit", "tests/sim", "benchmarks/harness")
+"""Folders of modules that work, as far as nothing else is known of them; those of others wait most of their time."""
+
+WORK_SHARE = 0.5
+"""Who needed more CPU than this part of the time worked. On a busy machine nobody gets all that he needs."""
+
+CORES = os.cpu_count() or 1
 
 
 def is_distributed(config: pytest.Config) -> bool:
@@ -45,28 +53,61 @@ def path_of(node_id: str) -> PurePosixPath:
     return PurePosixPath(node_id.partition("::")[0])
 
 
-def place(node_id: str) -> int:
-    """Return a number that is small for what is to begin early."""
-    folder = is_below(path_of(node_id), FIRST)
-    return FIRST.index(folder) if folder else len(FIRST)
+def scope_of(node_id: str) -> str:
+    """Return the module of a test, or the folder that is not torn."""
+    path = path_of(node_id)
+    return is_below(path, TOGETHER) or str(path)
+
+
+def expected_costs() -> dict[str, Expected]:
+    """Scope to what it is expected to cost; a scope that is not there is short."""
+    found: dict[str, Expected] = {}
+    for module, one in costs_table.read().items():
+        found[scope_of(module)] = found.get(scope_of(module), NOTHING) + one
+    return found
+
+
+def works(scope: str, costs: dict[str, Expected]) -> bool:
+    """Whether *scope* keeps a core busy for most of its time."""
+    if scope in costs:
+        return costs[scope].cpu_s > WORK_SHARE * costs[scope].took_s
+    return bool(is_below(PurePosixPath(scope), WORKING))
+
+
+def next_scope(queue: Iterable[str], under_way: Iterable[str], costs: dict[str, Expected]) -> str:
+    """Return what a process takes from *queue* while the others have *under_way*."""
+    wanted = sum(works(scope, costs) for scope in under_way) < CORES
+    scopes = list(queue)
+    return next((scope for scope in scopes if works(scope, costs) == wanted), scopes[0])
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if is_distributed(config):
-        items.sort(key=lambda item: place(item.nodeid))
+        costs = expected_costs()
+        items.sort(key=lambda item: -costs.get(scope_of(item.nodeid), NOTHING).took_s)
 
 
 class ByModule(LoadScopeScheduling):
-    """xdist's ``loadscope`` with modules for scopes, and in the order of collection."""
+    """xdist's ``loadscope`` with modules for scopes, what takes long first, and work beside waiting."""
 
     def _split_scope(self, nodeid: str) -> str:
-        path = path_of(nodeid)
-        return is_below(path, TOGETHER) or str(path)
+        return scope_of(nodeid)
+
+    def __init__(self, config: pytest.Config, log: Producer) -> None:
+        super().__init__(config, log)
+        self._costs = expected_costs()
 
     def schedule(self) -> None:
         self.config.option.loadscopereorder = False
         super().schedule()
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        # What a process was given last is what it is at, or will be at in a moment.
+        others = [units for other, units in self.assigned_work.items() if other is not node and units]
+        under_way = [next(reversed(units)) for units in others]
+        self.workqueue.move_to_end(next_scope(self.workqueue, under_way, self._costs), last=False)
+        super()._assign_work_unit(node)
 
     def remove_node(self, node: WorkerController) -> str | None:
         """Put back what *node* has not run, and return the test that it died in, which is over.

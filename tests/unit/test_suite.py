@@ -15,8 +15,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.suite import second_look
+from tests.suite import collecting, costs_table, scheduling, second_look
 from tests.suite.closing import described
+from tests.suite.costs import Cost, Machine, late
+from tests.suite.costs_table import Expected
 from tests.suite.second_look import FAILURES_MAX, RECORD, Failures
 from tests.suite.seeds import VARIABLE
 from tests.waiting import wait_until
@@ -204,6 +206,75 @@ def test_it_is_said_what_each_module_has_cost(finished: Finished) -> None:
     assert {*UNITS, *SPARKS, "tests/integration/test_once", "tests/compat/test_java_too"} <= {row[2] for row in costs}
     assert sum(float(took) for _, took, module in costs if module in UNITS) > 3 * 4 * 0.02
     assert len(re.findall(r"s until gw[01]: tests/", said)) == 2
+    assert re.search(r"^ *\d+% of the processors' time idle$", said, re.MULTILINE)
+
+
+COSTS = {
+    "tests/spark": Expected(70, 120),
+    "tests/fault/test_a.py": Expected(9, 50),
+    "tests/sim/test_b.py": Expected(9, 10),
+}
+
+
+def test_as_many_modules_work_as_there_are_cores_and_the_others_wait_beside_them(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(scheduling, "CORES", 2)
+    works, waits = (
+        ["tests/spark", "tests/sim/test_b.py", "tests/unit/test_new.py"],
+        ["tests/fault/test_a.py", "tests/new"],
+    )
+    assert [scheduling.works(scope, COSTS) for scope in (*works, *waits)] == [True] * 3 + [False] * 2
+    queue = [works[1], waits[0], works[2]]
+    for under_way, taken in (
+        ([], works[1]),
+        (["tests/spark", *waits], works[1]),
+        (["tests/spark", works[2]], waits[0]),
+    ):
+        assert scheduling.next_scope(queue, under_way, COSTS) == taken
+    # Of one kind alone the first is as good as any.
+    assert scheduling.next_scope(waits, [], COSTS) == waits[0]
+    assert scheduling.next_scope(works, works[:2], COSTS) == works[0]
+
+
+def test_what_is_known_of_modules_is_known_of_those_that_are_there() -> None:
+    table = costs_table.read()
+    assert [module for module in table if not (ROOT / module).exists()] == []
+    spark = sum(one.took_s for module, one in table.items() if module.startswith("tests/spark/"))
+    assert scheduling.expected_costs()["tests/spark"].took_s == pytest.approx(spark)
+    assert {"tests/spark", "tests/compat/test_apache_timers.py"} <= set(scheduling.expected_costs())
+
+
+def test_what_has_run_is_written_down_and_what_is_gone_is_not(tmp_path: Path) -> None:
+    table = tmp_path / "costs.tsv"
+    for name in ("kept", "dear", "cheap"):
+        add(tmp_path, "tests/unit", name, PASSES)
+    table.write_text("9.0\t9.5\ttests/unit/test_kept.py\n9.0\t9.5\ttests/unit/test_gone.py\n")
+    ran = {"tests/unit/test_dear.py": Expected(20, 30), "tests/unit/test_cheap.py": Expected(1, 1)}
+    costs_table.write(ran, table, tmp_path)
+    assert table.read_text().splitlines() == [
+        "20.0\t30.0\ttests/unit/test_dear.py",
+        "9.0\t9.5\ttests/unit/test_kept.py",
+    ]
+
+
+def test_who_may_have_begun_too_late_is_named_and_so_is_how_long_the_cores_idled() -> None:
+    known = {"tests/unit/test_known.py": Expected(5, 50)}
+    costs = [Cost(f"tests/unit/test_{name}.py", 5, 60, 0, "gw0") for name in ("known", "new")]
+    assert ["test_new.py" in line for line in late(costs, known)] == [True]
+    assert Machine(0, 10, 20).idle_since(Machine(0, 5, 10)) == 0.5
+
+
+def test_a_process_rewrites_assertions_for_the_others(project: Path, request: pytest.FixtureRequest) -> None:
+    good, broken = add(project, "tests/unit", "good", PASSES), add(project, "tests/unit", "broken", "def (:\n")
+    (kept,) = collecting.rewrite([good, broken, project / "none.py"], request.config)
+    assert kept.parent.parent == good.parent
+    before = kept.stat()
+    assert collecting.rewrite([good], request.config) == []
+    done = run(project, "-n", "1", "tests/unit/test_good.py")
+    assert done.returncode == 0, done.stdout
+    after = kept.stat()
+    assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns), "pytest has rewritten it again"
 
 
 @pytest.mark.parametrize(
