@@ -14,6 +14,7 @@ from mqcore.config.table import (
     SHOWN,
     Computed,
     Group,
+    Mark,
     Program,
     Unit,
     flag,
@@ -189,7 +190,7 @@ AGE = "requests wait in their sockets and not in queues of the broker, so that n
 
 UNUSED = (
     unused("brokerConfigPath", "", "the file is the one given with -c"),
-    unused("messageStorePlugIn", "", "names Java classes"),
+    unused("messageStorePlugIn", "", "names Java classes", Mark.EMPTY),
     unused("fetchNamesrvAddrByAddressServer", False, "name servers are given by namesrvAddr", SHOWN),
     unused("rmqAddressServerDomain", "jmenv.tbsite.net", "name servers are given by namesrvAddr"),
     unused("rmqAddressServerSubGroup", "nsaddr", "name servers are given by namesrvAddr"),

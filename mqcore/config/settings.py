@@ -116,7 +116,7 @@ class Settings:
             {
                 row.key: format_value(value)
                 for row, value in self.values()
-                if value != "" and Mark.SECRET not in row.marks and (not important_only or Mark.SHOWN in row.marks)
+                if (value != "" or Mark.EMPTY in row.marks) and _is_listed(row, important_only)
             }
         )
 
@@ -207,3 +207,7 @@ def known_row(key: str, program: Program, where: str, *, any_program: bool = Fal
 def no_effect(row: Setting, text: str, where: str) -> str:
     """The warning for a key that is taken without being used."""
     return f"{row.key}={text.strip()} has no effect: {row.effect} ({where})"
+
+
+def _is_listed(row: Setting, important_only: bool) -> bool:
+    return Mark.SECRET not in row.marks and (not important_only or Mark.SHOWN in row.marks)

@@ -82,6 +82,7 @@ class Mark(IntFlag):
     BY_TIMER = 1024
     FOLLOWS = 2048  # from other settings, whatever is given
     SECRET = 4096  # never printed, listed or logged
+    EMPTY = 8192  # a text that RocketMQ lists without a value, too: its default is empty there, not null
 
 
 READERS = {

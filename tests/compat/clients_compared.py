@@ -2,20 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
-from tests.interop.test_mqadmin import COMMANDS, FOR_5_3_3, NEED_351
-
-_MQADMIN_TEST: Final = "`tests/interop/test_mqadmin.py`"
-
-
-def _by_release_5(name: str) -> str:
-    if name not in FOR_5_3_3:
-        return "not compared"
-    return "passed; Apache's 4.9 broker lacks request 351, which ours answers" if name in NEED_351 else "passed"
+from tests.interop.mqadmin_differences import DIFFERENCES, LineDifference
+from tests.interop.mqadmin_script import ELSEWHERE, EVERYDAY, Step
 
 
-MQADMIN: Final = tuple((f"`{name}`", "passed", _by_release_5(name), _MQADMIN_TEST) for name in COMMANDS)
+def _result(steps: list[Step]) -> str:
+    """What differs of a command, and why; or that nothing does."""
+    found = [text for row in DIFFERENCES if (text := _difference(row, steps))]
+    return " ".join(["differs:", *found] if found else ["passed"])
+
+
+def _difference(row: LineDifference, steps: list[Step]) -> str:
+    about = [step.name for step in steps if row.is_about(step.name)]
+    return f"({', '.join(about)}) {row.why}" if 0 < len(about) < len(steps) else row.why if about else ""
+
+
+def _mqadmin() -> Iterator[tuple[str, str, str]]:
+    commands = {step.command for step in EVERYDAY}
+    for command in sorted({*commands, *ELSEWHERE}, key=str.lower):
+        steps = [step for step in EVERYDAY if step.command == command]
+        if steps:
+            yield f"`{command}`", str(len(steps)), _result(steps)
+        else:
+            yield f"`{command}`", "", ELSEWHERE[command]
+
+
+MQADMIN: Final = tuple(_mqadmin())
+"""Command, in how many ways it was called, and what came of it."""
 
 CLIENTS: Final = (
     (

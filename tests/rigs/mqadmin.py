@@ -7,6 +7,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import TracebackType
+from typing import Self
 
 from .apache import write_home
 from .maven import admin_class_path
@@ -22,6 +24,7 @@ COMMAND_DEADLINE_S = 180.0
 # about the broker.
 TIMED_OUT = re.compile(r"Remoting(Timeout|Connect|SendRequest|TooMuchRequest)Exception")
 TRIES_MAX = 4
+COMMAND_LINE = re.compile(r"^   (\w+) +\S", re.MULTILINE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,48 @@ class Printed:
         return [line.split() for line in self.text.splitlines() if line.strip() and not line.startswith("#")]
 
 
+class Session:
+    """One process that runs one command after the other. What they write without a path lies in its *directory*."""
+
+    def __init__(self, java: Sequence[str], name_server: str, directory: Path) -> None:
+        self.directory = directory
+        self._name_server = name_server
+        directory.mkdir(parents=True, exist_ok=True)
+        self._child = Child(java, log=directory / "mqadmin.out", talks=True, directory=directory)
+
+    def run(self, *command: str, within_s: float | None = None, tries: int = TRIES_MAX) -> Printed:
+        """Run one command, such as run("topicRoute", "-t", "Topic"), again if it has not heard in time.
+
+        With *within_s* it is one that never ends: what it has printed by then counts.
+        """
+        for _ in range(tries):
+            printed = self._printed(*command, within_s=within_s)
+            if TIMED_OUT.search(printed.text) is None:
+                break
+        return printed
+
+    def _printed(self, *command: str, within_s: float | None) -> Printed:
+        limit = [] if within_s is None else [f"within={within_s * 1000:.0f}"]
+        return Printed(command, self._say("\t".join([*limit, *command, "-n", self._name_server])))
+
+    def _say(self, line: str) -> str:
+        self._child.tell(line)
+        text: str = self._child.read_event("printed", COMMAND_DEADLINE_S)["text"]
+        return text
+
+    def commands(self) -> list[str]:
+        """The names of all commands, as mqadmin lists them when it is told none."""
+        return COMMAND_LINE.findall(self._say(""))
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._child.kill()
+
+
 class Mqadmin:
     """The mqadmin of one release. *directory* takes its home and the logs."""
 
@@ -47,27 +92,15 @@ class Mqadmin:
         homes = (f"-Drocketmq.home.dir={self._home}", f"-Duser.home={self._home}")
         self._java = ["java", *JVM_OPTIONS, *options, *homes, "-cp", admin_class_path(version), MAIN_CLASS]
 
+    def session(self, name_server: str) -> Session:
+        """A process for commands that are told one by one."""
+        return Session(self._java, name_server, self._home / f"{next(self._runs):03d}")
+
     def run(self, name_server: str, *command: str) -> Printed:
         """Run one command, such as run(ns, "topicRoute", "-t", "Topic")."""
         return self.run_all(name_server, [command])[0]
 
     def run_all(self, name_server: str, commands: Sequence[Sequence[str]]) -> list[Printed]:
         """Run commands one after the other."""
-        printed = self._run_in_turn(name_server, commands)
-        return [self._again_if_too_slow(name_server, output) for output in printed]
-
-    def _again_if_too_slow(self, name_server: str, printed: Printed) -> Printed:
-        for _ in range(TRIES_MAX - 1):
-            if TIMED_OUT.search(printed.text) is None:
-                break
-            (printed,) = self._run_in_turn(name_server, [printed.command])
-        return printed
-
-    def _run_in_turn(self, name_server: str, commands: Sequence[Sequence[str]]) -> list[Printed]:
-        with Child(self._java, log=self._home / f"{next(self._runs):03d}.out", talks=True) as child:
-            for command in commands:
-                child.tell("\t".join([*command, "-n", name_server]))
-            child.end_input()
-            events = child.read_events_to_end("printed", COMMAND_DEADLINE_S)
-            child.wait()
-        return [Printed(tuple(command), event["text"]) for command, event in zip(commands, events, strict=True)]
+        with self.session(name_server) as session:
+            return [session.run(*command) for command in commands]

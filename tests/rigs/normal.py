@@ -21,6 +21,7 @@ _SUBSTITUTES: list[tuple[re.Pattern[str], str]] = [
     (re.compile(r"\b1\d{12}\b"), "<ms>"),
     (re.compile(r"[ \t]+"), " "),
 ]
+_JAVA_PLACE = re.compile(r"at [\w.$]+\(.*\)$|\.\.\. \d+ more$")
 _NUMBER = re.compile(r"\d+(?:\.\d+)?(?:E-?\d+)?")
 
 # Entries of brokerStatus whose text is a rate or a histogram and grows with the broker's age: not comparable.
@@ -36,10 +37,14 @@ _DATA_SIZE = re.compile(r"<n> [KMG]i?B|<n> B")
 
 
 def _plain(text: str) -> list[str]:
-    """The lines with everything blanked that is the same kind of thing in any output; empty lines are dropped."""
+    """The lines with everything blanked that is the same kind of thing in any output; empty lines are dropped.
+
+    So are the places in Java's code that an exception has come by.
+    """
     for pattern, substitute in _SUBSTITUTES:
         text = pattern.sub(substitute, text)
-    return [line.strip() for line in text.splitlines() if line.strip()]
+    lines = (line.strip() for line in text.splitlines())
+    return [line for line in lines if line and not _JAVA_PLACE.match(line)]
 
 
 def _general(lines: list[str]) -> list[str]:
@@ -86,7 +91,7 @@ def _consumer_progress(lines: list[str]) -> list[str]:
 
 
 _OWN_SETTING = re.compile(
-    r"^(storePath\w+|rocketmqHome|brokerConfigPath|listenPort|haListenPort|namesrvAddr|brokerIP\d"
+    r"^(storePath\w+|rocketmqHome|brokerConfigPath|kvConfigPath|configStorePath|listenPort|haListenPort|namesrvAddr|brokerIP\d"
     r"|\w*ThreadPoolNums|\w*Threads) = .*"
 )
 
@@ -94,6 +99,29 @@ _OWN_SETTING = re.compile(
 def _broker_config(lines: list[str]) -> list[str]:
     """Paths, ports and what depends on the number of processors are the broker's own; the rest must agree."""
     return sorted(_OWN_SETTING.sub(r"\1 = <own>", line) for line in lines)
+
+
+def _without(pattern: str, substitute: str) -> Callable[[list[str]], list[str]]:
+    """Blank what *pattern* finds in each line."""
+
+    def blank(lines: list[str]) -> list[str]:
+        return [re.sub(pattern, substitute, line) for line in lines]
+
+    return blank
+
+
+def _rows_in_order(lines: list[str]) -> list[str]:
+    """The heading, and the rows in an order of their own: of Java's hashes two brokers need not have the same."""
+    return [*lines[:1], *sorted(_general(lines[1:]))]
+
+
+def _stats_all(lines: list[str]) -> list[str]:
+    """The topic, the group if there is one, and how much waits; rates and totals depend on when they were made up."""
+    return [*lines[:1], *sorted(" ".join(_stats_columns(line.split())) for line in lines[1:])]
+
+
+def _stats_columns(words: list[str]) -> list[str]:
+    return words[:2] if words[-1] == "NO_CONSUMER" else words[:3]
 
 
 def _topic_list(lines: list[str]) -> list[str]:
@@ -106,7 +134,15 @@ _BY_COMMAND: dict[str, Callable[[list[str]], list[str]]] = {
     "clusterList": _cut_columns(5),
     "consumerProgress": _consumer_progress,
     "getBrokerConfig": _broker_config,
-    "statsAll": _cut_columns(3),
+    "getNamesrvConfig": _broker_config,
+    "brokerConsumeStats": _rows_in_order,
+    "producer": _rows_in_order,
+    "checkMsgSendRT": _without(r"(true|false) \d+$|(Avg RT:) .*", r"\1\2 <n>"),
+    "consumerStatus": _without(r"(@)[0-9a-f]+\b|(Lambda)\S+|(Timestamp=|consumeTimestamp : )\d+", r"\1\2\3<own>"),
+    "queryMsgById": _without(r"spentTimeMills=\d+", "spentTimeMills=<n>"),
+    "queryMsgByUniqueKey": _without(r"spentTimeMills=\d+", "spentTimeMills=<n>"),
+    "sendMsgStatus": _without(r"rt=\d+ms|<store>[0-9A-F]+", "<n>"),
+    "statsAll": _stats_all,
     "topicList": _topic_list,
 }
 

@@ -38,8 +38,15 @@ class Child:
     """
 
     def __init__(
-        self, command: Sequence[str | Path], *, log: Path, env: Mapping[str, str] | None = None, talks: bool = False
+        self,
+        command: Sequence[str | Path],
+        *,
+        log: Path,
+        env: Mapping[str, str] | None = None,
+        talks: bool = False,
+        directory: Path | None = None,
     ) -> None:
+        """*directory* is where it works, if not where its owner does."""
         self.log = log
         self.name = f"{Path(command[0]).name} {log.stem}"
         self._unread = b""
@@ -51,6 +58,7 @@ class Child:
                 stdout=subprocess.PIPE if talks else sink,
                 stderr=sink,
                 env=None if env is None else {**os.environ, **env},
+                cwd=directory,
                 bufsize=0,
             )
 
