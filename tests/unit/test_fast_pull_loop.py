@@ -1007,6 +1007,21 @@ def test_a_pull_that_was_held_for_nothing_need_not_look_at_it_again(rig: PullRig
     assert (reply["code"], reply["next_begin_offset"]) == (ResponseCode.PULL_NOT_FOUND, 16)
 
 
+@pytest.mark.parametrize("sql", ["TAGS = 'none'", None], ids=["a filter", "a tag"])
+def test_a_filter_that_wants_little_looks_further_than_tags_do(tmp_path: Path, sql: str | None) -> None:
+    """Units are few bytes each. Who wants one message in a thousand need not ask for each eight hundred."""
+    count = 1200
+    geometry = replace(GEOMETRY, consume_queue_file_size=20 * count, commit_log_file_size=1 << 20)
+    with shared_segment() as segment:
+        rig = PullRig(tmp_path, segment, 2 * count, geometry)
+        try:
+            rig.ask(1)
+            rig.bind(rig.question()[0], () if sql else ("none",), sql or "")
+            assert rig.reply()["next_begin_offset"] == (count if sql else 800)
+        finally:
+            rig.close()
+
+
 def test_a_filter_that_is_dear_is_run_over_some_messages_at_a_time(rig: PullRig) -> None:
     # 5,000 texts are so many steps: of a scan that may take 200,000, some forty messages.
     dear = f"TAGS IN ({', '.join(repr(str(number)) for number in range(3_500))}, 'T1')"

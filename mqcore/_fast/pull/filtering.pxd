@@ -11,6 +11,10 @@ cdef enum:
     # Of one scan, in units of a few nanoseconds: who needs more is told to ask again, so that others come in between.
     FILTER_WORK_MAX = 200_000
     COLD_BYTES_A_UNIT = 16
+    # Units of one scan. RocketMQ ends each after 800: who wants few of many messages would ask again all the time.
+    FILTER_UNITS_MAX = 3200
+    FILTER_SCAN_NS = 5_000_000
+    FILTER_LOOKS_A_CLOCK = 128      # looks between two at the clock
 
 cdef struct Filtering:
     FileSet *files              # the newest part of the log, mapped
@@ -21,6 +25,7 @@ cdef struct Filtering:
     int64_t hot_from            # physical offset; what lies before it is cold
     int64_t now                 # coarse ms
     int64_t work                # so far
+    int64_t until_ns            # the end of its time: the disk may take more of that than work says
     int32_t looked_at           # units
     int error                   # errno of a record that could not be read; the scan ends before it
 

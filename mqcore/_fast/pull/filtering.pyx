@@ -7,6 +7,7 @@ make this process wait for the disk without a word, page by page, and a bad bloc
 from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
+from mqcore._fast.base.atomics cimport monotonic_ns
 from mqcore._fast.filter.program cimport FILTER_TRUE, filter_cost, filter_run
 from mqcore._fast.log.mapped_file cimport bytes_at
 from mqcore._fast.log.record cimport DECODE_OK, RecordView, decode_record
@@ -47,11 +48,18 @@ cdef const uint8_t *find_record(Filtering *filtering, const CqUnit *unit) noexce
     return at if at != NULL and unit.record_size <= available else NULL
 
 
+cdef inline bint is_over(const Filtering *filtering) noexcept nogil:
+    if filtering.looked_at == 0:
+        return False
+    return filtering.work > FILTER_WORK_MAX or (
+        filtering.looked_at % FILTER_LOOKS_A_CLOCK == 0 and monotonic_ns() >= filtering.until_ns)
+
+
 cdef RecordVerdict filter_look(void *source, const CqUnit *unit) noexcept nogil:
     cdef Filtering *filtering = <Filtering *>source
     cdef const uint8_t *at
     cdef RecordView record
-    if filtering.work > FILTER_WORK_MAX and filtering.looked_at > 0:
+    if is_over(filtering):
         return RECORD_LATER
     filtering.looked_at += 1
     filtering.work += 1

@@ -32,13 +32,13 @@ from mqcore._fast.pull.bindings cimport (BindingTable, PullRows, binding_is_good
                                          bindings_open, bindings_sweep)
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.pull.cold_reader cimport COLD_AFTER_BYTES, ColdReader, cold_bring_in, cold_close, cold_open
-from mqcore._fast.pull.filtering cimport Filtering, filter_look
+from mqcore._fast.pull.filtering cimport FILTER_SCAN_NS, FILTER_UNITS_MAX, Filtering, filter_look
 from mqcore._fast.pull.held cimport (Held, HeldPulls, held_close, held_open, question_find, question_put, question_take,
                                      queue_leave, queue_put, ticket_clear, ticket_find, ticket_put)
 from mqcore._fast.queues.ext cimport ExtSource
 from mqcore._fast.queues.reader cimport QueueReader, ext_code_at, queues_close, queues_open, queues_rest, units_at
-from mqcore._fast.queues.units cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_SLAVE, RecordFilter, RecordRange,
-                                        ScanLimits, ScanResult, scan_units)
+from mqcore._fast.queues.units cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_SLAVE, SCAN_UNITS_MIN, RecordFilter,
+                                        RecordRange, ScanLimits, ScanResult, scan_units)
 from mqcore._fast.segment.boards cimport (ROW_NONE, Shared, SharedSegment, make_group, make_offset, make_queue,
                                           make_topic, puller_of)
 from mqcore._fast.segment.bounds cimport queue_max_offset, queue_min_offset
@@ -258,7 +258,7 @@ cdef int64_t hot_from(const PullState *state) noexcept nogil:
     return max(state.limits.commit_log_max - COLD_AFTER_BYTES, observe(&state.shared.board.cold_end))
 
 
-cdef void start_filtering(PullState *state, const Held *held, Filtering *out) noexcept nogil:
+cdef void start_filtering(PullState *state, const Held *held, int64_t began_ns, Filtering *out) noexcept nogil:
     memset(out, 0, sizeof(Filtering))
     out.files = state.files
     out.cold = &state.cold
@@ -267,6 +267,7 @@ cdef void start_filtering(PullState *state, const Held *held, Filtering *out) no
     out.queue_row = held.rows.queue_row
     out.hot_from = hot_from(state)
     out.now = state.turn_ms
+    out.until_ns = began_ns + FILTER_SCAN_NS
 
 
 cdef struct QueuePlace:             # of which queue a scan asks for tags codes
@@ -303,6 +304,7 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
         reply.next_begin_offset = requested + file_units - requested % file_units
         return GET_STATUS_OFFSET_FOUND_NULL
     state.limits.count_max = held.request.max_msg_nums
+    state.limits.units_max = FILTER_UNITS_MAX if filters else SCAN_UNITS_MIN
     state.limits.commit_log_min = observe(&state.shared.board.min_offset)
     state.limits.commit_log_max = observe(&state.shared.board.readable_offset)
     place.queues = &state.queues
@@ -311,7 +313,7 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
     ext.look_up = look_up_code
     ext.source = &place
     if filters:
-        start_filtering(state, held, &filtering)
+        start_filtering(state, held, began_ns, &filtering)
         records_filter.look = filter_look
         records_filter.source = &filtering
     reply.message_count = scan_units(units, unit_count, &state.limits, held.binding.tags, held.binding.tag_count, &ext,

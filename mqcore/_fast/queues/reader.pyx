@@ -22,7 +22,7 @@ cdef enum:
     READER_PATH_SIZE = 4096
     ROWS_MIN = 1024
     ADVISE_SIZE = 128 * 1024
-    ADVISE_BEFORE = 16 * 1024       # a scan reads no more at once
+    ADVISE_BEFORE = 64 * 1024       # a scan reads no more at once
 
 
 cdef bint queues_open(QueueReader *reader, const Shared *shared, const char *root, int64_t file_size,

@@ -17,6 +17,7 @@ cdef struct RecordRange:                # what a pull is answered with: a slice 
 
 cdef struct ScanLimits:
     int32_t count_max                   # what the client asked for
+    int32_t units_max                   # so many are examined at most, or count_max if that is more
     int64_t bytes_in_memory_max         # maxTransferBytesOnMessageInMemory
     int32_t count_in_memory_max         # maxTransferCountOnMessageInMemory
     int64_t bytes_on_disk_max           # maxTransferBytesOnMessageInDisk
@@ -51,7 +52,7 @@ cdef struct RecordFilter:
 
 
 cdef enum:
-    SCAN_UNITS_MIN = 800                # a scan examines at most max(800, count_max) units
+    SCAN_UNITS_MIN = 800                # the units_max of a scan that looks at units alone
 
 
 cdef struct ScanResult:

@@ -76,7 +76,7 @@ cdef int scan_units(
     const int32_t *tag_codes, int32_t tag_code_count, const ExtSource *ext, const RecordFilter *records,
     RecordRange *ranges, int32_t range_capacity, ScanResult *out
 ) noexcept nogil:
-    cdef Py_ssize_t examined_max = max(SCAN_UNITS_MIN, limits.count_max)
+    cdef Py_ssize_t examined_max = max(limits.units_max, limits.count_max)
     cdef Py_ssize_t index
     cdef int64_t skip_below = 0     # records below were in a file that is gone
     cdef RecordVerdict verdict
@@ -198,6 +198,7 @@ def choose(const uint8_t[::1] units not None, limits, tag_codes=(), const uint8_
     source.look_up = look_up_in_view
     source.source = &view
     bounds.count_max = limits.count_max
+    bounds.units_max = SCAN_UNITS_MIN
     bounds.bytes_in_memory_max = limits.bytes_in_memory_max
     bounds.count_in_memory_max = limits.count_in_memory_max
     bounds.bytes_on_disk_max = limits.bytes_on_disk_max
