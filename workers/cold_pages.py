@@ -16,17 +16,25 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
+from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.machine import memory_bytes
 from mqcore.store.paths import StorePaths
 
+STORE_FLAG: Final = layout.constants("StoreFlag")
 STEP: Final = 4 * 2**20
 """Bytes let go of at once at least."""
 
 GRACE_S: Final = 1.5
 """After this the kernel is asked once more: it keeps pages that somebody has mapped, and the broker process, for which
 nobody waits, looks at the end of the cold pages once a second."""
+
+CATCHING_UP_MS: Final = 10_000
+"""A slave catches up for as long as what comes was stored by its master longer ago than that, wall clock."""
+
+CATCHING_UP_HOT: Final = 256 * 2**20
+"""Bytes that stay in the page cache then; those that are warmed for what comes next are among them."""
 
 READERS_LOOK_S: Final = 1.0
 READERS_KEPT_MS: Final = 10_000
@@ -48,6 +56,7 @@ class ColdPages:
         # What was written before this start is left to the kernel.
         start = max(segment.get("cold_end"), self._end_of_log() - self._hot, 0)
         self._dropped = start - start % STEP
+        self._wrote = segment.get("wrote_offset")
         self._again: deque[tuple[float, int, int]] = deque()
         self._readers_behind = 0
         self._look_at = 0.0
@@ -65,7 +74,8 @@ class ColdPages:
         if self._hot == 0:
             return cold
         self._look_at_readers(now, wall_clock_ms)
-        kept = min(max(self._hot, 2 * self._readers_behind), self._hot_for_readers)
+        hot = min(self._hot, CATCHING_UP_HOT) if self._catches_up(wall_clock_ms) else self._hot
+        kept = min(max(hot, 2 * self._readers_behind), self._hot_for_readers)
         end = min(self._end_of_log() - kept, get("flushed_offset"), get("dispatched_offset"))
         if end - max(cold, self._dropped) >= STEP:
             cold = end - end % STEP
@@ -81,6 +91,14 @@ class ColdPages:
 
     def _end_of_log(self) -> int:
         return max(self._segment.get("wrote_offset"), self._segment.get("warmed_end"))
+
+    def _catches_up(self, wall_clock_ms: int) -> bool:
+        """Whether this is a slave, and what has come since it was last asked is old."""
+        wrote = self._segment.get("wrote_offset")
+        has_grown = wrote > self._wrote
+        self._wrote = wrote
+        is_slave = bool(self._segment.get("store_flags") & STORE_FLAG["SLAVE"])
+        return is_slave and has_grown and wall_clock_ms - self._segment.get("wrote_timestamp") > CATCHING_UP_MS
 
     def _look_at_readers(self, now: float, wall_clock_ms: int) -> None:
         if now >= self._look_at:

@@ -9,12 +9,21 @@ from pathlib import Path
 import pytest
 from fast_rig import shared_segment
 
+from mqcore import layout
 from mqcore._fast.log.mapped_file import MappedFiles
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings, load
 from mqcore.machine import memory_bytes
 from mqcore.store.paths import file_name
-from mqcore.workers.cold_pages import GRACE_S, READERS_KEPT_MS, READERS_LOOK_S, STEP, ColdPages
+from mqcore.workers.cold_pages import (
+    CATCHING_UP_HOT,
+    CATCHING_UP_MS,
+    GRACE_S,
+    READERS_KEPT_MS,
+    READERS_LOOK_S,
+    STEP,
+    ColdPages,
+)
 from tests.page_cache import keeps_pages, resident_share
 
 FILE_SIZE = 4 * STEP
@@ -23,6 +32,8 @@ FAR = 1 << 44
 SEND_ROW, REPUT_ROW = ROWS = 1, 2
 NOW_MS = 1_700_000_000_000
 LATER = READERS_LOOK_S + 1
+SLAVE = layout.constants("StoreFlag")["SLAVE"]
+MUCH = {"commitLogHotBytes": str(4 * CATCHING_UP_HOT)}
 
 
 @pytest.fixture
@@ -84,6 +95,45 @@ def test_what_was_written_before_the_start_is_left_alone(tmp_path: Path, segment
     assert pages.let_go(0.0, NOW_MS) == FAR + STEP - HOT
     # One that is started anew goes on from there.
     assert ColdPages(settings(tmp_path), segment, ROWS).let_go(0.0, NOW_MS) == FAR + STEP - HOT
+
+
+def test_a_slave_keeps_little_of_what_is_old_while_it_catches_up(tmp_path: Path, segment: SharedSegment) -> None:
+    segment.set_flags(SLAVE)
+    pages = ColdPages(settings(tmp_path, **MUCH), segment, ROWS)
+    segment.set("wrote_timestamp", NOW_MS - CATCHING_UP_MS - 1)
+    publish(segment, 3 * CATCHING_UP_HOT, flushed=CATCHING_UP_HOT)
+    assert pages.let_go(0.0, NOW_MS) == CATCHING_UP_HOT
+    # Nothing has come since: what is there stays.
+    publish(segment, 3 * CATCHING_UP_HOT)
+    assert pages.let_go(0.0, NOW_MS) == CATCHING_UP_HOT
+    publish(segment, 3 * CATCHING_UP_HOT + STEP)
+    assert pages.let_go(0.0, NOW_MS) == 2 * CATCHING_UP_HOT + STEP
+    # What comes is new: as much stays as with others.
+    publish(segment, 7 * CATCHING_UP_HOT)
+    segment.set("wrote_timestamp", NOW_MS - CATCHING_UP_MS)
+    assert pages.let_go(0.0, NOW_MS) == 3 * CATCHING_UP_HOT
+
+
+def test_a_slave_that_catches_up_keeps_what_is_not_on_disk_and_what_a_group_reads(
+    tmp_path: Path, segment: SharedSegment
+) -> None:
+    segment.set_flags(SLAVE)
+    pages = ColdPages(settings(tmp_path, **MUCH), segment, ROWS)
+    segment.set("wrote_timestamp", NOW_MS - CATCHING_UP_MS - 1)
+    publish(segment, 3 * CATCHING_UP_HOT, flushed=CATCHING_UP_HOT)
+    assert pages.let_go(0.0, NOW_MS) == CATCHING_UP_HOT
+    row = segment.offset_row(b"billing", b"Orders", 0, True)
+    segment.set_offset_word(row, "behind_bytes", CATCHING_UP_HOT)
+    segment.set_offset_word(row, "get_timestamp", NOW_MS)
+    publish(segment, 4 * CATCHING_UP_HOT)
+    assert pages.let_go(LATER, NOW_MS) == 2 * CATCHING_UP_HOT
+
+
+def test_a_master_keeps_what_it_writes_whatever_its_clock_says(tmp_path: Path, segment: SharedSegment) -> None:
+    pages = ColdPages(settings(tmp_path, **MUCH), segment, ROWS)
+    publish(segment, 3 * CATCHING_UP_HOT)
+    segment.set("wrote_timestamp", NOW_MS - CATCHING_UP_MS - 1)
+    assert pages.let_go(0.0, NOW_MS) == 0
 
 
 def test_a_group_that_reads_far_behind_keeps_its_pages(tmp_path: Path, segment: SharedSegment) -> None:

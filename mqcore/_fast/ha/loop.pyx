@@ -96,6 +96,14 @@ cdef void wake_waiters(HaState *state) noexcept nogil:
         state.row.wakes += 1
 
 
+cdef void release_cold(HaState *state) noexcept nogil:
+    # In each turn: what a slave receives is far more in a second than it can do without.
+    cdef int64_t cold = observe(&state.shared.board.cold_end)
+    if cold > peek(&state.row.released):
+        files_release(state.files, cold)
+        publish(&state.row.released, cold)
+
+
 cdef void housekeeping(HaState *state) noexcept nogil:
     cdef int64_t cold = observe(&state.shared.board.cold_end)
     state.housekeeping_at = state.turn_ms + HOUSEKEEPING_MS
@@ -165,6 +173,7 @@ cdef void turn(HaState *state) noexcept nogil:
         if state.slaves[slot].fd >= 0 and (state.slaves[slot].is_writable or not state.slaves[slot].is_blocked):
             state.slaves[slot].is_writable = False
             push_slave(state, slot)
+    release_cold(state)
     if is_in_use(state) and state.turn_ms >= state.housekeeping_at:
         housekeeping(state)
     elif not is_in_use(state) and peek(&state.row.released) != NOTHING_MAPPED:
