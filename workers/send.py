@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from mqcore._fast.base.process import ask_for_short_slices
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.send.loop import SendLoop
 from mqcore.config import BrokerRole, FlushDiskType, Settings, TlsMode
@@ -12,6 +13,10 @@ from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower, Sheet
 from mqcore.workers.tls import CertificateKeeper
+
+SLICE_NS = 200_000
+"""A turn of the processor. Clients wait for this worker, and what works through the log beside it, for milliseconds at
+a time, can wait for a turn of it."""
 
 READ_BUDGET_BYTES = 512 * 2**20
 """Memory for frames that have not come whole, over all connections."""
@@ -47,6 +52,7 @@ def live_options(settings: Settings) -> dict[str, Any]:
 def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
     """Serve until the broker process says stop; returns within the drain time after that."""
     store = settings.store
+    ask_for_short_slices(SLICE_NS)
     loop = SendLoop(
         segment,
         {

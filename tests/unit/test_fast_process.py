@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -71,3 +72,24 @@ print("went on")
     ended = run(program, str(tmp_path / "file"))
     assert (ended.returncode, ended.stdout) == (SIGBUS_STATUS, "")
     assert "a mapped store file was cut short or cannot be read" in ended.stderr
+
+
+ASK = "import os; from mqcore._fast.base.process import ask_for_short_slices as ask;"
+
+
+def test_a_worker_gets_the_slices_it_asks_for_and_stays_as_nice_as_it_was() -> None:
+    asked = run(ASK + "os.nice(3 - os.nice(0)); print(ask(200_000), os.nice(0))")
+    assert asked.stdout.split() == ["200000" if knows_slices() else "0", "3"], asked.stderr
+
+
+def knows_slices() -> bool:
+    major, minor = platform.release().split(".")[:2]
+    return (int(major), int(minor)) >= (6, 12)
+
+
+def test_a_policy_that_somebody_has_chosen_for_a_worker_stays() -> None:
+    asked = run(
+        ASK + "os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0)); print(ask(200_000));"
+        "print(os.sched_getscheduler(0) == os.SCHED_BATCH)"
+    )
+    assert asked.stdout.split() == ["0", "True"], asked.stderr
