@@ -14,26 +14,30 @@ whoever touches it, and that is most of what is shown: `--fill-memory` has page 
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 import tempfile
+import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 import psutil
 
-from benchmarks.harness.brokers import APACHE_JVM, STORE_PROPERTIES
+from benchmarks.harness.brokers import APACHE_JVM, STORE_PROPERTIES, address_of
+from benchmarks.harness.loads import Load, LoadSession, Measurement
 from benchmarks.harness.memory import filled_memory
 from tests.rigs import ApacheBroker, ApacheServer, MqcoreBroker, wire
 from tests.waiting import wait_until
 
 DEADLINE_S: Final = 600.0
 SLICE_S: Final = 1.0
+FILL_REQUESTS: Final = 4096
+TOPIC: Final = "CatchUp"
+LOOK_S: Final = 0.05
+"""Asking a broker how far it is takes a part of a millisecond of its processor."""
+
 KEPT_UP_SLICES: Final = 3
 GIB: Final = 1 << 30
 ROLE: Final = {"brokerIP2": "127.0.0.1", "haSendHeartbeatInterval": "1000"}
@@ -41,36 +45,40 @@ Server = MqcoreBroker | ApacheServer
 Slave = MqcoreBroker | ApacheBroker
 
 
-def start_load(address: str, kind: str, load: str, *options: object) -> subprocess.Popen[str]:
-    """Start the load generator."""
-    connections, _, window = load.partition("x")
-    return subprocess.Popen(
-        [
-            *(sys.executable, "-m", "benchmarks.harness", "send", "--target", address, "--others-max", "1"),
-            *("--connections", connections, "--window", window, "--json", "-", "--warm-up", "0.5"),
-            *(["--batch"] if kind == "batch" else []),
-            *map(str, options),
-        ],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-    )
+class Producers:
+    """Producers at work in a thread of their own, and what they have seen, a slice at a time."""
+
+    def __init__(self, address: str, load: str, body_size: int) -> None:
+        self._session = LoadSession(address_of(address), Load.parse(f"send:{load}", body_size=body_size), TOPIC)
+        self._session.measure(SLICE_S)
+        self._stop = threading.Event()
+        self._seen: list[Measurement] = []
+        self._thread = threading.Thread(target=self._work, daemon=True)
+
+    def slices(self, count: int) -> list[Measurement]:
+        """Let them work for so long, with nothing else to do."""
+        return [self._session.measure(SLICE_S) for _ in range(count)]
+
+    def _work(self) -> None:
+        while not self._stop.is_set():
+            self._seen.append(self._session.measure(SLICE_S))
+
+    def begin(self) -> None:
+        """Let them work until end()."""
+        self._thread.start()
+
+    def end(self) -> list[Measurement]:
+        """What they saw; of the slice that was under way as well."""
+        self._stop.set()
+        self._thread.join()
+        return self._seen
 
 
-def measured(load: subprocess.Popen[str]) -> dict[str, Any]:
-    """Wait for the end of the load generator; what it has measured once."""
-    text, _ = load.communicate(timeout=DEADLINE_S)
-    if load.returncode:
-        raise click.ClickException("the load generator has failed")
-    found: dict[str, Any] = json.loads(text[text.index("{") :])["measurements"][-1]
-    return found
-
-
-def say(what: str, seen: list[dict[str, Any]]) -> None:
+def say(what: str, seen: Sequence[Measurement]) -> None:
     """Print the medians of what producers saw."""
 
     def middle(name: str) -> float:
-        return float(sorted(each[name] for each in seen)[len(seen) // 2])
+        return float(sorted(getattr(each, name) for each in seen)[len(seen) // 2])
 
     print(
         f"  producers {what}: {middle('messages_per_s'):,.0f} messages/s, p50 {middle('p50_us'):,.0f} us,"
@@ -86,9 +94,10 @@ def log_end(address: str) -> int:
 
 def fill(master: Server, size: int, body_size: int) -> None:
     """Send until the log has *size* bytes."""
-    while log_end(master.broker_address) < size:
-        measured(start_load(master.broker_address, "batch", "4x4", "--seconds", 2, "--repetitions", 1,
-                            "--body-size", body_size))  # fmt: skip
+    load = Load.parse("batch:4x4", body_size=body_size)
+    session = LoadSession(address_of(master.broker_address), load, TOPIC)
+    while (left := size - log_end(master.broker_address)) > 0:
+        session.measure(DEADLINE_S, request_limit=min(FILL_REQUESTS, left // (load.batch_size * body_size) + 1))
 
 
 def worker_seconds(pid: int) -> dict[str, float]:
@@ -129,13 +138,15 @@ def start_slave(home: Path, apache: str, master: Server, size: int) -> Slave:
     return slave
 
 
-def catch_up(slave: Slave, address: str, master: Server, each: Callable[[], None]) -> None:
-    """Wait until the slave has what its master has now, and print how long that took; *each* is called meanwhile."""
+def catch_up(slave: Slave, address: str, master: Server) -> None:
+    """Wait until the slave has what its master has now, and print how long that took."""
     wait_until(lambda: log_end(address) > 0, DEADLINE_S, "the slave has begun")
     began, first, wanted = time.monotonic(), log_end(address), log_end(master.broker_address)
     before = [worker_seconds(broker) for broker in (pid_of(master), slave.pid)]
     while log_end(address) < wanted:
-        each()
+        if time.monotonic() - began > DEADLINE_S:
+            raise click.ClickException(f"the slave has not caught up within {DEADLINE_S:.0f} s")
+        time.sleep(LOOK_S)
     taken_s, size = time.monotonic() - began, log_end(address) - first
     print(f"  caught up: {size / GIB:.2f} GiB, {size / taken_s / 1e6:.0f} MB/s")
     for name, pid, then in zip(("master", "slave"), (pid_of(master), slave.pid), before, strict=True):
@@ -151,24 +162,19 @@ def pid_of(server: Server) -> int:
 def measure(home: Path, apache: str, size: int, load: str, body_size: int) -> None:
     """Fill a master, and let a slave catch up."""
     print(f"apache {apache}" if apache else "mqcore")
-    options = ("--seconds", SLICE_S, "--body-size", body_size)
-
-    def slices(count: int) -> list[dict[str, Any]]:
-        return [measured(start_load(master.broker_address, "send", load, "--repetitions", 1, *options))
-                for _ in range(count)]  # fmt: skip
-
     with running_master(home, apache, size) as master:
         fill(master, size, body_size)
-        if load:
-            say("without a slave", slices(KEPT_UP_SLICES))
+        producers = Producers(master.broker_address, load, body_size) if load else None
+        if producers:
+            say("without a slave", producers.slices(KEPT_UP_SLICES))
         slave = start_slave(home, apache, master, size)
         try:
-            address = slave.broker_address if isinstance(slave, MqcoreBroker) else slave.address
-            seen: list[dict[str, Any]] = []
-            catch_up(slave, address, master, (lambda: seen.extend(slices(1))) if load else lambda: time.sleep(0.01))
-            if load:
-                say("while it catches up", seen)
-                say("when it keeps up", slices(KEPT_UP_SLICES))
+            if producers:
+                producers.begin()
+            catch_up(slave, slave.broker_address if isinstance(slave, MqcoreBroker) else slave.address, master)
+            if producers:
+                say("while it catches up", producers.end())
+                say("when it keeps up", producers.slices(KEPT_UP_SLICES))
         finally:
             slave.kill()
 
