@@ -676,7 +676,26 @@ WORKER_ROW = Layout(
             Field("handshakes", "q", "TLS connections made since start"),
             Field("handshakes_failed", "q", "connections closed in their TLS handshake, or for being late with it"),
             Field("transport_refused", "q", "connections closed for coming plain or with TLS where they may not"),
+            Field("timed_out", "q", "requests refused because they had waited too long"),
+            Field("page_cache_busy", "q", "sends refused because somebody appended for too long"),
+            Field("quota_delayed", "q", "requests that waited for a quota"),
+            Field("quota_refused", "q", "requests that a quota has refused"),
+            Field("connections_refused", "q", "connections closed at once because there were too many"),
         ),
+    ),
+)
+QUOTA_ROW = Layout(
+    "quota_row",
+    size=32,
+    place="shared",
+    source="mqcore",
+    doc="What a topic, group or client has used of its quota. One that is idle says nothing, and its row may be taken "
+    "by another. A time ahead of now is what must pass before all that was let through fits the rate.",
+    fields=(
+        Field("key", "q", "hash of what is limited; 0 = free"),
+        Field("messages_until", "q", "the messages let through fit their rate then, coarse time in ns"),
+        Field("bytes_until", "q", "the same of bytes"),
+        Field("spare", "q", "0"),
     ),
 )
 SETTINGS_HEAD = Layout(
@@ -718,7 +737,7 @@ RING_ENTRY = Layout(
 )
 PULL_REQUEST = Layout(
     "pull_request",
-    size=96,
+    size=112,
     place="shared",
     source="mqcore",
     doc="Send worker to pull worker. Behind it: topic, group, subscription, expression type.",
@@ -741,6 +760,8 @@ PULL_REQUEST = Layout(
         Field("subscription_size", "i", "bytes; -1 = absent"),
         Field("expression_type_size", "i", "bytes; -1 = absent"),
         Field("principal", "q", "who asks, as the broker process counts them; 0 = nobody known"),
+        Field("since", "q", "when it came, coarse ms"),
+        Field("client_key", "q", "of the client in the quotas; 0 = none is set for clients"),
     ),
 )
 PULL_REPLY = Layout(
@@ -748,7 +769,8 @@ PULL_REPLY = Layout(
     size=72,
     place="shared",
     source="mqcore",
-    doc="Pull worker to send worker. Behind it: range_count PULL_RANGEs.",
+    doc="Pull worker to send worker. Behind it: range_count PULL_RANGEs. With the status WAITED_TOO_LONG max_offset "
+    "says how long, ms.",
     fields=(
         Field("connection_id", "q", "from the request"),
         Field("next_begin_offset", "q", "where to pull next"),
@@ -965,6 +987,18 @@ LINK_HEAD = Layout(
         Field("connection_id", "q", "which connection; 0 = none"),
     ),
 )
+REQUEST_HEAD = Layout(
+    "request_head",
+    size=16,
+    place="shared",
+    source="mqcore",
+    doc="Start of the payload of LinkKind REQUEST; behind it the request's frame as it came, without its length.",
+    fields=(
+        Field("since", "q", "when it came, coarse ms"),
+        Field("charged", "i", "1 = the quotas have been asked"),
+        Field("spare", "i", "0"),
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -998,6 +1032,14 @@ EPOCH_ROWS = 1 << 16
 """Names that share a row go stale together, which is rare and costs a question; no number of names is too many."""
 FILTER_NAMES_MAX = 64
 FILTER_DEPTH_MAX = 160
+QUOTA_ROWS = 1 << 16
+"""Topics, groups and clients that may use their quotas at a time; beyond it some share."""
+QUOTA_PROBES = 8
+"""Rows that one of them may have."""
+QUOTA_RULES_MAX = 1024
+"""Entries of the setting quotas."""
+ADDRESS_COUNTS = 1 << 14
+"""Counters of connections by address; where two addresses meet in both that each has, they count together."""
 TICKETS_MAX = 1 << 16
 """Pulls of one send worker that may be under way at a time."""
 PUSHES_MAX = 1 << 14
@@ -1042,6 +1084,8 @@ REGIONS: tuple[Region, ...] = (
     Region("pull_reply_rings", None, SEND_WORKERS_MAX * PULL_WORKERS_MAX, RING_HEAD.size + PULL_RING_BYTES),
     Region("arrival_rings", None, PULL_WORKERS_MAX, RING_HEAD.size + ARRIVAL_RING_BYTES),
     Region("slaves", SLAVE_ROW, SLAVE_CAPACITY, SLAVE_ROW.size),
+    Region("quotas", QUOTA_ROW, QUOTA_ROWS, QUOTA_ROW.size),
+    Region("address_counts", None, SEND_WORKERS_MAX * ADDRESS_COUNTS, 4),
 )
 
 
@@ -1070,6 +1114,7 @@ assert CONSUME_QUEUE_FILE_UNITS * CONSUME_QUEUE_UNIT.size == 6_000_000
 # Places are found by masking: hash indexes (twice as long as their rows), epochs, tickets, rings.
 assert all(map(is_power_of_two, (TOPIC_CAPACITY, QUEUE_CAPACITY, GROUP_CAPACITY, OFFSET_CAPACITY)))
 assert all(map(is_power_of_two, (EPOCH_ROWS, TICKETS_MAX, PUSHES_MAX, PULL_RING_BYTES, ARRIVAL_RING_BYTES)))
+assert all(map(is_power_of_two, (QUOTA_ROWS, ADDRESS_COUNTS)))
 # Words are stored and loaded whole, so each lies on a boundary of 8 bytes: rows, and what is behind a ring's heads.
 assert all(region.row_size % 8 == 0 for region in REGIONS if region.row is not None)
 assert all(size % 8 == 0 for size in (RING_HEAD.size, RING_ENTRY.size, PULL_RING_BYTES, ARRIVAL_RING_BYTES, PAGE_SIZE))
@@ -1181,6 +1226,8 @@ CONSTANTS: tuple[Constants, ...] = (
             "NO_MESSAGE_IN_QUEUE": 8,
             "CONSUME_QUEUE_NOT_READABLE": 9,
             "COMMIT_LOG_NOT_READABLE": 10,
+            "WAITED_TOO_LONG": 11,
+            "QUOTA_EXCEEDED": 12,
         },
     ),
     Constants(

@@ -7,6 +7,7 @@ from typing import Any
 from mqcore._fast.pull.loop import PullLoop
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import BrokerRole, Settings
+from mqcore.config.quotas import parse_quotas
 from mqcore.machine import memory_bytes
 from mqcore.store.geometry import MAPPED_QUEUES_MAX
 from mqcore.store.paths import StorePaths
@@ -16,8 +17,11 @@ from mqcore.workers.settings_sheet import SettingsFollower
 
 def live_options(settings: Settings) -> dict[str, Any]:
     """The options of the loop that may change while it runs."""
-    store = settings.store
+    store, broker = settings.store, settings.broker
     return {
+        "pull_wait_ms": broker.wait_time_in_pull_queue_ms if broker.broker_fast_failure_enable else 0,
+        "quotas": parse_quotas(settings.mqcore.quotas),
+        "quota_delay_max_ms": settings.mqcore.quota_delay_max_ms,
         "bytes_in_memory_max": store.max_transfer_bytes_on_message_in_memory,
         "count_in_memory_max": store.max_transfer_count_on_message_in_memory,
         "bytes_on_disk_max": store.max_transfer_bytes_on_message_in_disk,

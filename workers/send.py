@@ -8,6 +8,7 @@ from mqcore._fast.base.process import ask_for_short_slices
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.send.loop import SendLoop
 from mqcore.config import BrokerRole, FlushDiskType, Settings, TlsMode
+from mqcore.config.quotas import parse_quotas
 from mqcore.layout import PUSH_TIMEOUT_MS
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
@@ -30,13 +31,20 @@ WRITE_BUDGET_BYTES = 512 * 2**20
 
 def live_options(settings: Settings) -> dict[str, Any]:
     """The options of the loop that may change while it runs."""
-    store = settings.store
+    store, broker = settings.store, settings.broker
+    fails_fast = broker.broker_fast_failure_enable
     return {
+        "send_wait_ms": broker.wait_time_in_send_queue_ms if fails_fast else 0,
+        "transaction_wait_ms": broker.wait_time_in_transaction_queue_ms if fails_fast else 0,
+        "connections_max": settings.mqcore.connections_max,
+        "connections_per_host_max": settings.mqcore.connections_per_host_max,
+        "quotas": parse_quotas(settings.mqcore.quotas),
+        "quota_delay_max_ms": settings.mqcore.quota_delay_max_ms,
         # With the timed rules it looks by itself, and is not to be disturbed.
         "wakes_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH or not store.flush_commit_log_timed,
-        "refuses_halves": settings.broker.reject_transaction_message,
-        "keeps_replies": settings.broker.store_reply_message_enable,
-        "trace_on": settings.broker.trace_on,
+        "refuses_halves": broker.reject_transaction_message,
+        "keeps_replies": broker.store_reply_message_enable,
+        "trace_on": broker.trace_on,
         "max_message_size": store.max_message_size,
         "sync_timeout_ms": store.sync_flush_timeout_ms,
         "slave_timeout_ms": store.slave_timeout_ms,

@@ -79,6 +79,7 @@ from mqcore.broker.services.slave_synchronize import (
 )
 from mqcore.broker.services.timers import TimerMessages
 from mqcore.broker.services.transactions import TransactionService
+from mqcore.broker.slow_consumers import LOOK_INTERVAL_S, SlowConsumers
 from mqcore.broker.statistics import (
     DAY_INTERVAL_S,
     HOUR_INTERVAL_S,
@@ -105,7 +106,10 @@ BEHIND_LOG_INTERVAL_S: Final = 60.0
 BUSY_CHECK_INTERVAL_S: Final = 0.01
 """How long the answer to "is the store busy" is believed; RocketMQ's fast failure looks as often."""
 
-BUSY = "[REJECTREQUEST]system busy, start flow control for a while"
+BUSY_TRY_INTERVAL_S: Final = 1.0
+"""How often one send is let through all the same."""
+
+BUSY = "[REJECTREQUEST]system busy, start flow control for a while, cause: disk, the commit log is written to slowly"
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,6 +225,8 @@ class BrokerCore:
             self.broker.registration.on_master = slave.learn
         if ports.replication is not None:
             self.broker.runtime_info.show(lambda: runtime_rows(self.broker))
+        self._slow_consumers = SlowConsumers(live, groups, ports.offset_table, clock)
+        self.broker.runtime_info.show(self._slow_consumers.figures)
         self._guard = ports.guard
         if ports.guard is not None:
             self.broker.runtime_info.show(ports.guard.figures)
@@ -231,6 +237,7 @@ class BrokerCore:
         self._has_left = False
         self._is_store_busy = False
         self._ask_store_at = 0.0
+        self._try_store_at = 0.0
         topics.on_created = self.broker.registration.register_soon
         live.on_change(self._use)
 
@@ -316,6 +323,7 @@ class BrokerCore:
             every(WATCH_INTERVAL_S, self._guard.watch, "watch who may do what")
         every(FILTER_PERSIST_S, broker.filters.persist, "persist consumer filters", first_s=FIRST_PERSIST_S)
         every(settings.store.flush_delay_offset_interval_ms / 1000, broker.schedule.persist, "persist delay offsets")
+        every(LOOK_INTERVAL_S, self._slow_consumers.look, "look for slow consumers")
         every(BEHIND_LOG_INTERVAL_S, self._log_behind, "log dispatch", first_s=FIRST_PERSIST_S)
         self._periodic.run(self._roll_days(), "roll day totals")
         self._accept_sends_later()
@@ -398,8 +406,14 @@ class BrokerCore:
         now = clock.monotonic_s()
         if now >= self._ask_store_at:
             self._ask_store_at = now + BUSY_CHECK_INTERVAL_S
-            facts = self.broker.store.facts()
+            was_busy, facts = self._is_store_busy, self.broker.store.facts()
             self._is_store_busy = facts.is_page_cache_busy or facts.is_transient_pool_deficient
+            if not was_busy:
+                self._try_store_at = now + BUSY_TRY_INTERVAL_S
+        if self._is_store_busy and now >= self._try_store_at:
+            # Who had the put lock may be dead, and then whoever appends next takes it over.
+            self._try_store_at = now + BUSY_TRY_INTERVAL_S
+            return False
         return self._is_store_busy
 
     async def resolve_pull(

@@ -31,6 +31,8 @@ class Draft(Generic[T]):
     version: DataVersion
     clock: Clock
     touched: dict[str, None]
+    must_write: bool = False
+    """Whether it counts only when it is on disk."""
 
     def put(self, name: str, record: T) -> None:
         self.table[name] = record
@@ -47,9 +49,19 @@ class Draft(Generic[T]):
         """Take another broker's table as it is, with its version."""
         self.touched.update(dict.fromkeys(self.table.keys() | table.keys()))
         self.table, self.version = dict(table), version
+        self.must_write = True
+
+    def show(self, name: str, record: T) -> None:
+        """Put *record* without writing the table for it; it is written with the next change that is."""
+        self.table[name] = record
+        self._next_version(name)
 
     def touch(self, *names: str) -> None:
         """Give the table its next version, for changes of *names*."""
+        self._next_version(*names)
+        self.must_write = True
+
+    def _next_version(self, *names: str) -> None:
         self.version = DataVersion(counter=self.version.counter + 1, timestamp=self.clock())
         self.touched.update(dict.fromkeys(names))
 
@@ -104,7 +116,7 @@ class DurableTable(Generic[T]):
                 _settle(future, result, failure)
 
     async def _commit(self, draft: Draft[T]) -> None:
-        if draft.version != self.version:
+        if draft.must_write:
             await self._file.write(self._render(draft.table, draft.version))
         self.records, self.version = draft.table, draft.version
         if draft.touched:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from mqcore.broker.config_file import ConfigFile
@@ -82,6 +83,13 @@ class SubscriptionGroupManager:
         for config in configs:
             logger.info("consumer group updated group=%s", config.group_name)
 
+    async def switch_off(self, group: str) -> bool:
+        """Let nobody of *group* consume, until it is configured anew; False if that is so already, or it is not there.
+
+        The table is not written for it, as in RocketMQ.
+        """
+        return await self._table.change(lambda draft: _switch_off(draft, group))
+
     async def delete(self, group: str) -> bool:
         """Take a group out; False if it was not there."""
         removed = await self._table.change(lambda draft: draft.remove(group))
@@ -106,6 +114,14 @@ class SubscriptionGroupManager:
 def _put_all(draft: Draft[SubscriptionGroupConfig], configs: Iterable[SubscriptionGroupConfig]) -> None:
     for config in configs:
         draft.put(config.group_name, config)
+
+
+def _switch_off(draft: Draft[SubscriptionGroupConfig], group: str) -> bool:
+    config = draft.table.get(group)
+    if config is None or not config.consume_enable:
+        return False
+    draft.show(group, replace(config, consume_enable=False))
+    return True
 
 
 def _ensure(draft: Draft[SubscriptionGroupConfig], group: str) -> SubscriptionGroupConfig:

@@ -16,9 +16,10 @@ from collections.abc import Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
-from mqcore import layout
+from mqcore import clock, layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.tls.library import load as load_library
+from mqcore.broker import fast_failure
 from mqcore.broker.channels import WorkerChannel, is_response, sender_of
 from mqcore.broker.consumer_filters import ConsumerFilter
 from mqcore.broker.core import BrokerCore, Ports
@@ -29,8 +30,10 @@ from mqcore.broker.ports import Channel, PullBinding, PullHeader, wall_clock_ms
 from mqcore.broker.security.acl_files import AclFiles
 from mqcore.broker.security.guard import AclGuard
 from mqcore.broker.security.permissions import ACCESS_CODES, ADMIN_CODES
+from mqcore.broker.segment.pressure import PressureFigures
 from mqcore.broker.segment.queue_drops import QueueDrops
 from mqcore.broker.segment.replica import SharedReplica, SharedReplication
+from mqcore.broker.segment.send_quotas import SendQuotas
 from mqcore.broker.segment.shared_ports import (
     SharedCounters,
     SharedOffsetTable,
@@ -43,13 +46,14 @@ from mqcore.broker.segment.store_view import SharedStoreView
 from mqcore.broker.store_boot import StoreBoot
 from mqcore.broker.supervisor import BROKER_ROW, Supervisor, Worker
 from mqcore.codes import RequestCode, ResponseCode, SerializeType
-from mqcore.config import BrokerRole, Settings, TlsMode
+from mqcore.config import BrokerRole, Program, Settings, TlsMode
 from mqcore.errors import ProtocolError
 from mqcore.protocol import headers
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message_id import HostAddress
 from mqcore.protocol.names import TIMER_TOPIC
 from mqcore.remoting.client import RemotingClient
+from mqcore.remoting.exposure import warn_if_exposed
 from mqcore.remoting.tls import ServerMaterial, client_context, is_served
 from mqcore.remoting.tls_watch import CertificateWatch
 
@@ -61,7 +65,10 @@ STORE_FLAG = layout.constants("StoreFlag")
 REQUESTS_MAX = 20_000
 HOUSEKEEPING_S = 1.0
 TAG_CODE = struct.Struct("=i")
-OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+OVERLOAD = (
+    "[OVERLOAD]system busy, start flow control for a while, cause: queue, too many requests are under way in the "
+    "broker process"
+)
 
 
 class BrokerServer:
@@ -90,6 +97,7 @@ class BrokerServer:
         self._housekeeping: asyncio.Task[None] | None = None
         self._certificate_watch: asyncio.Task[None] | None = None
         self._guard: AclGuard | None = None
+        self._quotas = SendQuotas(settings, self._segment)
 
     @property
     def segment(self) -> SharedSegment:
@@ -135,6 +143,7 @@ class BrokerServer:
         recovered = await asyncio.to_thread(self._store_boot.open)
         self._listeners = open_listeners(self.settings)
         port = self._listeners.port
+        warn_if_exposed(self.settings, Program.BROKER, f"{self.settings.mqcore.bind_address}:{port}")
         address = HostAddress(self.settings.broker.broker_ip1, port)
         self._segment.set_store_host(address.packed, port)
         if not self.settings.namesrv_addresses:
@@ -155,6 +164,7 @@ class BrokerServer:
             ha_address=f"{self.settings.broker.broker_ip2}:{port + 1}",
         )  # fmt: skip
         self._core.broker.settings.on_change(self._use)
+        self._core.broker.runtime_info.show(PressureFigures(self._segment))
         if self._name_server is not None:
             self._name_server.follow(self._core.broker.settings)
         self._core.broker.filters.on_change = self._filters_changed
@@ -220,6 +230,7 @@ class BrokerServer:
     def _use(self, before: Settings, after: Settings) -> None:
         """Let what lives in this process beside the deciding part go by changed settings."""
         self.settings = after
+        self._quotas.use(after)
         for port in (self._sink, self._store_view):
             assert port is not None
             port.use(after)
@@ -343,8 +354,9 @@ class BrokerServer:
         channel = self._channels.get(connection_id)
         if channel is None:
             return
+        since_ms, is_charged, _ = layout.REQUEST_HEAD.struct.unpack_from(payload)
         try:
-            command = RemotingCommand.decode(payload)
+            command = RemotingCommand.decode(payload[layout.REQUEST_HEAD.size :])
         except ProtocolError as error:
             logger.warning(
                 "bad header, connection closed peer=%s:%d error=%s", channel.remote_ip, channel.remote_port, error
@@ -353,10 +365,38 @@ class BrokerServer:
             return
         if is_response(command):
             channel.on_response(command)
-        elif len(self._tasks) < REQUESTS_MAX:
-            self._spawn(self._handle(channel, command))
+        elif not self._has_waited_too_long(channel, command, since_ms):
+            self._begin(channel, command, is_charged=bool(is_charged))
+
+    def _has_waited_too_long(self, channel: WorkerChannel, command: RemotingCommand, since_ms: int) -> bool:
+        """Refuse *command* if it has."""
+        waited_ms = int(clock.monotonic_s() * 1000) - since_ms
+        remark = fast_failure.refusal(self.settings.broker, command.code, channel.is_vip, waited_ms, len(self._tasks))
+        if remark is None:
+            return False
+        self._count("timed_out")
+        if not command.is_oneway:
+            channel.send(command.reply(ResponseCode.SYSTEM_BUSY, remark))
+        return True
+
+    def _begin(self, channel: WorkerChannel, command: RemotingCommand, *, is_charged: bool) -> None:
+        if len(self._tasks) < REQUESTS_MAX:
+            asks = not is_charged and self._quotas.count(command.code)
+            self._spawn(self._handle_charged(channel, command) if asks else self._handle(channel, command))
         elif not command.is_oneway:
             channel.send(command.reply(ResponseCode.SYSTEM_BUSY, OVERLOAD))
+
+    def _count(self, word: str) -> None:
+        self._segment.set_worker_word(BROKER_ROW, word, self._segment.worker_word(BROKER_ROW, word) + 1)
+
+    async def _handle_charged(self, channel: WorkerChannel, command: RemotingCommand) -> None:
+        remark = await self._quotas.admit(channel, command)
+        if remark is None:
+            await self._handle(channel, command)
+            return
+        self._count("quota_refused")
+        if not command.is_oneway:
+            channel.send(command.reply(ResponseCode.SYSTEM_BUSY, remark))
 
     async def _handle(self, channel: WorkerChannel, command: RemotingCommand) -> None:
         reply = await self.core.handle(channel, command)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from mqcore.config.defaults import advertised_address, black_list, host_name
 from mqcore.config.table import (
     BY_BROKER,
+    BY_PULL,
     BY_SEND,
     CLAMPED,
     LONG,
@@ -16,6 +17,7 @@ from mqcore.config.table import (
     Group,
     Mark,
     Program,
+    Setting,
     Unit,
     flag,
     in_group,
@@ -184,9 +186,40 @@ REGISTRATION = (
     flag("compressedRegister", False, "compress the body of a registration", BY_BROKER),
 )
 
+
+def _wait(name: str, default: int, what: str, readers: Mark) -> Setting:
+    return number(name, default, what, readers | LONG, unit=Unit.MS, minimum=1)
+
+
+PROTECTION = (
+    flag(
+        "disableConsumeIfConsumerReadSlowly",
+        False,
+        "switch consumption of a group off that reads further behind than consumerFallbehindThreshold, until an "
+        "administrator switches it on",
+        BY_BROKER,
+    ),
+    number(
+        "consumerFallbehindThreshold",
+        16 * 2**30,
+        "commit log bytes that a group may read behind",
+        BY_BROKER | LONG,
+        unit=Unit.BYTES,
+    ),
+    flag(
+        "brokerFastFailureEnable",
+        True,
+        "refuse requests that have waited longer than the following limits",
+        BY_BROKER | BY_SEND | BY_PULL,
+    ),
+    _wait("waitTimeMillsInSendQueue", 200, "a send that has waited for so long is refused", BY_BROKER | BY_SEND),
+    _wait("waitTimeMillsInPullQueue", 5_000, "the same of a pull", BY_PULL),
+    _wait("waitTimeMillsInHeartbeatQueue", 31_000, "the same of a heart-beat", BY_BROKER),
+    _wait("waitTimeMillsInTransactionQueue", 3_000, "the same of an end of a transaction", BY_BROKER | BY_SEND),
+)
+
 POOL = "mqcore has one process per kind of work and no thread pools"
 QUEUE = "mqcore bounds its rings and buffers itself"
-AGE = "requests wait in their sockets and not in queues of the broker, so that none grows old there"
 
 UNUSED = (
     unused("brokerConfigPath", "", "the file is the one given with -c"),
@@ -226,13 +259,6 @@ UNUSED = (
     unused("commercialBigCount", 1, "billing counters"),
     unused("commercialBaseCount", 1, "billing counters"),
     unused("maxDelayTime", 40, "RocketMQ does not use it either"),
-    unused("disableConsumeIfConsumerReadSlowly", False, "slow groups are shown, not switched off"),
-    unused("consumerFallbehindThreshold", 16 * 2**30, "slow groups are shown, not switched off"),
-    unused("brokerFastFailureEnable", True, AGE),
-    unused("waitTimeMillsInSendQueue", 200, AGE, LONG),
-    unused("waitTimeMillsInPullQueue", 5_000, AGE, LONG),
-    unused("waitTimeMillsInHeartbeatQueue", 31_000, AGE, LONG),
-    unused("waitTimeMillsInTransactionQueue", 3_000, AGE, LONG),
     unused("transferMsgByHeap", True, "small answers are copied, large ones are sent from the file"),
     unused("autoDeleteUnusedStats", False, "counters of a deleted topic or group always go"),
     unused("isolateLogEnable", False, "logging goes where the logging configuration says"),
@@ -245,6 +271,6 @@ def _cores() -> int:
 
 ROWS = in_group(
     Group.BROKER,
-    (*IDENTITY, *ACCESS, *TOPICS_AND_GROUPS, *SERVICE, *FILTERS, *TRANSACTIONS, *REGISTRATION, *UNUSED),
+    (*IDENTITY, *ACCESS, *TOPICS_AND_GROUPS, *SERVICE, *FILTERS, *TRANSACTIONS, *REGISTRATION, *PROTECTION, *UNUSED),
     Program.BROKER,
 )

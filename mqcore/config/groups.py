@@ -63,6 +63,13 @@ class BrokerSettings:
     register_name_server_period_ms: int
     force_register: bool
     compressed_register: bool
+    disable_consume_if_consumer_read_slowly: bool
+    consumer_fallbehind_threshold: int
+    broker_fast_failure_enable: bool
+    wait_time_in_send_queue_ms: int
+    wait_time_in_pull_queue_ms: int
+    wait_time_in_heartbeat_queue_ms: int
+    wait_time_in_transaction_queue_ms: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,6 +191,10 @@ class MqcoreSettings:
     ha_sync_from_first_file: bool
     connection_write_buffer_bytes: int
     frame_max_length: int
+    connections_max: int
+    connections_per_host_max: int
+    quotas: str
+    quota_delay_max_ms: int
 
     @property
     def cpu_affinity(self) -> dict[str, frozenset[int]]:

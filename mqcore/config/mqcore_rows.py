@@ -5,7 +5,21 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mqcore.config.defaults import hot_bytes
-from mqcore.config.table import BY_BROKER, BY_HA, LONG, Group, Program, Setting, Unit, flag, in_group, number, text
+from mqcore.config.table import (
+    BY_BROKER,
+    BY_HA,
+    BY_PULL,
+    BY_SEND,
+    LONG,
+    Group,
+    Program,
+    Setting,
+    Unit,
+    flag,
+    in_group,
+    number,
+    text,
+)
 from mqcore.layout import PULL_WORKERS_MAX, SEND_WORKERS_MAX
 
 BOTH = (Program.BROKER, Program.NAMESRV)
@@ -111,6 +125,31 @@ OWN = (
             minimum=65_536,
             maximum=2**30,
         )
+    ),
+    number(
+        "connectionsMax",
+        0,
+        "connections of clients at a time, on both ports; who comes then is closed at once. 0: as many as there are "
+        "descriptors",
+        BY_SEND,
+    ),
+    number("connectionsPerHostMax", 0, "the same from one address. 0: as many as come", BY_SEND),
+    text(
+        "quotas",
+        "",
+        "what topics, groups and clients may send and pull in a second: kind/name/direction=messages,bytes separated "
+        "by ; as in topic/Orders/send=1000,1048576;client/*/pull=0,20000000, where 0 is no limit and * is each that "
+        "has no entry of its own; see docs/protection.md",
+        BY_BROKER | BY_SEND | BY_PULL,
+    ),
+    number(
+        "quotaDelayMaxMillis",
+        1_000,
+        "a send that must wait for its quota waits no longer than this, else it is refused; a pull does, if its client "
+        "lets it be held",
+        BY_BROKER | BY_SEND | BY_PULL,
+        unit=Unit.MS,
+        maximum=60_000,
     ),
 )
 

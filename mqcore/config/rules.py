@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mqcore.address import parse_addresses
 from mqcore.config.index import find
+from mqcore.config.quotas import parse_quotas
 from mqcore.config.table import BrokerRole, ClientAuth, Program, TlsMode, Value
 from mqcore.config.texts import (
     parse_affinity,
@@ -50,6 +51,7 @@ TEXT_FORMS: dict[str, Callable[[str], object]] = {
     "messageDelayLevel": parse_delay_levels,
     "deleteWhen": parse_hours,
     "workerCpuAffinity": parse_affinity,
+    "quotas": parse_quotas,
 }
 
 

@@ -11,13 +11,14 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
     # Until the event loop takes it: an interrupt in the middle of an extension's import would crash the interpreter.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
 
-from mqcore.config import Settings
+from mqcore.config import Program, Settings
 from mqcore.config.command_line import EXIT_START_FAILED
 from mqcore.errors import MQError
 from mqcore.namesrv.options import parse_arguments
 from mqcore.namesrv.server import NameServer
 from mqcore.process_log import log_to_stderr
 from mqcore.remoting.descriptors import allow_many_connections
+from mqcore.remoting.exposure import warn_if_exposed
 
 logger = logging.getLogger("mqcore.namesrv")
 
@@ -30,6 +31,7 @@ async def run(settings: Settings) -> None:
         loop.add_signal_handler(number, stop.set)
     server = NameServer(settings)
     await server.start()
+    warn_if_exposed(settings, Program.NAMESRV, server.address)
     print(f"The Name Server boot success. serializeType=JSON, address {server.address}", flush=True)
     await stop.wait()
     logger.info("stopping")

@@ -298,6 +298,7 @@ class MemoryOffsets:
     def __init__(self) -> None:
         self.table: dict[tuple[str, str, int], int] = {}
         self.pulls: dict[tuple[str, str, int], int] = {}
+        self.behind: dict[str, int] = {}
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         return self.table.get((group, topic, queue_id))
@@ -323,6 +324,9 @@ class MemoryOffsets:
 
     def text(self, with_light: bool, foreign: bytes, pretty: bool) -> None:
         return None
+
+    def slow_groups(self, behind_max: int, since: int) -> list[str]:
+        return [group for group, behind in self.behind.items() if behind > behind_max]
 
 
 @dataclass

@@ -46,6 +46,15 @@ async def test_a_change_is_on_disk_when_it_returns(table: Table) -> None:
     assert (table.table.version.counter, table.table.version.timestamp) == (1, START_MS)
 
 
+async def test_what_is_only_shown_is_written_with_the_next_change(table: Table) -> None:
+    await table.table.change(lambda draft: draft.put("one", 1))
+    await table.table.change(lambda draft: draft.show("one", 2))
+    assert (table.table.records, table.on_disk()) == ({"one": 2}, {"one": 1})
+    assert (table.table.version.counter, table.shown[-1]) == (2, ["one"])
+    await table.table.change(lambda draft: draft.put("two", 3))
+    assert table.on_disk() == {"one": 2, "two": 3}
+
+
 async def test_changes_that_wait_together_share_writes(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     writes: list[Path] = []
     real = files.write_atomically

@@ -102,6 +102,7 @@ class PullRig:
             "count_in_memory_max": 32, "bytes_on_disk_max": 1 << 16, "count_on_disk_max": 8,
             "in_memory_bytes_max": 1 << 30, "binding_budget": 1 << 26, "mapped_queues_max": 1 << 14,
             "is_slave": False, "corrects_offsets": False,
+            "pull_wait_ms": 0, "quotas": (), "quota_delay_max_ms": 1000,
         }  # fmt: skip
         self._loop = PullLoop(segment, {**options, **changes})
         self._options = options | changes

@@ -79,7 +79,8 @@ class LoopRig:
             "slave_timeout_ms": 10_000, "slave_lag_max": 1 << 28, "wakes_flush": False, "refuses_halves": False,
             "keeps_replies": True, "push_timeout_ms": 10_000,
             "lock_timeout_ms": 1000, "is_only_sender": True, "is_guarded": False,
-            "tls_mode": 0, "handshake_timeout_ms": 10_000,
+            "tls_mode": 0, "handshake_timeout_ms": 10_000, "send_wait_ms": 0, "transaction_wait_ms": 0,
+            "connections_max": 0, "connections_per_host_max": 0, "quotas": (), "quota_delay_max_ms": 1000,
         }  # fmt: skip
         self._loop = SendLoop(self.segment, {**options, **changes})
         self._options = options | changes
@@ -116,7 +117,7 @@ class LoopRig:
         return client
 
     def told(self) -> tuple[int, int, bytes]:
-        """The next message on the link: kind, connection id, payload."""
+        """The next message on the link: kind, connection id, payload; of a request the frame."""
         while len(self._received) < HEAD.size or len(self._received) < HEAD.size + self._next_size():
             data = self._link.recv(65536)
             assert data, "the loop closed its link"
@@ -124,6 +125,9 @@ class LoopRig:
         size, kind, connection_id = HEAD.struct.unpack_from(self._received)
         payload = self._received[HEAD.size : HEAD.size + size]
         self._received = self._received[HEAD.size + size :]
+        if kind == LINK["REQUEST"]:
+            self.since_ms, self.is_charged, _ = layout.REQUEST_HEAD.struct.unpack_from(payload)
+            payload = payload[layout.REQUEST_HEAD.size :]
         return kind, connection_id, payload
 
     def _next_size(self) -> int:

@@ -205,7 +205,7 @@ def test_whoever_keeps_settings_is_told_of_changes() -> None:
         if isinstance(node, ast.ClassDef)
         and any(isinstance(part, ast.FunctionDef) and part.name == "use" for part in node.body)
     }
-    assert classes == {"SharedSink", "SharedStoreView"}
+    assert classes == {"SharedSink", "SharedStoreView", "SendQuotas"}
 
 
 # Changes ---------------------------------------------------------------------------------------------------------

@@ -37,6 +37,10 @@ cdef enum:
     PULL_RANGES_MAX = 1023
     LOG_PLACES_MAX = 32
     SLAVE_CAPACITY = 8
+    QUOTA_ROWS = 65536
+    QUOTA_PROBES = 8
+    QUOTA_RULES_MAX = 1024
+    ADDRESS_COUNTS = 16384
     PULL_STRINGS_MAX = 32768
     RECORD_OVERHEAD_MAX = 65536
     PAGE_SIZE = 4096
@@ -224,6 +228,8 @@ cdef enum:
     GET_STATUS_NO_MESSAGE_IN_QUEUE = 8
     GET_STATUS_CONSUME_QUEUE_NOT_READABLE = 9
     GET_STATUS_COMMIT_LOG_NOT_READABLE = 10
+    GET_STATUS_WAITED_TOO_LONG = 11
+    GET_STATUS_QUOTA_EXCEEDED = 12
     PUT_STATUS_PUT_OK = 0
     PUT_STATUS_FLUSH_DISK_TIMEOUT = 1
     PUT_STATUS_FLUSH_SLAVE_TIMEOUT = 2
@@ -285,6 +291,8 @@ cdef extern from "shared_layout.h" nogil:
     const int64_t REGION_PULL_REPLY_RINGS_AT
     const int64_t REGION_ARRIVAL_RINGS_AT
     const int64_t REGION_SLAVES_AT
+    const int64_t REGION_QUOTAS_AT
+    const int64_t REGION_ADDRESS_COUNTS_AT
     const int64_t REGION_END_AT
     ctypedef struct StoreBoard:
         int64_t magic
@@ -453,6 +461,16 @@ cdef extern from "shared_layout.h" nogil:
         int64_t handshakes
         int64_t handshakes_failed
         int64_t transport_refused
+        int64_t timed_out
+        int64_t page_cache_busy
+        int64_t quota_delayed
+        int64_t quota_refused
+        int64_t connections_refused
+    ctypedef struct QuotaRow:
+        int64_t key
+        int64_t messages_until
+        int64_t bytes_until
+        int64_t spare
     ctypedef struct SettingsHead:
         int64_t version
         int32_t size
@@ -484,6 +502,8 @@ cdef extern from "shared_layout.h" nogil:
         int32_t subscription_size
         int32_t expression_type_size
         int64_t principal
+        int64_t since
+        int64_t client_key
     ctypedef struct PullReply:
         int64_t connection_id
         int64_t next_begin_offset
@@ -577,3 +597,7 @@ cdef extern from "shared_layout.h" nogil:
         int32_t size
         int32_t kind
         int64_t connection_id
+    ctypedef struct RequestHead:
+        int64_t since
+        int32_t charged
+        int32_t spare

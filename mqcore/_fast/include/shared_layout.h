@@ -233,10 +233,23 @@ typedef struct {
     int64_t handshakes;
     int64_t handshakes_failed;
     int64_t transport_refused;
-    uint8_t pad_handshakes[40];
+    int64_t timed_out;
+    int64_t page_cache_busy;
+    int64_t quota_delayed;
+    int64_t quota_refused;
+    int64_t connections_refused;
 } WorkerRow;
 static_assert(sizeof(WorkerRow) == 320, "WorkerRow");
-static_assert(offsetof(WorkerRow, pad_handshakes) == 280, "WorkerRow.pad_handshakes");
+static_assert(offsetof(WorkerRow, connections_refused) == 312, "WorkerRow.connections_refused");
+
+typedef struct {
+    int64_t key;
+    int64_t messages_until;
+    int64_t bytes_until;
+    int64_t spare;
+} QuotaRow;
+static_assert(sizeof(QuotaRow) == 32, "QuotaRow");
+static_assert(offsetof(QuotaRow, spare) == 24, "QuotaRow.spare");
 
 typedef struct {
     int64_t version;
@@ -284,9 +297,11 @@ typedef struct {
     int32_t subscription_size;
     int32_t expression_type_size;
     int64_t principal;
+    int64_t since;
+    int64_t client_key;
 } PullRequest;
-static_assert(sizeof(PullRequest) == 96, "PullRequest");
-static_assert(offsetof(PullRequest, principal) == 88, "PullRequest.principal");
+static_assert(sizeof(PullRequest) == 112, "PullRequest");
+static_assert(offsetof(PullRequest, client_key) == 104, "PullRequest.client_key");
 
 typedef struct {
     int64_t connection_id;
@@ -449,6 +464,14 @@ typedef struct {
 static_assert(sizeof(LinkHead) == 16, "LinkHead");
 static_assert(offsetof(LinkHead, connection_id) == 8, "LinkHead.connection_id");
 
+typedef struct {
+    int64_t since;
+    int32_t charged;
+    int32_t spare;
+} RequestHead;
+static_assert(sizeof(RequestHead) == 16, "RequestHead");
+static_assert(offsetof(RequestHead, spare) == 12, "RequestHead.spare");
+
 #define SHARED_MAGIC INT64_C(5571308221995745281)
 #define REGION_BOARD_AT INT64_C(0)
 #define REGION_WORKERS_AT INT64_C(4096)
@@ -468,6 +491,8 @@ static_assert(offsetof(LinkHead, connection_id) == 8, "LinkHead.connection_id");
 #define REGION_PULL_REPLY_RINGS_AT INT64_C(287391744)
 #define REGION_ARRIVAL_RINGS_AT INT64_C(304173056)
 #define REGION_SLAVES_AT INT64_C(308371456)
-#define REGION_END_AT INT64_C(308375552)
+#define REGION_QUOTAS_AT INT64_C(308375552)
+#define REGION_ADDRESS_COUNTS_AT INT64_C(310472704)
+#define REGION_END_AT INT64_C(310734848)
 
 #endif

@@ -19,6 +19,7 @@ cdef struct Held:
     int64_t resolve_id
     int64_t since               # coarse ms
     int64_t deadline            # coarse ms
+    int64_t due                 # coarse ms at which it has waited for its quota; 0 = it has not had to
     int32_t sender
     int32_t size
     int32_t queue_row           # that it waits in; -1 = in none

@@ -20,7 +20,8 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_COMMIT_LOG_NOT_R
                                        GET_STATUS_MESSAGE_WAS_REMOVING, GET_STATUS_NO_MATCHED_MESSAGE,
                                        GET_STATUS_NO_MESSAGE_IN_QUEUE, GET_STATUS_OFFSET_FOUND_NULL,
                                        GET_STATUS_OFFSET_OVERFLOW_BADLY, GET_STATUS_OFFSET_OVERFLOW_ONE,
-                                       GET_STATUS_OFFSET_TOO_SMALL, LINK_KIND_BINDING, LINK_KIND_LATE_PULL,
+                                       GET_STATUS_OFFSET_TOO_SMALL, GET_STATUS_QUOTA_EXCEEDED,
+                                       GET_STATUS_WAITED_TOO_LONG, LINK_KIND_BINDING, LINK_KIND_LATE_PULL,
                                        LINK_KIND_OFFSET_MOVED, LINK_KIND_RESOLVE, PULL_RANGES_MAX,
                                        RING_KIND_PULL_REPLY, RING_KIND_PULL_REQUEST, RING_KIND_RESCAN,
                                        SEND_WORKERS_MAX, TICKETS_MAX, WORKER_COMMAND_STOP, WORKER_STATE_RUNNING,
@@ -44,6 +45,9 @@ from mqcore._fast.segment.boards cimport (ROW_NONE, Shared, SharedSegment, make_
 from mqcore._fast.segment.bounds cimport queue_max_offset, queue_min_offset
 from mqcore._fast.segment.link cimport (Link, link_free, link_next, link_put, link_read, link_take, link_unsent,
                                         link_write)
+from mqcore._fast.segment.quotas cimport (QUOTA_CLIENT, QUOTA_GROUP, QUOTA_PULL, QUOTA_TOPIC, QuotaBook, QuotaDraw,
+                                          quota_charge, quota_draw_on, quota_free, quota_key, quota_take_rules,
+                                          quota_wait_ns)
 from mqcore._fast.segment.rings cimport (Ring, open_arrival_ring, open_pull_reply_ring, open_pull_request_ring,
                                          ring_is_empty, ring_peek, ring_publish, ring_release, ring_reserve)
 
@@ -104,6 +108,11 @@ cdef struct PullState:
     FileSet *files                              # the newest part of the log, for filters
     Held *filtered                              # pulls that look into records, the oldest first
     Held *last_filtered
+    QuotaBook quotas
+    Held *throttled                             # pulls above a quota
+    int64_t throttled_due                       # coarse ms at which the first of them is
+    int64_t quota_delay_max_ms
+    int64_t wait_max_ms                         # a pull that comes later than this is refused; 0 = none is
     int64_t turn_ms
     int64_t hold_check_at
     int64_t scan_check_at
@@ -189,6 +198,105 @@ cdef void answer_busy(PullState *state, Held *held) noexcept nogil:
     free_held(state, held)
 
 
+cdef void answer_late(PullState *state, Held *held, int64_t waited_ms) noexcept nogil:
+    cdef PullReply reply
+    start_reply(held, &reply)
+    reply.code = SYSTEM_BUSY
+    reply.status = GET_STATUS_WAITED_TOO_LONG
+    reply.max_offset = waited_ms
+    send_reply(state, held.sender, &reply, NULL)
+    free_held(state, held)
+
+
+# Quotas ----------------------------------------------------------------------------------------------------------
+
+
+cdef void find_draw(const PullState *state, const Held *held, QuotaDraw *draw) noexcept nogil:
+    cdef const QuotaBook *book = &state.quotas
+    cdef const PullRequest *request = &held.request
+    cdef const uint8_t *topic = <const uint8_t *>request + sizeof(PullRequest)
+    draw.count = 0
+    if book.has_kind[<int>QUOTA_TOPIC]:
+        quota_draw_on(book, QUOTA_TOPIC, quota_key(QUOTA_PULL, QUOTA_TOPIC, topic, request.topic_size), draw)
+    if book.has_kind[<int>QUOTA_GROUP]:
+        quota_draw_on(book, QUOTA_GROUP,
+                      quota_key(QUOTA_PULL, QUOTA_GROUP, topic + request.topic_size, request.group_size), draw)
+    if book.has_kind[<int>QUOTA_CLIENT] and request.client_key != 0:
+        quota_draw_on(book, QUOTA_CLIENT, request.client_key, draw)
+
+
+cdef void charge(PullState *state, const Held *held, const PullReply *reply) noexcept nogil:
+    cdef QuotaDraw draw
+    find_draw(state, held, &draw)
+    quota_charge(state.shared, &draw, reply.message_count, reply.total_size, state.turn_ms * <int64_t>NS_PER_MS)
+
+
+cdef void answer_above(PullState *state, Held *held) noexcept nogil:
+    # Who lets himself be held is told that there is nothing yet, and asks again; who does not, that he is above it.
+    cdef PullReply reply
+    cdef const QueueRow *queue = &state.shared.queues[held.rows.queue_row]
+    put_relaxed(&state.row.quota_refused, state.row.quota_refused + 1)
+    start_reply(held, &reply)
+    reply.code = NOT_FOUND if held.request.sys_flag & FLAG_SUSPEND else SYSTEM_BUSY
+    reply.status = GET_STATUS_QUOTA_EXCEEDED
+    reply.next_begin_offset = held.request.queue_offset
+    reply.min_offset = queue_min_offset(queue)
+    reply.max_offset = queue_max_offset(queue)
+    reply.suggest_broker_id = held.binding.broker_id
+    send_reply(state, held.sender, &reply, NULL)
+    free_held(state, held)
+
+
+# Whether it is above a quota: then it waits for that, or has been answered.
+cdef bint throttle(PullState *state, Held *held) noexcept nogil:
+    cdef QuotaDraw draw
+    cdef int64_t wait_ns, last
+    find_draw(state, held, &draw)
+    wait_ns = quota_wait_ns(state.shared, &draw, state.turn_ms * <int64_t>NS_PER_MS)
+    if wait_ns == 0:
+        return False
+    last = held.since + max(state.quota_delay_max_ms, hold_ms(held) if held.request.sys_flag & FLAG_SUSPEND else 0)
+    if state.turn_ms >= last:
+        answer_above(state, held)
+        return True
+    if held.due == 0:
+        put_relaxed(&state.row.quota_delayed, state.row.quota_delayed + 1)
+    held.due = min(last, state.turn_ms + (wait_ns + NS_PER_MS - 1) // NS_PER_MS)
+    keep(state, held)
+    if state.throttled == NULL or held.due < state.throttled_due:
+        state.throttled_due = held.due
+    held.next = state.throttled
+    state.throttled = held
+    return True
+
+
+cdef void serve_throttled(PullState *state) noexcept nogil:
+    cdef Held *following = state.throttled
+    cdef Held *held
+    if following == NULL or state.turn_ms < state.throttled_due:
+        return
+    state.throttled = NULL
+    while following != NULL:
+        held = following
+        following = held.next
+        held.next = NULL
+        if held.is_gone:
+            free_held(state, held)
+        elif state.turn_ms >= held.due:
+            handle(state, held)
+        else:
+            if state.throttled == NULL or held.due < state.throttled_due:
+                state.throttled_due = held.due
+            held.next = state.throttled
+            state.throttled = held
+
+
+cdef int idle_ms(const PullState *state) noexcept nogil:
+    if state.throttled == NULL:
+        return HOLD_CHECK_MS
+    return <int>min(<int64_t>HOLD_CHECK_MS, max(<int64_t>0, state.throttled_due - coarse_ms()))
+
+
 # Reading a queue -------------------------------------------------------------------------------------------------
 
 
@@ -230,6 +338,8 @@ cdef void count_found(PullState *state, const Held *held, const PullReply *reply
     add_relaxed(&row.pulls, 1)
     put_relaxed(&row.behind_bytes, behind)
     put_relaxed(&row.get_timestamp, now_ms())
+    if state.quotas.has_any:
+        charge(state, held, reply)
 
 
 cdef void count_time(PullState *state, const Held *held, int64_t took_ns) noexcept nogil:
@@ -418,7 +528,7 @@ cdef bint hold(PullState *state, Held *held) noexcept nogil:
 
 cdef void commit(PullState *state, const Held *held) noexcept nogil:
     # Of a slave its master says what is committed.
-    if held.is_first and held.request.sys_flag & FLAG_COMMIT and not state.is_slave:
+    if held.is_first and held.due == 0 and held.request.sys_flag & FLAG_COMMIT and not state.is_slave:
         publish(&state.shared.offsets[held.rows.offset_row].committed, held.request.commit_offset)
 
 
@@ -534,6 +644,8 @@ cdef void serve(PullState *state, Held *held) noexcept nogil:
     if held.is_gone:
         # What it has said counts all the same.
         free_held(state, held)
+    elif state.quotas.has_any and throttle(state, held):
+        pass
     elif held.binding.filter.memory != NULL:
         filter_later(state, held)
     else:
@@ -689,6 +801,10 @@ cdef void take_request(PullState *state, Held *held, int32_t sender, int32_t siz
     held.is_first = True
     held.since = state.turn_ms
     state.row.units += 1
+    if state.wait_max_ms > 0 and held.request.since > 0 and (
+            state.turn_ms - held.request.since >= state.wait_max_ms):
+        answer_late(state, held, state.turn_ms - held.request.since)
+        return
     held.binding = binding_of(&state.bindings, &held.request, state.turn_ms)
     if held.binding == NULL:
         answer_busy(state, held)
@@ -818,7 +934,7 @@ cdef void turn(PullState *state) noexcept nogil:
     fds[1].fd = state.link.fd
     fds[1].events = POLLIN | POLLOUT if link_unsent(&state.link) > 0 else POLLIN
     exchange_full(&state.row.sleeping, 1)
-    poll(fds, 2, 0 if has_news(state) else HOLD_CHECK_MS)
+    poll(fds, 2, 0 if has_news(state) else idle_ms(state))
     put_relaxed(&state.row.sleeping, 0)
     state.turn_ms = coarse_ms()
     state.row.turns += 1
@@ -831,6 +947,7 @@ cdef void turn(PullState *state) noexcept nogil:
         take_requests(state, sender)
     take_arrivals(state)
     check_held(state)
+    serve_throttled(state)
     serve_filtered(state)
     if link_unsent(&state.link) > 0:
         link_write(&state.link)
@@ -901,6 +1018,10 @@ cdef class PullLoop:
         state.limits.count_on_disk_max = options["count_on_disk_max"]
         state.limits.in_memory_bytes_max = options["in_memory_bytes_max"]
         state.is_slave = options["is_slave"]
+        state.wait_max_ms = options["pull_wait_ms"]
+        state.quota_delay_max_ms = options["quota_delay_max_ms"]
+        if not quota_take_rules(&state.quotas, QUOTA_PULL, options["quotas"]):
+            raise MemoryError()
         state.leaves_offsets = state.is_slave and not options["corrects_offsets"]
 
     def run(self, int64_t settings_version=0):
@@ -930,6 +1051,11 @@ cdef class PullLoop:
             held = state.filtered
             state.filtered = held.next
             free_held(state, held)
+        while state.throttled != NULL:
+            held = state.throttled
+            state.throttled = held.next
+            free_held(state, held)
+        quota_free(&state.quotas)
         held_close(&state.pulls)
         bindings_close(&state.bindings)
         queues_close(&state.queues)

@@ -7,8 +7,8 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore._fast.base.atomics cimport observe
 from mqcore._fast.base.hashing cimport hash_bytes
-from mqcore._fast.base.layout cimport (EPOCH_ROWS, CradleRow, EpochRow, GroupRow, OffsetRow, QueueRow, SlaveRow,
-                                       StoreBoard, TopicRow, WorkerRow)
+from mqcore._fast.base.layout cimport (EPOCH_ROWS, CradleRow, EpochRow, GroupRow, OffsetRow, QueueRow, QuotaRow,
+                                       SlaveRow, StoreBoard, TopicRow, WorkerRow)
 
 cdef struct Shared:
     uint8_t *base
@@ -27,6 +27,8 @@ cdef struct Shared:
     EpochRow *topic_epochs
     EpochRow *group_epochs
     SlaveRow *slaves
+    QuotaRow *quotas
+    int32_t *address_counts         # ADDRESS_COUNTS for each send worker, which alone writes them
 
 cdef enum:
     ROW_NONE = -1

@@ -19,14 +19,15 @@ from mqcore._fast.base.hashing cimport hash_bytes, hash_pair
 from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPACITY, PAGE_SIZE, QUEUE_CAPACITY,
                                        REGION_BOARD_AT, REGION_CRADLES_AT, REGION_CRADLE_UNITS_AT, REGION_END_AT,
                                        REGION_GROUPS_AT, REGION_GROUP_EPOCHS_AT, REGION_GROUP_INDEX_AT,
-                                       REGION_OFFSETS_AT, REGION_OFFSET_INDEX_AT, REGION_QUEUES_AT,
-                                       REGION_QUEUE_INDEX_AT, REGION_SLAVES_AT, REGION_TOPICS_AT,
+                                       REGION_ADDRESS_COUNTS_AT, REGION_OFFSETS_AT, REGION_OFFSET_INDEX_AT,
+                                       REGION_QUEUES_AT, REGION_QUEUE_INDEX_AT, REGION_QUOTAS_AT, REGION_SLAVES_AT,
+                                       REGION_TOPICS_AT,
                                        REGION_TOPIC_EPOCHS_AT, REGION_TOPIC_INDEX_AT, REGION_WORKERS_AT, SHARED_MAGIC,
                                        SLAVE_CAPACITY, STORE_FLAG_SYNC_FAILED, TOPIC_CAPACITY, TOPIC_SIZE_MAX,
                                        TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_PERM_SHIFT,
                                        TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT,
-                                       WORKER_CAPACITY, CradleRow, EpochRow, GroupRow, OffsetRow, QueueRow, SlaveRow,
-                                       StoreBoard, TopicRow, WorkerRow)
+                                       WORKER_CAPACITY, CradleRow, EpochRow, GroupRow, OffsetRow, QueueRow,
+                                       QuotaRow, SlaveRow, StoreBoard, TopicRow, WorkerRow)
 from mqcore._fast.segment.cradle cimport CRADLE_BYTES, copy_cradle
 from mqcore._fast.segment.bounds cimport (begin_keeping, note_flushed, queue_files_of, queue_flushed_units,
                                           queue_max_offset, queue_min_offset)
@@ -278,6 +279,8 @@ cdef class SharedSegment:
         self.shared.topic_epochs = <EpochRow *>(self.shared.base + REGION_TOPIC_EPOCHS_AT)
         self.shared.group_epochs = <EpochRow *>(self.shared.base + REGION_GROUP_EPOCHS_AT)
         self.shared.slaves = <SlaveRow *>(self.shared.base + REGION_SLAVES_AT)
+        self.shared.quotas = <QuotaRow *>(self.shared.base + REGION_QUOTAS_AT)
+        self.shared.address_counts = <int32_t *>(self.shared.base + REGION_ADDRESS_COUNTS_AT)
 
     def __dealloc__(self):
         if self.shared.base != NULL:

@@ -2,10 +2,11 @@
 
 from cpython.buffer cimport PyBuffer_FillInfo
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.stdlib cimport free, malloc
+from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp
 
 from mqcore._fast.base.atomics cimport observe, observe_i32, publish
+from mqcore._fast.base.layout cimport GROUP_CAPACITY
 from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, find_group, find_topic
 
 cdef extern from "offset_text.h" nogil:
@@ -245,3 +246,30 @@ def remove_offsets(SharedSegment segment not None, bytes group, bytes topic):
                     topic_row == ROW_NONE or shared.queues[shared.offsets[row].queue_row].topic_row == topic_row):
                 publish(&shared.offsets[row].committed, -1)
                 publish(&shared.offsets[row].pull_offset, 0)
+
+
+def slow_groups(SharedSegment segment not None, int64_t behind_max, int64_t since):
+    """Return the names of the groups that were more than *behind_max* bytes behind at a pull from *since*, ms, on.
+
+    Other threads run meanwhile.
+    """
+    cdef const Shared *shared = &segment.shared
+    cdef int32_t capacity = observe_i32(&shared.board.offset_rows)
+    cdef int32_t row, group_row
+    cdef char *is_slow = <char *>calloc(GROUP_CAPACITY, 1)
+    if is_slow == NULL:
+        raise MemoryError()
+    try:
+        with nogil:
+            for row in range(capacity):
+                if (observe(&shared.offsets[row].behind_bytes) > behind_max
+                        and observe(&shared.offsets[row].get_timestamp) >= since):
+                    is_slow[shared.offsets[row].group_row] = 1
+        found = []
+        for group_row in range(observe_i32(&shared.board.group_rows)):
+            if is_slow[group_row]:
+                found.append(
+                    (<const char *>shared.groups[group_row].name)[:shared.groups[group_row].name_size])
+        return found
+    finally:
+        free(is_slow)

@@ -21,6 +21,7 @@ cdef void write_connection(SendState *state, Connection *connection) noexcept no
 cdef int64_t unsent_size(const Connection *connection) noexcept nogil
 cdef void arm(SendState *state, Connection *connection) noexcept nogil
 
-# Hand a frame to the broker process; False when that is too far behind.
-cdef bint link_request(SendState *state, Connection *connection, const uint8_t *payload, int64_t size) noexcept nogil
+# Hand a frame, whose quotas *is_charged* with, to the broker process; False when that is too far behind.
+cdef bint link_request(SendState *state, Connection *connection, const uint8_t *payload, int64_t size,
+                       bint is_charged) noexcept nogil
 cdef void write_link(SendState *state) noexcept nogil

@@ -15,12 +15,13 @@ from mqcore._fast.base.atomics cimport add_relaxed, put_relaxed
 from mqcore._fast.base.buffers cimport buffer_free, buffer_size, buffer_take
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.layout cimport (CONNECTION_GENERATION_BITS, CONNECTION_SLOT_BITS, LINK_KIND_CLOSED,
-                                       LINK_KIND_CONNECTED, LINK_KIND_REQUEST)
+                                       LINK_KIND_CONNECTED, LINK_KIND_REQUEST, RequestHead)
 from mqcore._fast.base.sockets cimport (AF_INET, AF_INET6, EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLL_CTL_ADD, EPOLL_CTL_MOD,
                                         IPPROTO_TCP, TCP_NODELAY, epoll_ctl, epoll_event, getpeername, peer_address,
                                         setsockopt, sockaddr, sockaddr_storage)
 from mqcore._fast.segment.link cimport link_put, link_unsent, link_write
 from mqcore._fast.send.askers cimport asker_set
+from mqcore._fast.send.admission cimport count_address
 from mqcore._fast.send.state cimport MARK_LINK, TRANSPORT_OPEN, TRANSPORT_TLS, Connection, SendState
 from mqcore._fast.send.ticket cimport tickets_end
 from mqcore._fast.send.transport cimport transport_close, transport_memory, transport_unsent, transport_write
@@ -132,6 +133,7 @@ cdef Connection *open_connection(SendState *state, int fd, bint is_vip) noexcept
     state.connections[slot] = connection
     state.slot_free = slot + 1
     state.connection_count += 1
+    count_address(state, connection, 1)
     return connection
 
 
@@ -176,6 +178,7 @@ cdef void close_connection(SendState *state, Connection *connection) noexcept no
     state.connections[connection.slot] = NULL
     state.slot_free = min(state.slot_free, connection.slot)
     state.connection_count -= 1
+    count_address(state, connection, -1)
     if connection.is_known:
         # May not be dropped, or the broker process would keep a dead consumer in its group; it is 16 bytes.
         link_put(&state.link, LINK_KIND_CLOSED, identity, NULL, 0)
@@ -307,7 +310,9 @@ cdef void write_dirty(SendState *state) noexcept nogil:
     state.dirty_count = 0
 
 
-cdef bint link_request(SendState *state, Connection *connection, const uint8_t *payload, int64_t size) noexcept nogil:
+cdef bint link_request(SendState *state, Connection *connection, const uint8_t *payload, int64_t size,
+                       bint is_charged) noexcept nogil:
+    cdef RequestHead head
     cdef char address[64]
     cdef char text[INTRODUCTION_MAX]
     cdef const char *name = connection.tls.peer_name if connection.tls != NULL else NULL
@@ -321,7 +326,10 @@ cdef bint link_request(SendState *state, Connection *connection, const uint8_t *
         if not link_put(&state.link, LINK_KIND_CONNECTED, identity, text, <int64_t>strlen(text)):
             return False
         connection.is_known = True
-    if not link_put(&state.link, LINK_KIND_REQUEST, identity, payload, size):
+    head.since = state.arrived_ms
+    head.charged = is_charged
+    head.spare = 0
+    if not link_put(&state.link, LINK_KIND_REQUEST, identity, &head, sizeof(RequestHead), payload, size):
         return False
     if link_unsent(&state.link) > LINK_HOLD_BYTES and not connection.is_held:
         # The broker process is behind: who asks so much waits for it, so that the others' heart-beats do not.

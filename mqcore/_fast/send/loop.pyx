@@ -30,14 +30,20 @@ from mqcore._fast.log.append cimport append_rest
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.segment.boards cimport SharedSegment
 from mqcore._fast.segment.link cimport link_free, link_next, link_read, link_take
+from mqcore._fast.segment.quotas cimport QUOTA_CLIENT, QUOTA_PULL, QUOTA_SEND, quota_free, quota_take_rules
 from mqcore._fast.segment.rings cimport open_pull_reply_ring, open_pull_request_ring, ring_is_empty
 from mqcore._fast.send.askers cimport asker_set
 from mqcore._fast.send.connections cimport (close_connection, doom, drop_partial, find_connection, link_request,
                                             make_room, mark_dirty, open_connection, unsent_size, write_dirty,
                                             write_link)
+from mqcore._fast.send.admission cimport admits, forget_addresses
 from mqcore._fast.send.guard cimport guard_free, guard_passes, guard_take
+from mqcore._fast.send.pressure cimport (CAUSE_LINK, has_too_many_waiting, is_too_late, look_at_page_cache,
+                                         note_arrival, note_turn_end, note_turn_start, refuse_overload)
 from mqcore._fast.send.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
 from mqcore._fast.send.reply cimport (handle_push_answer, handle_reply, pushes_expire, pushes_free, pushes_lose)
+from mqcore._fast.send.quota_gate cimport (QUOTA_PASSED, quota_ask, quota_close, quota_drop, quota_due,
+                                           quota_timeout)
 from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, can_answer, handle_send, release_waiting
 from mqcore._fast.send.state cimport (LISTENERS_MAX, MARK_LINK, MARK_LISTENER, MARK_WAKE, MEMBERS_MAX, READ_SIZE,
                                       SCRATCH_SIZE, TRANSPORT_OPEN, TRANSPORT_PLAIN, Connection, Push, SendState,
@@ -73,7 +79,6 @@ cdef int32_t LITE_PULL_MESSAGE = RequestCode.LITE_PULL_MESSAGE
 cdef int32_t END_TRANSACTION = RequestCode.END_TRANSACTION
 cdef int32_t SEND_REPLY_MESSAGE = RequestCode.SEND_REPLY_MESSAGE
 cdef int32_t SEND_REPLY_MESSAGE_V2 = RequestCode.SEND_REPLY_MESSAGE_V2
-cdef int32_t SYSTEM_BUSY = ResponseCode.SYSTEM_BUSY
 cdef int32_t SYSTEM_ERROR = ResponseCode.SYSTEM_ERROR
 
 cdef enum:
@@ -92,7 +97,6 @@ cdef enum:
 # A connection's id has a generation of 1 at least, and is none of the marks.
 assert <int>MARK_LISTENER + <int>LISTENERS_MAX < 1 << <int>CONNECTION_SLOT_BITS
 
-cdef const char *OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
 cdef const char *PULL_TOO_LONG = "the pull's topic, group and subscription are longer than 32768 bytes together"
 assert f"than {<int>PULL_STRINGS_MAX} bytes" in PULL_TOO_LONG.decode()
 
@@ -107,9 +111,51 @@ cdef inline bint is_push_answer(const CommandView *command) noexcept nogil:
     return command.flag & FLAG_RESPONSE and command.opaque & PUSH_NUMBER_BIT and command.opaque > 0
 
 
+cdef inline bint is_send(const CommandView *command) noexcept nogil:
+    return (command.code == SEND_MESSAGE_V2 or command.code == SEND_BATCH_MESSAGE or command.code == SEND_MESSAGE)
+
+
+cdef inline bint is_refused_early(SendState *state, Connection *connection, const CommandView *command) noexcept nogil:
+    look_at_page_cache(state)
+    return (is_too_late(state, connection, command, state.settings.send_wait_ms)
+            or has_too_many_waiting(state, connection, command))
+
+
+# Whether it is dealt with; else the broker process must.
+cdef bint serve_here(SendState *state, Connection *connection, const CommandView *command) noexcept nogil:
+    if is_send(command):
+        return is_refused_early(state, connection, command) or handle_send(state, connection, command) != SEND_UNUSUAL
+    if command.code == PULL_MESSAGE or command.code == LITE_PULL_MESSAGE:
+        return handle_pull(state, connection, command) != PULL_UNUSUAL
+    if command.code == END_TRANSACTION:
+        return (is_too_late(state, connection, command, state.settings.transaction_wait_ms)
+                or handle_end_transaction(state, connection, command) != SEND_UNUSUAL)
+    if command.code == SEND_REPLY_MESSAGE_V2 or command.code == SEND_REPLY_MESSAGE:
+        return handle_reply(state, connection, command) != SEND_UNUSUAL
+    return False
+
+
+cdef void leave(SendState *state, Connection *connection, const uint8_t *payload, int32_t size, bint is_charged,
+                const CommandView *command) noexcept nogil:
+    # To the broker process. *command* is NULL where it could not be read here, and so not be answered.
+    if not link_request(state, connection, payload, size, is_charged) and command != NULL and not command.flag & 3:
+        refuse_overload(state, connection, command, CAUSE_LINK)
+
+
+cdef void handle_charged(SendState *state, Connection *connection, const uint8_t *payload, int32_t size) noexcept nogil:
+    # A send that has waited for its quota. Who may send is asked anew, as it may have changed.
+    cdef CommandView command
+    cdef bint is_read = scan_command(payload, size, &command) == COMMAND_OK
+    if is_read and (not state.settings.is_guarded or may_pass(state, connection, &command)) and (
+            serve_here(state, connection, &command)):
+        return
+    leave(state, connection, payload, size, True, &command if is_read else NULL)
+
+
 cdef void handle_frame(SendState *state, Connection *connection, const uint8_t *payload, int32_t size) noexcept nogil:
     cdef CommandView command
     cdef CommandStatus status = scan_command(payload, size, &command)
+    cdef bint is_charged = False
     state.row.units += 1
     if status == COMMAND_BAD:
         put_relaxed(&state.row.protocol_errors, state.row.protocol_errors + 1)
@@ -117,23 +163,32 @@ cdef void handle_frame(SendState *state, Connection *connection, const uint8_t *
         return
     if status == COMMAND_OK and not command.flag & FLAG_RESPONSE and (
             not state.settings.is_guarded or may_pass(state, connection, &command)):
-        if command.code == SEND_MESSAGE_V2 or command.code == SEND_BATCH_MESSAGE or command.code == SEND_MESSAGE:
-            if handle_send(state, connection, &command) != SEND_UNUSUAL:
+        if state.quotas.has_any and is_send(&command):
+            if quota_ask(state, connection, &command, payload, size) != QUOTA_PASSED:
                 return
-        elif command.code == PULL_MESSAGE or command.code == LITE_PULL_MESSAGE:
-            if handle_pull(state, connection, &command) != PULL_UNUSUAL:
-                return
-        elif command.code == END_TRANSACTION:
-            if handle_end_transaction(state, connection, &command) != SEND_UNUSUAL:
-                return
-        elif command.code == SEND_REPLY_MESSAGE_V2 or command.code == SEND_REPLY_MESSAGE:
-            if handle_reply(state, connection, &command) != SEND_UNUSUAL:
-                return
+            is_charged = True
+        if serve_here(state, connection, &command):
+            return
     elif status == COMMAND_OK and is_push_answer(&command):
         handle_push_answer(state, connection, &command)
         return
-    if not link_request(state, connection, payload, size) and status == COMMAND_OK and not command.flag & 3:
-        answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, OVERLOAD)
+    leave(state, connection, payload, size, is_charged, &command if status == COMMAND_OK else NULL)
+
+
+cdef void serve_parked(SendState *state) noexcept nogil:
+    cdef Connection *connection = NULL
+    cdef int32_t size = 0
+    cdef const uint8_t *payload
+    if state.parked_count == 0:
+        return
+    state.arrived_ms = state.turn_ms
+    while True:
+        payload = quota_due(state, &connection, &size)
+        if payload == NULL:
+            break
+        handle_charged(state, connection, payload, size)
+        quota_drop(state)
+    append_rest(&state.appender)
 
 
 cdef int64_t handle_bytes(SendState *state, Connection *connection, const uint8_t *data, int64_t size) noexcept nogil:
@@ -232,6 +287,7 @@ cdef void read_connection(SendState *state, Connection *connection) noexcept nog
     cdef int64_t need, room, before
     cdef ssize_t got
     cdef iovec parts[2]
+    note_arrival(state, connection)
     if connection.transport != TRANSPORT_PLAIN:
         read_special(state, connection)
         return
@@ -285,13 +341,17 @@ cdef void arm_listeners(SendState *state, bint wanted) noexcept nogil:
 
 cdef void accept_some(SendState *state, int index) noexcept nogil:
     cdef int _turn, fd
+    cdef Connection *connection
     for _turn in range(ACCEPTS_PER_TURN):
         fd = accept4(state.listeners[index], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
         if fd >= 0:
-            if open_connection(state, fd, state.listener_is_vip[index]) == NULL:
+            connection = open_connection(state, fd, state.listener_is_vip[index])
+            if connection == NULL:
                 close(fd)
-            else:
-                put_relaxed(&state.row.accepted, state.row.accepted + 1)
+                continue
+            put_relaxed(&state.row.accepted, state.row.accepted + 1)
+            if not admits(state, connection):
+                doom(state, connection)
         elif errno == EMFILE or errno == ENFILE or errno == ENOBUFS or errno == ENOMEM:
             # Out of descriptors: leave them in the backlog and look again at the next housekeeping.
             arm_listeners(state, False)
@@ -341,6 +401,7 @@ cdef void read_link(SendState *state) noexcept nogil:
     cdef LinkHead head
     cdef const uint8_t *payload
     link_read(&state.link, LINK_READ_SIZE)
+    state.arrived_ms = state.turn_ms
     payload = link_next(&state.link, &head)
     while payload != NULL:
         handle_link_message(state, &head, payload)
@@ -503,12 +564,15 @@ cdef void turn(SendState *state) noexcept nogil:
         count = linger(state, events)
     if count <= 0:
         exchange_full(&state.row.sleeping, 1)
-        count = epoll_wait(state.epoll, events, EVENTS_MAX, 0 if has_news(state) else timeout)
+        count = epoll_wait(state.epoll, events, EVENTS_MAX, 0 if has_news(state) else quota_timeout(state, timeout))
         put_relaxed(&state.row.sleeping, 0)
     state.was_busy = count > 0
     state.turn_ms = coarse_ms()
     state.row.turns += 1
+    note_turn_start(state)
+    serve_parked(state)
     for index in range(count):
+        state.events_left = count - index - 1
         handle_event(state, &events[index])
     if state.has_appended:
         wake_copiers(state)
@@ -526,6 +590,7 @@ cdef void turn(SendState *state) noexcept nogil:
         tickets_tell(state)
     write_link(state)
     wake_others(state)
+    note_turn_end(state)
 
 
 cdef class SendLoop:
@@ -615,8 +680,20 @@ cdef class SendLoop:
         state.settings.wakes_flush = options["wakes_flush"]
         state.settings.refuses_halves = options["refuses_halves"]
         state.settings.keeps_replies = options["keeps_replies"]
+        state.settings.send_wait_ms = options["send_wait_ms"]
+        state.settings.transaction_wait_ms = options["transaction_wait_ms"]
+        state.settings.wait_limit_ms = min((wait for wait in (options["send_wait_ms"], options["transaction_wait_ms"])
+                                            if wait > 0), default=0)
+        state.settings.quota_delay_max_ms = options["quota_delay_max_ms"]
+        state.settings.connections_max = options["connections_max"]
+        state.settings.connections_per_host_max = options["connections_per_host_max"]
+        state.settings.limits_pulling_clients = any(
+            rule[0] == <int>QUOTA_PULL and rule[1] == <int>QUOTA_CLIENT for rule in options["quotas"])
+        if not quota_take_rules(&state.quotas, QUOTA_SEND, options["quotas"]):
+            raise MemoryError()
         state.appender.record_size_max = <int64_t>options["max_message_size"] + RECORD_OVERHEAD_MAX
-        state.appender.lock_timeout_ms = options["lock_timeout_ms"]
+        state.is_put_busy = False
+        state.appender.lock_timeout_ms = state.settings.lock_timeout_ms = options["lock_timeout_ms"]
 
     @property
     def wants_context(self):
@@ -658,6 +735,7 @@ cdef class SendLoop:
         # Alone it may keep the put lock for all the messages of one read; several would wait for each other.
         state.appender.keeps_lock = options["is_only_sender"]
         tickets_open(state)
+        forget_addresses(state)
         state.random = <uint32_t>(now_ms() | 1)
 
     cdef open_epoll(self):
@@ -683,7 +761,9 @@ cdef class SendLoop:
         with nogil:
             if not state.has_started:
                 state.has_started = True
-                state.turn_ms = coarse_ms()
+                state.turn_ms = state.pressure.ended_ms = coarse_ms()
+                note_turn_start(state)
+                note_turn_end(state)
                 housekeeping(state)
                 tickets_tell(state)
                 publish(&state.row.state, WORKER_STATE_RUNNING)
@@ -712,6 +792,8 @@ cdef class SendLoop:
             files_close(state.appender.files)
         if state.read_files != NULL:
             files_close(state.read_files)
+        quota_close(state)
+        quota_free(&state.quotas)
         link_free(&state.link)
         guard_free(&state.guard)
         tls_link_free(&state.tls)

@@ -11,6 +11,7 @@ from libc.string cimport memcpy, memset
 from mqcore._fast.base.atomics cimport add_relaxed, observe
 from mqcore._fast.base.buffers cimport Buffer, buffer_put, buffer_size, buffer_take
 from mqcore._fast.base.layout cimport (GET_STATUS_COMMIT_LOG_NOT_READABLE, GET_STATUS_MESSAGE_WAS_REMOVING,
+                                       GET_STATUS_QUOTA_EXCEEDED, GET_STATUS_WAITED_TOO_LONG,
                                        PULL_RANGES_MAX, PULL_STRINGS_MAX, PullRange, PullReply, PullRequest,
                                        RING_KIND_PULL_REQUEST, STORE_FLAG_PULL_CLOSED, TICKETS_MAX)
 from mqcore._fast.base.store_file cimport EUCLEAN
@@ -20,6 +21,8 @@ from mqcore._fast.segment.boards cimport puller_of
 from mqcore._fast.segment.rings cimport ring_peek, ring_publish, ring_release, ring_reserve
 from mqcore._fast.send.connections cimport (connection_id, doom, find_connection, mark_dirty, unsent_size,
                                             write_connection)
+from mqcore._fast.send.pressure cimport CAUSE_DISK, CAUSE_PULLS, refuse_late, refuse_overload
+from mqcore._fast.send.quota_gate cimport quota_pull_key
 from mqcore._fast.send.request cimport answer_plain
 from mqcore._fast.send.state cimport TRANSPORT_TLS, Connection, SendState, Ticket
 from mqcore._fast.send.ticket cimport SERIAL_SHIFT, TICKET_INDEX_MASK, ticket_end, ticket_free, ticket_take
@@ -47,7 +50,8 @@ cdef enum:
     UNSENT_MIN = 1 << 16            # bytes that each connection may leave unread before it gets no more messages
 
 cdef const char *NO_PULL_WORKER = "[REJECTREQUEST]system busy, the pull worker does not stay up"
-cdef const char *OVERLOAD = "[OVERLOAD]system busy, start flow control for a while"
+cdef const char *PULL_QUOTA = (
+    "[REJECTREQUEST]system busy, start flow control for a while, cause: quota, this pull would have to wait for long")
 cdef char status_names[STATUS_COUNT][STATUS_SIZE]
 
 for _name, _number in constants("GetStatus").items():
@@ -133,14 +137,16 @@ cdef PullOutcome handle_pull(SendState *state, Connection *connection, const Com
     request.serialize_type = command.serialize_type
     request.code = command.code
     request.version = command.version
+    request.since = state.arrived_ms
+    request.client_key = quota_pull_key(state, connection)
     request.ticket = take_ticket(state, connection, command, puller, &request)
     if request.ticket < 0:
-        answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, OVERLOAD)
+        refuse_overload(state, connection, command, CAUSE_PULLS)
         return PULL_GIVEN
     at = ring_reserve(&state.request_rings[puller], <int32_t>sizeof(PullRequest) + strings, RING_KIND_PULL_REQUEST)
     if at == NULL:
         ticket_free(state, request.ticket & TICKET_INDEX_MASK)
-        answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_BUSY, OVERLOAD)
+        refuse_overload(state, connection, command, CAUSE_PULLS)
         return PULL_GIVEN
     memcpy(at, &request, sizeof(PullRequest))
     memcpy(at + sizeof(PullRequest), state.scratch, strings)
@@ -281,6 +287,13 @@ cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ti
     cdef bint is_slow = range_count > 0 and reads_slowly(state, connection)
     cdef int failed = 0
     if connection.is_closing:
+        return
+    if answer.code == SYSTEM_BUSY and answer.status == GET_STATUS_WAITED_TOO_LONG:
+        refuse_late(state, connection, ticket.serialize_type, ticket.opaque, answer.max_offset,
+                    TICKETS_MAX - state.tickets_left, CAUSE_DISK)
+        return
+    if answer.code == SYSTEM_BUSY and answer.status == GET_STATUS_QUOTA_EXCEEDED:
+        answer_plain(state, connection, ticket.serialize_type, ticket.opaque, SYSTEM_BUSY, PULL_QUOTA)
         return
     head_start = buffer_size(&connection.out)
     if range_count > 0 and not is_slow:

@@ -20,6 +20,7 @@ from mqcore._fast.log.append cimport Appended, append_batch, append_record, tall
 from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, RecordFields
 from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic
 from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty
+from mqcore._fast.send.pressure cimport note_put, note_put_busy, refuse_page_cache_busy
 from mqcore._fast.send.timer cimport TIMER_UNUSUAL, TimerPlace, names_timer, rewrite_timer
 from mqcore._fast.send.state cimport MEMBERS_MAX, SCRATCH_SIZE, Connection, SendState, Waiting
 from mqcore._fast.wire.header cimport CommandView, TextView, text_to_bool, text_to_i32, text_to_i64, text_unescape
@@ -520,8 +521,14 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
         free(sent.handle)
         sent.handle = NULL
     if status == PUT_STATUS_OS_PAGECACHE_BUSY:
+        if state.is_put_busy:
+            refuse_page_cache_busy(state, connection, command)
+            return SEND_DONE
+        note_put_busy(state)
         answer_plain(state, connection, command.serialize_type, command.opaque, SYSTEM_ERROR, PAGE_CACHE_BUSY)
         return SEND_DONE
+    if state.is_put_busy:
+        note_put(state)
     if status != PUT_STATUS_PUT_OK:
         return SEND_UNUSUAL
     state.has_appended = True

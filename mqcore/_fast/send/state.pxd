@@ -11,6 +11,7 @@ from mqcore._fast.log.append cimport Appender
 from mqcore._fast.log.mapped_file cimport FileSet
 from mqcore._fast.segment.boards cimport Shared
 from mqcore._fast.segment.link cimport Link
+from mqcore._fast.segment.quotas cimport QuotaBook
 from mqcore._fast.segment.rings cimport Ring
 from mqcore._fast.send.guard cimport GuardTable
 from mqcore._fast.tls.session cimport TlsLink, TlsSession
@@ -19,6 +20,7 @@ cdef enum:
     READ_SIZE = 262144          # bytes asked of the socket at once
     SCRATCH_SIZE = 4 * PULL_STRINGS_MAX      # unescaped header fields of one request
     MEMBERS_MAX = 262144        # of one batch
+    LOOK_MS = 1000              # what a worker was busy with is known of as much time, or twice
     LISTENERS_MAX = 4           # sockets that clients connect to
     ASKER_BUCKETS = 1024
     # Marks in epoll's data, below every connection's id.
@@ -124,6 +126,23 @@ cdef struct Pushes:
     int32_t number              # that was given last
     Push *oldest
     Push *youngest
+# A send that is above a quota, as it came, until it is due.
+cdef struct Parked:
+    int64_t due_ms              # coarse
+    int64_t number              # in the order of their coming
+    int64_t connection_id
+    uint8_t *payload            # owned
+    int32_t size
+
+# What the worker was busy with lately, coarse ms.
+cdef struct Pressure:
+    int64_t began_ms            # its last turn
+    int64_t ended_ms
+    bint was_long               # the turn before this one took longer than a request may wait
+    int64_t since_ms            # of the values below
+    int64_t idle_ms             # between turns
+    int64_t cpu_ms              # of this thread, at since_ms
+    int64_t delayed_ms          # what it had waited for a processor then
 
 cdef struct SendSettings:
     int32_t max_message_size
@@ -137,6 +156,14 @@ cdef struct SendSettings:
     bint waits_for_slave        # SYNC_MASTER
     int64_t slave_timeout_ms
     int64_t slave_lag_max       # slaves that lag so many bytes are nobody to wait for
+    int64_t wait_limit_ms       # the least of the two below; 0 = nobody waits too long
+    int64_t send_wait_ms        # a send that has waited so long is refused; 0 = none is
+    int64_t transaction_wait_ms
+    int64_t lock_timeout_ms     # osPageCacheBusyTimeOutMills: an append that takes longer makes others busy
+    int64_t quota_delay_max_ms
+    bint limits_pulling_clients
+    int64_t connections_max     # over all send workers; 0 = as many as come
+    int64_t connections_per_host_max
     bint is_guarded             # aclEnable: who asks must be known
     bint refuses_halves         # rejectTransactionMessage
     bint keeps_replies          # storeReplyMessageEnable
@@ -216,6 +243,17 @@ cdef struct SendState:
     Warning not_taken
     bint has_started
     int64_t turn_ms             # coarse_ms of this turn
+    int64_t arrived_ms          # since when, at least, what is being handled has been here
+    int32_t events_left         # connections that wait for their part of this turn
+    Pressure pressure
+    bint is_put_busy            # the last append did not get the put lock in time
+    QuotaBook quotas
+    Parked *parked              # a heap, the one that is due first at its top
+    int64_t parked_count
+    int64_t parked_capacity
+    int64_t parked_number
+    int64_t parked_bytes
+    Warning crowded
     int64_t housekeeping_at
     bint was_busy               # the last turn had events
     int32_t linger_misses       # times in a row that nothing came while it lingered

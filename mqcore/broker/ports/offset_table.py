@@ -44,3 +44,11 @@ class OffsetTable(Protocol):
         May be called in a thread, and lets others run.
         """
         ...
+
+    def slow_groups(self, behind_max: int, since: int) -> list[str]:
+        """Return the groups that have read more than *behind_max* bytes behind the commit log's end.
+
+        What counts is the last answer for each of their queues, if it was given from *since*, ms, on. May be called
+        in a thread, and lets others run.
+        """
+        ...

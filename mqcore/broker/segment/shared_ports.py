@@ -16,7 +16,7 @@ from mqcore import layout
 from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.segment.counts import CountTaker
-from mqcore._fast.segment.offsets import ChosenOffsets, choose_offsets, offset_text, remove_offsets
+from mqcore._fast.segment.offsets import ChosenOffsets, choose_offsets, offset_text, remove_offsets, slow_groups
 from mqcore.broker.ports import BrokerTotals, GetCount, InnerMessage, PoolFacts, PutCount, PutResult, PutStatus
 from mqcore.broker.segment.multi_dispatch import LightQueues, MultiDispatch, text_for_offsets
 from mqcore.broker.supervisor import BROKER_ROW
@@ -108,6 +108,9 @@ class SharedOffsetTable:
 
     def text(self, with_light: bool, foreign: bytes, pretty: bool) -> Buffer | None:
         return offset_text(self._segment, with_light, foreign, pretty)
+
+    def slow_groups(self, behind_max: int, since: int) -> list[str]:
+        return [group.decode() for group in slow_groups(self._segment, behind_max, since)]
 
 
 def _encoded(name: str | None) -> bytes | None:
