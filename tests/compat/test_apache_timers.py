@@ -17,28 +17,40 @@ from tests.waiting import wait_until
 
 VERSION = "5.3.3"
 LOG_FILE_SIZE = 52 * 200 + 20
-PROPERTIES = {"mappedFileSizeTimerLog": str(LOG_FILE_SIZE), "timerFlushIntervalMs": "100"}
+PROPERTIES_OF_APACHE = {"mappedFileSizeTimerLog": str(LOG_FILE_SIZE)}
+"""It copies its wheel of 39 MB with each flush: ten times a second keeps a core busy."""
+PROPERTIES = PROPERTIES_OF_APACHE | {"timerFlushIntervalMs": "100"}
 TOPIC = "Waiting"
 COUNT = 300
-AHEAD_MS = 15_000
-"""Enough for a busy machine to have them all waiting, and stopped, before the first is due."""
+REHEARSED = 30
+AHEAD_MS, AHEAD_TIMES = 4_000, 5
+"""How long before the first is due they are sent, beyond so many times what sending takes: all are to wait then."""
 SEND_MESSAGE, GET_TIMER_METRICS = 10, 61
 
 pytestmark = pytest.mark.compat
 
 
-def send_all(address: str, first_ms: int) -> None:
-    """Send COUNT messages, due every 20 ms from *first_ms* on."""
+def send_all(address: str) -> None:
+    """Send COUNT messages, due every 20 ms from a moment on by which a machine as busy as now has them all waiting."""
+    began = time.monotonic()
+    for number in range(REHEARSED):
+        send(address, "Rehearsed", number, {})
+    each_ms = (time.monotonic() - began) * 1000 / REHEARSED
+    first_ms = now_ms() + AHEAD_MS + int(AHEAD_TIMES * COUNT * each_ms)
     for number in range(COUNT):
-        properties = {"UNIQ_KEY": f"key{number}", "TIMER_DELIVER_MS": str(first_ms + 20 * number)}
-        header = {
-            "producerGroup": "G", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
-            "queueId": str(number % 4), "sysFlag": "0", "bornTimestamp": "1", "flag": "0", "reconsumeTimes": "0",
-            "unitMode": "false", "batch": "false",
-            "properties": "\x02".join(f"{name}\x01{value}" for name, value in properties.items()),
-        }  # fmt: skip
-        answer = call(address, SEND_MESSAGE, header, b"%d" % number)
-        assert answer.code == 0, answer.remark
+        send(address, TOPIC, number, {"TIMER_DELIVER_MS": str(first_ms + 20 * number)})
+
+
+def send(address: str, topic: str, number: int, more: dict[str, str]) -> None:
+    properties = {"UNIQ_KEY": f"key{number}", **more}
+    header = {
+        "producerGroup": "G", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
+        "queueId": str(number % 4), "sysFlag": "0", "bornTimestamp": "1", "flag": "0", "reconsumeTimes": "0",
+        "unitMode": "false", "batch": "false",
+        "properties": "\x02".join(f"{name}\x01{value}" for name, value in properties.items()),
+    }  # fmt: skip
+    answer = call(address, SEND_MESSAGE, header, b"%d" % number)
+    assert answer.code == 0, answer.remark
 
 
 def waiting(address: str) -> int:
@@ -62,18 +74,18 @@ def bodies(name_server: str, deadline_s: float = 120) -> list[int]:
 def test_apache_delivers_what_waits_in_our_store(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with MqcoreBroker(store, PROPERTIES) as ours:
-        send_all(ours.broker_address, now_ms() + AHEAD_MS)
+        send_all(ours.broker_address)
         wait_until(lambda: waiting(ours.broker_address) >= COUNT, describe="all are in the wheel")
         ours.stop()
     assert sum(1 for _ in read_units(store / "timerlog", LOG_FILE_SIZE)) == COUNT
-    with ApacheServer(VERSION, store, PROPERTIES) as apache:
+    with ApacheServer(VERSION, store, PROPERTIES_OF_APACHE) as apache:
         assert bodies(apache.name_server) == list(range(COUNT))
 
 
 def test_we_deliver_what_waits_in_apaches_store(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    with ApacheServer(VERSION, store, PROPERTIES) as apache:
-        send_all(apache.broker_address, now_ms() + AHEAD_MS)
+    with ApacheServer(VERSION, store, PROPERTIES_OF_APACHE) as apache:
+        send_all(apache.broker_address)
         wait_until(lambda: waiting(apache.broker_address) >= COUNT, describe="all are in the wheel")
         apache.stop()
     check = TimerCheck.read(store / "config" / "timercheck")
@@ -86,8 +98,8 @@ def test_we_deliver_what_waits_in_apaches_store(tmp_path: Path) -> None:
 
 def test_what_apache_had_delivered_when_it_was_killed_does_not_come_again(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    with ApacheServer(VERSION, store, PROPERTIES) as apache:
-        send_all(apache.broker_address, now_ms() + AHEAD_MS)
+    with ApacheServer(VERSION, store, PROPERTIES_OF_APACHE) as apache:
+        send_all(apache.broker_address)
         wait_until(lambda: delivered(apache.broker_address) >= COUNT // 4, 60, "it has delivered some")
         apache.kill()
         # What nobody says of what was delivered since its last checkpoint, the log says.

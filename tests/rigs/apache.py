@@ -20,8 +20,12 @@ from .ports import free_broker_ports, free_port
 from .process import Child
 from .wire import GET_BROKER_CLUSTER_INFO, SUCCESS, call, registered_brokers, serves
 
-# Small, and without the second compiler: a test is over before it has earned what it costs.
-SMALL = ("-Xms128m", "-Xmx640m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
+# Small, and without the second compiler: a test is over before it has earned what it costs. Nor do servers make keys
+# for TLS, which is half of what their start costs; who tests TLS says so behind these.
+SMALL = (
+    *("-Xms128m", "-Xmx640m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"),
+    "-Dtls.server.mode=disabled",
+)
 # Both releases free mapped files through internals that the module system of newer Javas hides.
 OPEN_MODULES = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -40,6 +44,9 @@ TEST_PROPERTIES = {
     "waitTimeMillsInSendQueue": "60000",
     "osPageCacheBusyTimeOutMills": "60000",
 }
+
+# Until this time is over the 5.x broker's service for the metrics of transactions keeps a core busy: 3 s by default.
+PROPERTIES_OF_5 = {"transactionMetricFlushInterval": "200"}
 
 LOGBACK = """<configuration>
   <appender name="file" class="ch.qos.logback.core.FileAppender">
@@ -160,6 +167,7 @@ class ApacheBroker:
                 "brokerIP2": "127.0.0.1",
                 "storePathCommitLog": str(store_dir / "commitlog"),
                 **TEST_PROPERTIES,
+                **(PROPERTIES_OF_5 if version.startswith("5.") else {}),
                 **(properties or {}),
                 "listenPort": str(port),
                 "storePathRootDir": str(store_dir),
