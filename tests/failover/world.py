@@ -1,0 +1,465 @@
+"""A group in the model: random steps of brokers, connections and the engine, and what must hold after each.
+
+The coordinators are those of a broker. Around them is the least that makes their decisions count: logs of whole
+records, slaves that copy and acknowledge, an engine whose answers are late, lost, or both.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from random import Random
+from typing import Final
+
+from mqcore.broker.failover import effects
+from mqcore.broker.failover.coordinator import Coordinator, Outcome, Pace, Phase
+from mqcore.broker.failover.effects import Effect
+from mqcore.broker.failover.epochs import EpochEntry, held_by
+from mqcore.broker.failover.facts import Announcement, Surroundings
+from mqcore.broker.failover.group_state import GroupState
+from tests.failover.engine import Call, Engine
+from tests.failover.replica import Ack, Broker, Frame, Hello, Link, Process, Violation, Welcome, is_up, joins
+
+PACE = Pace(ranking=1, rank_step=1, retry=1, silent=1, behind=1_000_000, near=10)
+
+
+WEIGHTS: Final = {
+    "deliver": 300,
+    "append": 40,
+    "send_records": 140,
+    "look": 160,
+    "perform": 80,
+    "answer": 80,
+    "give_up": 8,
+    "watch": 40,
+    "take_required": 15,
+    "connect": 60,
+    "sync": 20,
+    "close": 4,
+    "kill": 2,
+    "lose_power": 1,
+    "start": 30,
+}
+"""How often each step is tried; one that has nothing to do is tried again."""
+
+
+class World:
+    """Three brokers, the first of which founds the group. Rules are taken out by subclasses, see the tests."""
+
+    coordinator: type[Coordinator] = Coordinator
+    broker: type[Broker] = Broker
+    weights: Mapping[str, int] = {}
+
+    def __init__(self, random: Random, count: int = 3) -> None:
+        self.random = random
+        self.engine = Engine()
+        self.brokers = [self.broker(me) for me in range(count)]
+        self.links: list[Link] = []
+        self.acknowledged: list[int] = []
+        """Records that producers were told are stored, or consumers have read: all before some confirmed end."""
+        self.masters: dict[int, Process] = {}
+        """Of each epoch, the process that led it."""
+        self.done: Counter[str] = Counter()
+        self.forgiven = 0
+        """The epoch that began with what was left after all of a set lost power; older ones count no more."""
+        self.now = 0
+        self._values = 0
+        weights = WEIGHTS | self.weights
+        self._plan: list[Callable[[], bool]] = [getattr(self, name) for name in weights for _ in range(weights[name])]
+
+    def run(self, steps: int) -> None:
+        """Take so many steps."""
+        for broker in self.brokers:
+            self.start_process(broker)
+        for _ in range(steps):
+            self.now += 1
+            while not self.random.choice(self._plan)():
+                pass
+
+    @property
+    def in_sync_max(self) -> int:
+        """Return the size of the largest set that was stored."""
+        return max((len(state.isr) for state in self.engine.history), default=0)
+
+    # ------------------------------------------------------------------------------------------------------- brokers
+
+    def start_process(self, broker: Broker) -> None:
+        """Start a broker's next process."""
+        broker.lives += 1
+        broker.recover()
+        coordinator = self.coordinator(
+            broker.me,
+            f"{broker.me}.{broker.lives}",
+            "",
+            founder=broker.me == 0,
+            seen_epoch=broker.seen_epoch,
+            pace=PACE,
+        )
+        process = broker.process = Process(broker, coordinator)
+        self.obey(process, coordinator.start())
+
+    def start(self) -> bool:
+        """A broker that is down comes back."""
+        down = [broker for broker in self.brokers if broker.process is None]
+        if not down:
+            return False
+        self.start_process(self.random.choice(down))
+        return True
+
+    def kill(self) -> bool:
+        """End a process: its memory is gone, all that it has written is there."""
+        process = self.some_process()
+        if process is None:
+            return False
+        self.done["kill"] += 1
+        self.end(process)
+        return True
+
+    def end(self, process: Process) -> None:
+        process.broker.process = None
+        for link in self.links:
+            if link.slave is process:
+                link.is_closed_by_slave = True
+            if link.master is process:
+                link.is_closed_by_master = True
+
+    def lose_power(self) -> bool:
+        """End a machine: what was not synced may be gone."""
+        process = self.some_process()
+        if process is None:
+            return False
+        self.done["power"] += 1
+        broker = process.broker
+        self.end(process)
+        broker.lose_power(self.random.randint(broker.synced, len(broker.records)))
+        return True
+
+    def sync(self) -> bool:
+        """A broker's disk gets some of its log."""
+        process = self.some_process(lambda process: process.broker.synced < len(process.broker.records))
+        if process is None:
+            return False
+        process.broker.synced = self.random.randint(process.broker.synced, len(process.broker.records))
+        return True
+
+    def some_process(self, wanted: Callable[[Process], bool] = is_up) -> Process | None:
+        """Return one of those that are up, and as wanted."""
+        found = [broker.process for broker in self.brokers if is_up(broker.process) and wanted(broker.process)]  # type: ignore[arg-type]
+        return self.random.choice(found) if found else None
+
+    # ------------------------------------------------------------------------------------------------------ decisions
+
+    def look(self) -> bool:
+        """Let a coordinator look, at surroundings that have little to do with the truth."""
+        process = self.some_process()
+        if process is None:
+            return False
+        leader = process.leader_facts(5 if self.random.random() < 0.1 else 0) if process.leads is not None else None
+        around = self.surroundings(process)
+        self.obey(process, process.coordinator.look(self.now, process.broker.facts(), around, leader))
+        return True
+
+    def surroundings(self, process: Process) -> Surroundings:
+        alive = {
+            broker.me: Announcement(broker.facts().last_epoch, broker.facts().end, broker.is_trusted)
+            for broker in self.brokers
+            if broker.me != process.broker.me and is_up(broker.process)
+        }
+        hears = process.upstream is not None and self.random.random() < 0.98
+        ordered = process.broker.me if self.random.random() < 0.003 else None
+        return Surroundings(hears, self.random.random() < 0.1, alive, ordered)
+
+    def take_required(self) -> bool:
+        """An ha worker goes by the set that its coordinator wants."""
+        process = self.some_process(lambda process: process.leads is not None and process.in_use != process.required)
+        if process is None:
+            return False
+        process.in_use = process.required
+        self.confirm(process)
+        return True
+
+    def obey(self, process: Process, wanted: list[Effect]) -> None:
+        """Do what a coordinator wants."""
+        for effect in wanted:
+            if isinstance(effect, effects.ReadState | effects.SwapState):
+                self.engine.calls.append(Call(process, effect))
+            elif isinstance(effect, effects.NoteEpoch):
+                process.broker.seen_epoch = max(process.broker.seen_epoch, effect.epoch)
+            elif isinstance(effect, effects.StopFollowing | effects.Follow):
+                self.leave_upstream(process)
+            elif isinstance(effect, effects.Lead):
+                self.lead(process, effect)
+            elif isinstance(effect, effects.Require):
+                process.required = (effect.generation, effect.members)
+            elif isinstance(effect, effects.Demote):
+                self.demote(process)
+            elif isinstance(effect, effects.CallOperator):
+                raise Violation(f"broker {process.broker.me}: {effect.reason}")
+
+    def leave_upstream(self, process: Process) -> None:
+        if process.upstream is not None:
+            self.close_by_slave(process.upstream)
+
+    def lead(self, process: Process, effect: effects.Lead) -> None:
+        """A master begins its epoch at the end of its log, and has all that was acknowledged."""
+        broker, epoch = process.broker, effect.state.epoch
+        if self.masters.setdefault(epoch, process) is not process:
+            raise Violation(f"epoch {epoch} has two masters")
+        self.done["lead"] += 1
+        if not broker.is_trusted:
+            self.excuse(broker, epoch)
+        if broker.records[: len(self.acknowledged)] != self.acknowledged:
+            raise Violation(f"broker {broker.me} leads epoch {epoch} and lacks what was acknowledged")
+        self.leave_upstream(process)
+        process.leads = effect.state
+        process.epoch_start = len(broker.records)
+        process.acked = {}
+        process.required = process.in_use = (0, effect.required)
+        self.begin_epoch(broker, epoch)
+        broker.is_trusted = True
+
+    def begin_epoch(self, broker: Broker, epoch: int) -> None:
+        broker.epochs = (*broker.epochs, EpochEntry(epoch, len(broker.records)))
+
+    def excuse(self, broker: Broker, epoch: int) -> None:
+        """All of the set have lost power with what they had: what the best of them lacks is lost, as was said."""
+        self.forgiven = epoch
+        state = self.engine.history[-2] if len(self.engine.history) > 1 else None
+        members = state.isr if state is not None else {broker.me}
+        if any(self.brokers[other].is_trusted for other in members):
+            raise Violation(f"broker {broker.me} leads, and others had not lost anything")
+        self.done["all lost power"] += 1
+        kept = 0
+        while kept < min(len(self.acknowledged), len(broker.records)) and (
+            self.acknowledged[kept] == broker.records[kept]
+        ):
+            kept += 1
+        del self.acknowledged[kept:]
+
+    def demote(self, process: Process) -> None:
+        self.done["demote"] += 1
+        process.leads = None
+        for link in process.links:
+            link.is_closed_by_master = True
+        process.links = []
+
+    # ------------------------------------------------------------------------------------------------------ the engine
+
+    def perform(self) -> bool:
+        """The engine does a request; also one whose caller has given up, or is dead."""
+        waiting = [call for call in self.engine.calls if call.answer is None]
+        if not waiting:
+            return False
+        call = self.random.choice(waiting)
+        self.engine.perform(call)
+        if call.is_given_up:
+            self.engine.calls.remove(call)
+        return True
+
+    def answer(self) -> bool:
+        """An answer arrives."""
+        waiting = [call for call in self.engine.calls if call.answer is not None and not call.is_given_up]
+        if not waiting:
+            return False
+        call = self.random.choice(waiting)
+        self.engine.calls.remove(call)
+        self.tell(call)
+        return True
+
+    def give_up(self) -> bool:
+        """A caller does not get its answer. Its request may be on its way for long."""
+        waiting = [call for call in self.engine.calls if not call.is_given_up]
+        if not waiting:
+            return False
+        call = self.random.choice(waiting)
+        if call.answer is not None or self.random.random() < 0.2:
+            self.engine.calls.remove(call)
+        call.is_given_up = True
+        process = call.caller
+        assert isinstance(process, Process)
+        if not is_up(process):
+            return True
+        if isinstance(call.request, effects.SwapState):
+            self.done["unknown"] += 1
+            self.obey(process, process.coordinator.on_swap(call.request, Outcome.UNKNOWN, 0, None, self.now))
+        else:
+            self.engine.calls.append(Call(process, call.request))
+        return True
+
+    def tell(self, call: Call) -> None:
+        process, answer = call.caller, call.answer
+        assert isinstance(process, Process)
+        assert answer is not None
+        if not is_up(process):
+            return
+        if isinstance(call.request, effects.SwapState):
+            self.obey(
+                process,
+                process.coordinator.on_swap(call.request, answer.outcome, answer.revision, answer.state, self.now),
+            )
+        else:
+            process.watched = max(process.watched, answer.revision)
+            self.obey(process, process.coordinator.on_state(answer.revision, answer.state, self.now))
+
+    def watch(self) -> bool:
+        """The next state of the engine reaches a process that has read one."""
+        process = self.some_process(lambda process: 0 < process.watched < self.engine.revision)
+        if process is None:
+            return False
+        process.watched += 1
+        state = self.engine.history[process.watched - 1]
+        self.obey(process, process.coordinator.on_state(process.watched, state, self.now))
+        return True
+
+    # --------------------------------------------------------------------------------------------------- replication
+
+    def append(self) -> bool:
+        """A producer sends a message to whom it takes for the master."""
+        process = self.some_process(lambda process: process.leads is not None)
+        if process is None:
+            return False
+        self._values += 1
+        process.broker.records.append(self._values)
+        self.confirm(process)
+        return True
+
+    def connect(self) -> bool:
+        """A slave connects to whom it takes for the master."""
+        process = self.some_process(
+            lambda process: process.coordinator.phase is Phase.FOLLOWING and process.upstream is None
+        )
+        if process is None:
+            return False
+        state = process.coordinator.state
+        assert state is not None
+        master = self.brokers[state.master].process
+        if master is None or not is_up(master):
+            return False
+        process.upstream = link = Link(process, master)
+        self.links.append(link)
+        link.up.append(Hello(process.broker.seen_epoch, process.broker.epochs, len(process.broker.records)))
+        return True
+
+    def close(self) -> bool:
+        """A connection breaks, for each end at another moment."""
+        if not self.links:
+            return False
+        link = self.random.choice(self.links)
+        if self.random.random() < 0.5:
+            self.close_by_slave(link)
+            link.down.clear()
+        else:
+            self.close_by_master(link)
+            link.up.clear()
+        return True
+
+    def close_by_slave(self, link: Link) -> None:
+        link.is_closed_by_slave = True
+        if link.slave.upstream is link:
+            link.slave.upstream = None
+
+    def close_by_master(self, link: Link) -> None:
+        link.is_closed_by_master = True
+        if link in link.master.links:
+            link.master.links.remove(link)
+
+    def deliver(self) -> bool:
+        """A message of a connection arrives, or the news that its other end is closed."""
+        if not self.links:
+            return False
+        link = self.random.choice(self.links)
+        if self.random.random() < 0.5:
+            if not link.is_closed_by_master and is_up(link.master):
+                if link.up:
+                    self.at_master(link, link.up.popleft())
+                elif link.is_closed_by_slave:
+                    self.close_by_master(link)
+        elif not link.is_closed_by_slave and is_up(link.slave):
+            if link.down:
+                self.at_slave(link, link.down.popleft())
+            elif link.is_closed_by_master:
+                self.close_by_slave(link)
+        if (link.is_closed_by_slave or not is_up(link.slave)) and (link.is_closed_by_master or not is_up(link.master)):
+            self.links.remove(link)
+        return True
+
+    def at_master(self, link: Link, message: Hello | Ack) -> None:
+        process = link.master
+        if process.leads is None or (isinstance(message, Hello) and message.seen_epoch > process.leads.epoch):
+            self.close_by_master(link)
+        elif isinstance(message, Hello):
+            for other in [other for other in process.links if other.slave.broker is link.slave.broker]:
+                self.close_by_master(other)
+            process.links.append(link)
+            link.sent = 0
+            process.acked.pop(link.slave.broker.me, None)
+            link.down.append(Welcome(process.leads.epoch, process.broker.epochs, len(process.broker.records)))
+        elif message.term == process.leads.epoch and link in process.links:
+            process.acked[link.slave.broker.me] = message.end
+            if not link.is_joined:
+                link.is_joined = True
+                link.sent = message.end
+            self.confirm(process)
+
+    def at_slave(self, link: Link, message: Welcome | Frame) -> None:
+        process, broker = link.slave, link.slave.broker
+        state = process.coordinator.state
+        assert state is not None
+        if process.upstream is not link or not self.accepts(message.term, state):
+            self.close_by_slave(link)
+            return
+        if isinstance(message, Welcome):
+            point = joins(broker, message, broker.me in state.isr)
+            broker.cut(point, message.epochs)
+            process.confirmed = min(process.confirmed, point)
+            if self.random.random() < 0.1:
+                self.done["killed in a cut"] += 1
+                self.end(process)
+                return
+            if broker.cutting_to is not None:
+                broker.finish_cut()
+        else:
+            if message.offset != len(broker.records):
+                raise Violation(f"a frame for {message.offset} comes at {len(broker.records)}")
+            broker.records.extend(message.records)
+            broker.epochs = held_by(message.epochs, len(broker.records))
+            process.confirmed = max(process.confirmed, min(message.confirmed, len(broker.records)))
+            self.read(broker, process.confirmed, message.term)
+            if self.is_whole(broker, message):
+                broker.is_trusted = True
+        link.up.append(Ack(message.term, len(broker.records)))
+
+    def is_whole(self, broker: Broker, message: Frame) -> bool:
+        """Whether a broker that had lost something has all again that it ever acknowledged."""
+        return len(broker.records) >= max(message.confirmed, message.epochs[-1].start)
+
+    def accepts(self, term: int, state: GroupState) -> bool:
+        """Whether a slave that knows *state* takes what a master of *term* sends."""
+        return term == state.epoch
+
+    def send_records(self) -> bool:
+        process = self.some_process(lambda process: any(link.is_joined for link in process.links))
+        if process is None or process.leads is None:
+            return False
+        link = self.random.choice([link for link in process.links if link.is_joined])
+        records = tuple(process.broker.records[link.sent : link.sent + self.random.randint(0, 4)])
+        link.down.append(Frame(process.leads.epoch, link.sent, records, process.broker.epochs, process.confirmed))
+        link.sent += len(records)
+        return True
+
+    # ------------------------------------------------------------------------------------------------- what must hold
+
+    def confirm(self, process: Process) -> None:
+        """Move what is confirmed: producers are told, and consumers read it."""
+        process.confirm()
+        if process.leads is not None:
+            self.read(process.broker, process.confirmed, process.leads.epoch)
+
+    def read(self, broker: Broker, end: int, epoch: int) -> None:
+        """A broker that is of *epoch* lets everybody see its log up to *end*."""
+        if epoch < self.forgiven:
+            return
+        known = min(end, len(self.acknowledged))
+        if broker.records[:known] != self.acknowledged[:known]:
+            raise Violation(f"broker {broker.me} shows another message at an offset that was read or acknowledged")
+        self.acknowledged += broker.records[known:end]
