@@ -12,6 +12,7 @@ from mqcore.config.table import (
     BY_SEND,
     CLAMPED,
     LONG,
+    SECRET,
     SHOWN,
     Computed,
     Group,
@@ -54,6 +55,13 @@ ACCESS = (
         False,
         "ask who a request is from and what he may do, by conf/plain_acl.yml and conf/acl under rocketmqHome",
         SHOWN,
+    ),
+    text(
+        "innerClientAuthenticationCredentials",
+        "",
+        "what a slave signs its questions to its master with, as RocketMQ 5.3 writes it:"
+        ' {"accessKey":"...","secretKey":"..."}; empty: it signs nothing',
+        SECRET,
     ),
     replace(
         text(

@@ -30,6 +30,7 @@ class BrokerSettings:
     region_id: str
     config_black_list: str
     acl_enable: bool
+    inner_client_authentication_credentials: str
     rocketmq_home: str
     default_topic_queue_nums: int
     auto_create_topic_enable: bool

@@ -93,7 +93,6 @@ BROKER = (
     later("authorizationProvider", "", "names Java classes"),
     later("authorizationMetadataProvider", "", "names Java classes"),
     later("initAuthenticationUser", "", "access control is not built"),
-    later("innerClientAuthenticationCredentials", "", "access control is not built"),
     later("brokerConfigPaths", "", "broker container of 5.x"),
     later("configManagerVersion", "V1", "tables are JSON files, as in 4.9"),
 )

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mqcore.address import parse_addresses
+from mqcore.config.credentials import parse_credentials
 from mqcore.config.index import find
 from mqcore.config.quotas import parse_quotas
 from mqcore.config.table import BrokerRole, ClientAuth, Program, TlsMode, Value
@@ -52,6 +53,7 @@ TEXT_FORMS: dict[str, Callable[[str], object]] = {
     "deleteWhen": parse_hours,
     "workerCpuAffinity": parse_affinity,
     "quotas": parse_quotas,
+    "innerClientAuthenticationCredentials": parse_credentials,
 }
 
 

@@ -243,7 +243,8 @@ class Setting:
 
     def error(self, got: str, where: str, wanted: str = "") -> ConfigError:
         """The error for a value that this setting cannot take."""
-        return ConfigError(f"{self.key}: got {got!r}, wanted {wanted or self.wanted} ({where})")
+        shown = "what is not shown" if Mark.SECRET in self.marks else repr(got)
+        return ConfigError(f"{self.key}: got {shown}, wanted {wanted or self.wanted} ({where})")
 
     def default_value(self, context: Context) -> Value:
         return self.default.value(context) if isinstance(self.default, Computed) else self.default

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat import apache_requests as requests
+from tests.fault.replicas import await_topic, refusal
 from tests.rigs import (
     ApacheBroker,
     ApacheNamesrv,
@@ -112,8 +113,9 @@ def test_apaches_slave_copies_our_log_over_file_rolls_and_deaths_of_both(
         slave.kill()
 
 
-def start_our_slave(master: ApacheServer, store: Path) -> MqcoreBroker:
-    return MqcoreBroker(store, {**SMALL, "namesrvAddr": master.name_server, "brokerId": "1", "brokerRole": "SLAVE"})
+def start_our_slave(master: ApacheServer, store: Path, **properties: str) -> MqcoreBroker:
+    role = {"namesrvAddr": master.name_server, "brokerId": "1", "brokerRole": "SLAVE"}
+    return MqcoreBroker(store, {**SMALL, **role, **properties})
 
 
 @pytest.mark.parametrize(
@@ -145,6 +147,67 @@ def test_our_slave_copies_apaches_log_over_file_rolls_and_deaths_of_both(tmp_pat
             slave.restart()
             send(master, 10)
             await_copy(master, slave.broker_address, slave.store_dir)
+
+
+GUARD = """globalWhiteRemoteAddresses:
+- 127.0.0.1
+accounts:
+- accessKey: replica-1
+  secretKey: replica-secret
+"""
+
+
+def test_our_slave_copies_from_apaches_guarded_master_with_keys_of_its_own(tmp_path: Path) -> None:
+    accounts = tmp_path / "master.apache" / "conf" / "plain_acl.yml"
+    accounts.parent.mkdir(parents=True)
+    accounts.write_text(GUARD)
+    with ApacheServer(RELEASE, tmp_path / "master", {**SMALL, "aclEnable": "true"}) as master:
+        wire.create_topic(master.broker_address, TOPIC, queues=1)
+        send(master, 50)
+        wire.commit_offset(master.broker_address, "billing", TOPIC, 0, 7)
+        end = log_end(master.broker_address)
+        # From now on an address alone opens nothing; release 4.9.8 looks at its files every five seconds.
+        accounts.write_text(GUARD.replace("- 127.0.0.1", "- 10.1.2.3"))
+        wait_until(
+            lambda: wire.call(master.broker_address, wire.GET_BROKER_RUNTIME_INFO).code != SUCCESS,
+            DEADLINE_S,
+            "guarded",
+        )
+        with start_our_slave(master, tmp_path / "stranger") as stranger:
+            wait_until(lambda: refusal(stranger), DEADLINE_S, "the slave says why it does not copy")
+            assert "No accessKey is configured" in refusal(stranger)
+        keys = {"innerClientAuthenticationCredentials": '{"accessKey":"replica-1","secretKey":"replica-secret"}'}
+        with start_our_slave(master, tmp_path / "slave", **keys) as slave:
+            address = slave.broker_address
+            wait_until(lambda: log_end(address) >= end, DEADLINE_S, "the slave has the log")
+            assert log_bytes(slave.store_dir, 0, end) == log_bytes(master.store_dir, 0, end)
+            await_topic(slave, TOPIC)
+            wait_until(lambda: wire.consumer_offset(address, "billing", TOPIC, 0) == 7, DEADLINE_S, "offsets come")
+
+
+@pytest.mark.slow
+def test_apaches_slave_copies_from_our_guarded_master_that_lets_its_address_in(tmp_path: Path) -> None:
+    """It signs nothing, whatever it is given: release 4.9.8 has no setting for that."""
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(GUARD)
+    guard = {
+        "aclEnable": "true",
+        "rocketmqHome": str(tmp_path),
+        "haSyncFromFirstFile": "true",
+        "brokerIP2": "127.0.0.1",
+    }
+    with MqcoreBroker(tmp_path / "master", SMALL | guard) as master:
+        wire.create_topic(master.broker_address, TOPIC, queues=1)
+        send(master, 50)
+        wire.commit_offset(master.broker_address, "billing", TOPIC, 0, 7)
+        slave = start_slave(master, tmp_path / "slave")
+        try:
+            await_copy(master, slave.address, slave.store_dir)
+            wait_until(
+                lambda: wire.consumer_offset(slave.address, "billing", TOPIC, 0) == 7, DEADLINE_S, "offsets come"
+            )
+        finally:
+            slave.kill()
 
 
 @pytest.mark.slow

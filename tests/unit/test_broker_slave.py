@@ -53,11 +53,14 @@ class MasterCaller:
         self.bodies: dict[int, bytes] = {}
         self.asked: list[tuple[str, int]] = []
         self.is_down = False
+        self.refuses = ""
 
     async def invoke(self, address: str, command: RemotingCommand, timeout_s: float) -> RemotingCommand:
         self.asked.append((address, command.code))
         if self.is_down:
             raise RemotingConnectError(address, "nobody is there")
+        if self.refuses:
+            return command.reply(ResponseCode.SYSTEM_ERROR, self.refuses)
         code: int = command.code
         if code == RequestCode.GET_BROKER_CONFIG:
             return command.reply(body=f"mappedFileSizeCommitLog={self.file_size}\n".encode())
@@ -123,6 +126,25 @@ def rig(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SlaveRig:
 
 
 # The log
+
+
+@pytest.mark.parametrize(
+    ("remark", "wanted"),
+    [
+        ("store not ready", "answers with code 1: store not ready"),
+        ("org.apache.rocketmq.acl.common.AclException: No accessKey is configured", "globalWhiteRemoteAddresses"),
+    ],
+)
+async def test_a_master_that_says_no_is_heard_by_who_asks_the_slave_and_asked_again(
+    rig: SlaveRig, remark: str, wanted: str
+) -> None:
+    rig.master.refuses = remark
+    refusal = await rig.refusal()
+    assert remark in refusal
+    assert wanted in refusal
+    rig.master.refuses = ""
+    await rig.told()
+    assert rig.slave.refusal == ""
 
 
 async def test_a_slave_asks_its_master_when_its_own_log_is_dispatched(rig: SlaveRig) -> None:

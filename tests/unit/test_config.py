@@ -26,6 +26,7 @@ from mqcore.config import (
 )
 from mqcore.config.__main__ import main as write_page
 from mqcore.config.addresses import bridge_warning, choose_address, local_address
+from mqcore.config.credentials import Credentials, parse_credentials
 from mqcore.config.groups import disagreements
 from mqcore.config.table import ANY_TEXT, SUFFIXED_UNITS, Context, Mark, format_value
 from mqcore.errors import ConfigError
@@ -392,6 +393,25 @@ def test_value_that_promises_more_than_mqcore_keeps_is_refused(row: Setting) -> 
 def test_refusal_does_not_depend_on_spelling() -> None:
     assert refusal(authenticationEnabled=" TRUE ").startswith("authenticationEnabled: got TRUE, which is refused")
     assert broker(authenticationEnabled="FALSE").unused == {"authenticationEnabled": False}
+
+
+@pytest.mark.parametrize(
+    "text", ["{", "[]", "null", '"s3cret"', '{"accessKey":"s3cret"}', '{"accessKey":"a","secretKey":""}',
+             '{"accessKey":"a","secretKey":7}'],
+)  # fmt: skip
+def test_credentials_that_cannot_be_read_are_refused_and_not_shown(text: str) -> None:
+    said = refusal(innerClientAuthenticationCredentials=text)
+    assert said.startswith("innerClientAuthenticationCredentials: got what is not shown, wanted empty, or {")
+    assert "s3cret" not in said
+
+
+def test_credentials_are_an_access_key_and_a_secret() -> None:
+    text = '{"accessKey":"replica-1","secretKey":"s3cret:="}'
+    settings = broker(innerClientAuthenticationCredentials=text)
+    found = parse_credentials(settings.broker.inner_client_authentication_credentials)
+    assert found == Credentials("replica-1", "s3cret:=")
+    assert "s3cret" not in repr(found)
+    assert parse_credentials("") is None
 
 
 def test_access_control_needs_a_home_with_its_files(tmp_path: Path) -> None:

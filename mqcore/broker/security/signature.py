@@ -9,6 +9,7 @@ import base64
 import hashlib
 import hmac
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
 from mqcore.protocol.command import RemotingCommand
@@ -28,6 +29,13 @@ def signed_content(fields: Mapping[str, str], body: bytes, *unsigned: str) -> by
     """The values of all fields but the *unsigned* in Java's order of their names, and the body behind them."""
     names = sorted((name for name in fields if name not in unsigned), key=_java_order)
     return "".join(fields[name] for name in names).encode("utf-8", "replace") + body
+
+
+def signed(request: RemotingCommand, access_key: str, secret: bytes) -> RemotingCommand:
+    """*request* with the key and the signature of the account."""
+    fields = {**(request.ext_fields or {}), ACCESS_KEY: access_key}
+    content = signed_content(fields, request.body, SIGNATURE, UNIQUE_KEY_QUERY)
+    return replace(request, ext_fields={**fields, SIGNATURE: sign(secret, content)})
 
 
 def _java_order(name: str) -> bytes:

@@ -20,9 +20,11 @@ from mqcore.broker.groups import SubscriptionGroupManager
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.offsets import ConsumerOffsetManager
 from mqcore.broker.ports import Caller, Replica
+from mqcore.broker.security.signature import signed
 from mqcore.broker.services.delay_levels import ScheduleMessageService
 from mqcore.broker.topics import TopicConfigManager
 from mqcore.codes import RequestCode, ResponseCode
+from mqcore.config.credentials import parse_credentials
 from mqcore.config.properties import parse_properties
 from mqcore.errors import BrokerError, MQError
 from mqcore.protocol import fastjson, headers
@@ -41,6 +43,9 @@ LOOK_S: Final = 0.2
 RETRY_S: Final = 2.0
 LINE_PAUSE_S: Final = 60.0
 EMPTY_MASTER: Final = -1
+ACCESS_REFUSED: Final = "AclException"
+"""Stands in the remark with which access control refuses, here and in RocketMQ."""
+
 ALL: Final = 0
 
 
@@ -71,6 +76,7 @@ class SlaveSynchronize:
         self._learned = ""
         self._learned_ha = ""
         self._said_at = 0.0
+        self._credentials = parse_credentials(settings.broker.inner_client_authentication_credentials)
         self.refusal = ""
         """Why the log is not copied from the master that is known; empty if nothing speaks against it."""
 
@@ -102,6 +108,8 @@ class SlaveSynchronize:
 
     async def _ask(self, address: str, code: int, **fields: object) -> bytes:
         request = RemotingCommand(code, ext_fields=headers.encode_request(code, **fields) if fields else {})
+        if self._credentials is not None:
+            request = signed(request, self._credentials.access_key, self._credentials.secret_key.encode())
         reply = await self._caller.invoke(address, request, CALL_TIMEOUT_S)
         if reply.code != ResponseCode.SUCCESS:
             raise BrokerError(reply.code, reply.remark or "", address)
@@ -124,11 +132,25 @@ class SlaveSynchronize:
             except UnfitMasterError as error:
                 self.refusal = str(error)
                 self._say_refusal()
+            except BrokerError as error:
+                self.refusal = self._answered_no(error)
+                self._say_refusal()
             except (MQError, OSError) as error:
                 logger.warning("master cannot be asked address=%s error=%s", self.address, error)
             except Exception:  # the top loop of this task: without it nothing would be copied ever again
                 logger.exception("copying cannot begin, trying again")
             try_at = clock.monotonic_s() + RETRY_S
+
+    def _answered_no(self, error: BrokerError) -> str:
+        """Why the log is not copied from a master that answers with *error*, and what to do about it."""
+        if ACCESS_REFUSED not in error.remark:
+            return f"the master answers with code {error.code}: {error.remark}"
+        if self._credentials is None:
+            return (
+                f"the master serves whom it knows ({error.remark}): put this slave's address into its"
+                " globalWhiteRemoteAddresses, or give this slave innerClientAuthenticationCredentials"
+            )
+        return f"the master does not take innerClientAuthenticationCredentials ({error.remark})"
 
     def _say_refusal(self) -> None:
         now = clock.monotonic_s()
