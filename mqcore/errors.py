@@ -326,3 +326,10 @@ class ClientError(MQError):
 
 class WorkerError(MQError):
     """A worker process could not start, died, or lost its parent."""
+
+
+class EngineError(MQError):
+    """The engine in which a group of brokers keeps its state has not answered, or has refused."""
+
+    retryable = True
+    hint = "look at failoverEtcd, and whether most members of etcd run and reach each other"
