@@ -13,14 +13,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.ports import Clock
 from mqcore.protocol.bodies import DataVersion
 
+if TYPE_CHECKING:
+    from typing_extensions import Buffer
+
 T = TypeVar("T")
+T_contra = TypeVar("T_contra", contravariant=True)
 R = TypeVar("R")
+
+
+class Text(Protocol[T_contra]):
+    """Makes the file of a table, in a thread."""
+
+    def render(self, table: Mapping[str, T_contra], version: DataVersion) -> Buffer: ...
 
 
 @dataclass(slots=True)
@@ -72,15 +82,18 @@ class DurableTable(Generic[T]):
     def __init__(
         self,
         file: ConfigFile,
-        render: Callable[[Mapping[str, T], DataVersion], Any],
+        text: Text[T],
         on_commit: Callable[[Iterable[str]], None],
         clock: Clock,
     ) -> None:
-        """*render* gives the file's JSON value. *on_commit* is told the changed names, after the write."""
+        """*text* renders the file, in a thread. *on_commit* is told the changed names, after the write.
+
+        Records are replaced and never changed, so that a view of the table stays what it was while it is written.
+        """
         self.records: dict[str, T] = {}
         self.version = DataVersion(counter=0, timestamp=clock())
         self._file = file
-        self._render = render
+        self._text = text
         self._on_commit = on_commit
         self._clock = clock
         self._waiting: list[tuple[Callable[[Draft[T]], Any], asyncio.Future[Any]]] = []
@@ -117,7 +130,8 @@ class DurableTable(Generic[T]):
 
     async def _commit(self, draft: Draft[T]) -> None:
         if draft.must_write:
-            await self._file.write(self._render(draft.table, draft.version))
+            # Nobody changes the draft any more: it is the frozen view, and becomes what everybody reads.
+            await self._file.write_text(lambda: self._text.render(draft.table, draft.version))
         self.records, self.version = draft.table, draft.version
         if draft.touched:
             self._on_commit(draft.touched)

@@ -7,15 +7,16 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.durable_table import Draft, DurableTable
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.ports import Clock
-from mqcore.protocol.bodies import DataVersion, SubscriptionGroupConfig, SubscriptionGroupWrapper
+from mqcore.broker.table_text import TableText
+from mqcore.protocol.bodies import SubscriptionGroupConfig, SubscriptionGroupWrapper
 from mqcore.protocol.names import BUILT_IN_GROUPS, CID_RMQ_SYS_PREFIX, GROUP_LENGTH_MAX, is_lmq
 
 logger = logging.getLogger(__name__)
@@ -36,7 +37,9 @@ class SubscriptionGroupManager:
         self._settings = settings
         self._file = file
         self._bump = bump
-        self._table = DurableTable[SubscriptionGroupConfig](file, _render, self._committed, clock)
+        self._table = DurableTable[SubscriptionGroupConfig](
+            file, TableText("subscriptionGroupTable"), self._committed, clock
+        )
         for group in BUILT_IN_GROUPS:
             self._table.records[group.name] = SubscriptionGroupConfig(
                 group_name=group.name, consume_broadcast_enable=group.consume_broadcast_enable
@@ -131,7 +134,3 @@ def _ensure(draft: Draft[SubscriptionGroupConfig], group: str) -> SubscriptionGr
         draft.put(group, config)
         logger.info("consumer group created by use group=%s", group)
     return config
-
-
-def _render(table: Mapping[str, SubscriptionGroupConfig], version: DataVersion) -> Any:
-    return SubscriptionGroupWrapper(dict(table), version).to_json()

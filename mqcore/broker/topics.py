@@ -6,14 +6,15 @@ Source: RocketMQ broker/topic/TopicConfigManager.java.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.durable_table import Draft, DurableTable
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.ports import Clock, TopicBoard
+from mqcore.broker.table_text import TableText
 from mqcore.codes import PermName
 from mqcore.config.groups import BrokerSettings
 from mqcore.protocol import topic_attributes
@@ -46,7 +47,7 @@ class TopicConfigManager:
         self._file = file
         self._board = board
         self._clock = clock
-        self._table = DurableTable[TopicConfig](file, _render, self._committed, clock)
+        self._table = DurableTable[TopicConfig](file, TableText("topicConfigTable"), self._committed, clock)
         self._table.records = {topic.topic_name: topic for topic in _built_in(settings)}
 
     @property
@@ -281,7 +282,3 @@ def _mark_order(draft: Draft[TopicConfig], ordered: set[str]) -> None:
         draft.table[name] = replace(draft.table[name], order=name in ordered)
     if changed:
         draft.touch(*changed)
-
-
-def _render(table: Mapping[str, TopicConfig], version: DataVersion) -> Any:
-    return TopicConfigSerializeWrapper(dict(table), version).to_json()

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+import threading
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,18 @@ from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.durable_table import DurableTable
 from mqcore.errors import CorruptFileError
 from mqcore.protocol import fastjson
+from mqcore.protocol.bodies import DataVersion
+
+
+class Numbers:
+    """What the file says."""
+
+    def __init__(self) -> None:
+        self.threads: set[int] = set()
+
+    def render(self, table: Mapping[str, int], version: DataVersion) -> bytes:
+        self.threads.add(threading.get_ident())
+        return fastjson.dumps({"table": dict(table)}, pretty=True)
 
 
 class Table:
@@ -24,7 +37,8 @@ class Table:
     def __init__(self, path: Path) -> None:
         self.file = ConfigFile(path)
         self.shown: list[list[str]] = []
-        self.table = DurableTable[int](self.file, lambda table, version: {"table": dict(table)}, self.note, FakeClock())
+        self.text = Numbers()
+        self.table = DurableTable[int](self.file, self.text, self.note, FakeClock())
 
     def note(self, names: Iterable[str]) -> None:
         self.shown.append(list(names))
@@ -44,6 +58,12 @@ async def test_a_change_is_on_disk_when_it_returns(table: Table) -> None:
     assert table.table.records == {"one": 1}
     assert table.shown == [["one"]]
     assert (table.table.version.counter, table.table.version.timestamp) == (1, START_MS)
+
+
+async def test_the_file_is_rendered_beside_the_event_loop(table: Table) -> None:
+    await table.table.change(lambda draft: draft.put("one", 1))
+    assert table.text.threads
+    assert threading.get_ident() not in table.text.threads
 
 
 async def test_what_is_only_shown_is_written_with_the_next_change(table: Table) -> None:
