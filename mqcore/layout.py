@@ -921,7 +921,7 @@ ACL_GRANT = Layout(
     fields=(
         Field("version", "q", "of the rules of access that it was decided by; with others it is nothing"),
         Field("account", "i", "number of the account in acl_table; -1 = its address lets everybody in"),
-        Field("by_address", "i", "1 = the account needs no signature from there"),
+        Field("trust", "i", "bits: see AclTrust"),
     ),
 )
 FILTERS_TAKEN = Layout(
@@ -1205,6 +1205,11 @@ CONSTANTS: tuple[Constants, ...] = (
             "ACL_GRANT": 16,
             "ASKER": 17,
         },
+    ),
+    Constants(
+        "AclTrust",
+        "why an account needs no signature: its address is enough for everything, or its certificate to know who it is",
+        {"ADDRESS": 1, "CERTIFICATE": 2},
     ),
     Constants(
         "AclPerm",

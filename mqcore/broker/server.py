@@ -131,7 +131,12 @@ class BrokerServer:
         if self.settings.broker.acl_enable:
             files = AclFiles(Path(self.settings.broker.rocketmq_home), self.settings.mqcore.acl_plain_file)
             admin_codes = ADMIN_CODES | (ACCESS_CODES if self.settings.mqcore.acl_changes_need_admin else set())
-            self._guard = AclGuard(files, wall_clock_ms, admin_codes)
+            self._guard = AclGuard(
+                files,
+                wall_clock_ms,
+                admin_codes,
+                trusts_certificates=self.settings.mqcore.acl_account_by_certificate,
+            )
             await asyncio.to_thread(self._guard.load)
             self._segment.set("acl_version", self._guard.version)
             self._guard.on_change, self._guard.on_admitted = self._rules_changed, self._grant

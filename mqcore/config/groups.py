@@ -180,6 +180,7 @@ class MqcoreSettings:
     bind_address: str
     acl_plain_file: str
     acl_changes_need_admin: bool
+    acl_account_by_certificate: bool
     namesrv_listen_port: int
     send_worker_nums: int
     pull_worker_nums: int

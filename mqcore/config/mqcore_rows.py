@@ -43,6 +43,13 @@ OWN = (
         "only accounts with admin may change accounts and white addresses; off, every account may, as in RocketMQ, and "
         "may so make itself an admin",
     ),
+    flag(
+        "aclAccountByCertificate",
+        False,
+        "requests without a key are from the account whose accessKey is the common name of the client's certificate, "
+        "and need no signature; the ports must ask for certificates and check them (tls.server.need.client.auth, "
+        "tls.server.authClient)",
+    ),
     number(
         "namesrvListenPort", 9876, "port of the name server inside the broker; 0 takes any free port", maximum=65_535
     ),

@@ -9,7 +9,7 @@ from mqcore.address import parse_addresses
 from mqcore.config.credentials import parse_credentials
 from mqcore.config.index import find
 from mqcore.config.quotas import parse_quotas
-from mqcore.config.table import BrokerRole, ClientAuth, Program, TlsMode, Value
+from mqcore.config.table import BrokerRole, ClientAuth, Program, TlsMode, Value, format_value
 from mqcore.config.texts import (
     parse_affinity,
     parse_directories,
@@ -72,6 +72,7 @@ def settle(values: dict[str, Value], program: Program, where: Mapping[str, str])
     check_tls(values, where)
     if program is not Program.BROKER:
         return []
+    check_certificates(values, where)
     return [*check_role(values, where), *round_queue_file(values, where), *raise_backoff(values, where)]
 
 
@@ -136,6 +137,22 @@ def check_home(values: Mapping[str, Value], where: Mapping[str, str]) -> None:
     """Without a home there is no file that says who may do what. RocketMQ does not start without one at all."""
     if values["aclEnable"] and not values["rocketmqHome"]:
         raise _refuse("rocketmqHome", values, where, "the directory with conf/plain_acl.yml, since aclEnable is true")
+
+
+def check_certificates(values: Mapping[str, Value], where: Mapping[str, str]) -> None:
+    """A name in a certificate that nobody has checked would let in everybody who writes himself one."""
+    if not values["aclAccountByCertificate"]:
+        return
+    wanted: dict[str, tuple[Value, ...]] = {
+        "aclEnable": (True,),
+        "tls.test.mode.enable": (False,),
+        "tls.server.authClient": (True,),
+        "tls.server.need.client.auth": (ClientAuth.OPTIONAL, ClientAuth.REQUIRE),
+    }
+    for name, good in wanted.items():
+        if values[name] not in good:
+            words = " or ".join(map(format_value, good))
+            raise _refuse(name, values, where, f"{words}, since aclAccountByCertificate is true")
 
 
 def check_tls(values: Mapping[str, Value], where: Mapping[str, str]) -> None:

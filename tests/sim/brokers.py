@@ -78,6 +78,7 @@ class SimChannel:
         ip, _, port = connection.remote_address.rpartition(":")
         self.remote_ip, self.remote_port = ip, int(port)
         self.is_vip = False
+        self.certified_name = ""
 
     @property
     def is_open(self) -> bool:

@@ -80,6 +80,7 @@ class MemoryChannel:
         self.remote_ip = ip
         self.remote_port = port
         self.is_vip = is_vip
+        self.certified_name = ""
         self.is_open = True
         self.sent: list[RemotingCommand] = []
         self.asked: list[RemotingCommand] = []

@@ -30,8 +30,9 @@ class FakeChannel:
     is_open = True
     remote_port = 1
 
-    def __init__(self, remote_ip: str = "10.0.0.1", channel_id: int = 1) -> None:
+    def __init__(self, remote_ip: str = "10.0.0.1", channel_id: int = 1, certified_name: str = "") -> None:
         self.remote_ip = remote_ip
+        self.certified_name = certified_name
         self.channel_id = channel_id
 
     def close(self) -> None:

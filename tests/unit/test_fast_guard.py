@@ -90,9 +90,16 @@ def is_plain(request: RemotingCommand) -> bool:
     return request.code in AT_ONCE
 
 
-def grant_of(tables: AclTables, key: str, *, version: int = VERSION, by_address: bool = False) -> bytes:
+def grant_of(
+    tables: AclTables,
+    key: str,
+    *,
+    version: int = VERSION,
+    by_address: bool = False,
+    by_certificate: bool = False,
+) -> bytes:
     numbers = {name: number for number, name in enumerate(tables.accounts)}
-    return encode_grant(numbers, version, Principal(tables.accounts[key], by_address))
+    return encode_grant(numbers, version, Principal(tables.accounts[key], by_address, by_certificate))
 
 
 def test_random_requests_are_served_at_once_where_the_twin_would_serve_them(chance: random.Random) -> None:
@@ -144,6 +151,23 @@ def test_an_address_that_lets_in_needs_no_signature() -> None:
     assert not passes(table, grant_of(tables, "publisher"), request.encode()[4:])
     assert passes(table, grant_of(tables, "publisher", by_address=True), request.encode()[4:])
     assert passes(table, ACL_GRANT.struct.pack(VERSION, EVERYBODY, 1), RemotingCommand(Code.PULL_MESSAGE).encode()[4:])
+
+
+def test_a_certificate_stands_for_the_signature_of_requests_without_a_key_and_for_no_permission() -> None:
+    tables, table, request = simple()
+    assert request.ext_fields is not None
+    certified = grant_of(tables, "publisher", by_certificate=True)
+    assert passes(table, certified, request.encode()[4:])
+    request.ext_fields[SIGNATURE] = request.ext_fields[SIGNATURE][::-1]
+    assert not passes(table, certified, request.encode()[4:])
+    del request.ext_fields[SIGNATURE], request.ext_fields["AccessKey"]
+    assert passes(table, certified, request.encode()[4:])
+    assert not passes(table, grant_of(tables, "publisher"), request.encode()[4:])
+    assert not passes(table, grant_of(tables, "publisher", by_address=True), request.encode()[4:])
+    pull = RemotingCommand(Code.PULL_MESSAGE, ext_fields={"topic": "TopicA", "consumerGroup": "GroupA"})
+    assert not passes(table, certified, pull.encode()[4:])
+    both = grant_of(tables, "publisher", by_address=True, by_certificate=True)
+    assert passes(table, both, pull.encode()[4:])
 
 
 @pytest.mark.parametrize("serialize_type", [0, 1])

@@ -214,6 +214,8 @@ cdef enum:
     LINK_KIND_ACL_TABLE = 15
     LINK_KIND_ACL_GRANT = 16
     LINK_KIND_ASKER = 17
+    ACL_TRUST_ADDRESS = 1
+    ACL_TRUST_CERTIFICATE = 2
     ACL_PERM_DENY = 1
     ACL_PERM_PUB = 4
     ACL_PERM_SUB = 8
@@ -573,7 +575,7 @@ cdef extern from "shared_layout.h" nogil:
     ctypedef struct AclGrant:
         int64_t version
         int32_t account
-        int32_t by_address
+        int32_t trust
     ctypedef struct FiltersTaken:
         int64_t request_id
         int64_t from_offset

@@ -416,10 +416,10 @@ static_assert(offsetof(AclRule, perm) == 4, "AclRule.perm");
 typedef struct {
     int64_t version;
     int32_t account;
-    int32_t by_address;
+    int32_t trust;
 } AclGrant;
 static_assert(sizeof(AclGrant) == 16, "AclGrant");
-static_assert(offsetof(AclGrant, by_address) == 12, "AclGrant.by_address");
+static_assert(offsetof(AclGrant, trust) == 12, "AclGrant.trust");
 
 typedef struct {
     int64_t request_id;

@@ -1,8 +1,9 @@
 """The guard of a send worker: signatures and permissions of the requests that it serves itself.
 
 A connection's first request under a version of the rules goes to the broker process, whose grant says which account
-it was and whether its address is enough; so patterns of addresses are known there alone. From then on a signature costs
-its blocks of SHA-1 and a permission one look-up. The twin is mqcore/broker/security/validator.py.
+it was, whether its address is enough, and whether its certificate stands for a signature; so patterns of addresses are
+known there alone. From then on a signature costs its blocks of SHA-1 and a permission one look-up. The twin is
+mqcore/broker/security/validator.py.
 """
 
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -11,7 +12,8 @@ from libc.string cimport memcmp, memcpy, memset
 
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.hashing cimport hash_bytes
-from mqcore._fast.base.layout cimport ACL_PERM_DENY, ACL_PERM_PUB, ACL_PERM_SUB, AclAccount, AclGrant, AclRule, AclTable
+from mqcore._fast.base.layout cimport (ACL_PERM_DENY, ACL_PERM_PUB, ACL_PERM_SUB, ACL_TRUST_ADDRESS,
+                                       ACL_TRUST_CERTIFICATE, AclAccount, AclGrant, AclRule, AclTable)
 from mqcore._fast.base.sha1 cimport SHA1_SIZE, Sha1, hmac_begin, hmac_end, hmac_key, sha1_put
 from mqcore._fast.wire.header cimport (COMMAND_OK, FIELDS_MAX, CommandView, TextView, field_of, scan_command,
                                        text_unescape)
@@ -287,9 +289,14 @@ cdef bint guard_passes(const GuardTable *table, const AclGrant *grant, const Com
         return True
     account = &table.accounts[grant.account]
     key = field_of(command, "AccessKey", 9)
-    if key.at == NULL or key.is_escaped or not is_text(&key, account.key, account.key_size):
+    if key.at == NULL:
+        # The certificate of the connection says who it is, if anything does.
+        if not grant.trust & ACL_TRUST_CERTIFICATE:
+            return False
+        return grant.trust & ACL_TRUST_ADDRESS != 0 or has_permission(table, grant.account, command)
+    if key.is_escaped or not is_text(&key, account.key, account.key_size):
         return False
-    if grant.by_address:
+    if grant.trust & ACL_TRUST_ADDRESS:
         return True
     signature = field_of(command, "Signature", 9)
     return (signature.at != NULL and has_permission(table, grant.account, command)

@@ -27,6 +27,11 @@ class Channel(Protocol):
         ...
 
     @property
+    def certified_name(self) -> str:
+        """The subject of the certificate that the client has shown and the port has checked, as in RFC 2253; or ""."""
+        ...
+
+    @property
     def is_open(self) -> bool: ...
 
     def send(self, command: RemotingCommand) -> bool:

@@ -11,6 +11,7 @@ from mqcore.broker.security.tables import AclTables
 from mqcore.broker.security.validator import Principal
 
 EVERYBODY: Final = -1
+TRUST: Final = layout.constants("AclTrust")
 
 
 def encode_table(tables: AclTables, version: int) -> bytes:
@@ -39,4 +40,5 @@ def _encode_account(account: Account) -> bytes:
 def encode_grant(numbers: Mapping[str, int], version: int, principal: Principal) -> bytes:
     """Who a connection's requests are from under the rules of *version*; *numbers* are the accounts', by key."""
     number = EVERYBODY if principal.account is None else numbers[principal.account.access_key]
-    return layout.ACL_GRANT.struct.pack(version, number, principal.by_address)
+    trust = principal.by_address * TRUST["ADDRESS"] | principal.by_certificate * TRUST["CERTIFICATE"]
+    return layout.ACL_GRANT.struct.pack(version, number, trust)

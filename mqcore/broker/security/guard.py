@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from mqcore.broker.ports import Channel, Clock
 from mqcore.broker.security.acl_files import AclFiles, Stamps, load_yaml
+from mqcore.broker.security.certificates import common_name
 from mqcore.broker.security.changes import (
     AccountChange,
     Content,
@@ -23,7 +24,7 @@ from mqcore.broker.security.permissions import ADMIN_CODES
 from mqcore.broker.security.refusals import Refusals
 from mqcore.broker.security.signature import ACCESS_KEY
 from mqcore.broker.security.tables import AclTables, make_tables
-from mqcore.broker.security.validator import AclError, Principal, Refused, validate
+from mqcore.broker.security.validator import AclError, Principal, Refused, names_account, validate
 from mqcore.errors import ConfigError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.topic_config import DataVersion
@@ -39,9 +40,20 @@ GUESSES: Final = frozenset({Refused.SIGNATURE, Refused.UNKNOWN_KEY})
 class AclGuard:
     """ports.Guard by RocketMQ's files."""
 
-    def __init__(self, files: AclFiles, clock: Clock, admin_codes: Collection[int] = ADMIN_CODES) -> None:
-        """*admin_codes* are the requests that only accounts with ``admin`` may make."""
+    def __init__(
+        self,
+        files: AclFiles,
+        clock: Clock,
+        admin_codes: Collection[int] = ADMIN_CODES,
+        *,
+        trusts_certificates: bool = False,
+    ) -> None:
+        """*admin_codes* are the requests that only accounts with ``admin`` may make.
+
+        With *trusts_certificates* the name in a checked certificate is that of the account of requests without a key.
+        """
         self.files = files
+        self._trusts_certificates = trusts_certificates
         self._admin_codes = admin_codes
         self.tables = AclTables()
         self.version = 0
@@ -116,12 +128,16 @@ class AclGuard:
             channel.close()
             raise AclError(Refused.SIGNATURE, "Too many wrong signatures")
         try:
-            self._grant(channel, validate(self.tables, request, address, self._admin_codes))
+            certified = self._certified(channel)
+            self._grant(channel, validate(self.tables, request, address, self._admin_codes, certified))
         except AclError as error:
             self.refusals.note(error, address, request.code)
             if error.why in GUESSES:
                 await self._slow_down(address)
             raise
+
+    def _certified(self, channel: Channel) -> str:
+        return common_name(channel.certified_name) if self._trusts_certificates else ""
 
     def _grant(self, channel: Channel, principal: Principal) -> None:
         key = principal.account.access_key if principal.account is not None else None
@@ -133,6 +149,8 @@ class AclGuard:
 
     def _must_leave(self, channel: Channel, request: RemotingCommand) -> bool:
         if not self.guessers.must_leave(channel.remote_ip) or self.tables.is_white(channel.remote_ip):
+            return False
+        if not names_account(request) and self._certified(channel):
             return False
         # Who knows the secret of one account may still guess those of others.
         key, _ = self._granted.get(channel.channel_id, (None, b""))

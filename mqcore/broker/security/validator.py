@@ -57,6 +57,8 @@ class Principal:
     account: Account | None = None
     by_address: bool = False
     """His address was enough, and nothing else is asked of him."""
+    by_certificate: bool = False
+    """His certificate says who he is, so that he needs no signature."""
 
 
 def refusal(request: RemotingCommand, error: AclError) -> RemotingCommand:
@@ -65,23 +67,44 @@ def refusal(request: RemotingCommand, error: AclError) -> RemotingCommand:
 
 
 def validate(
-    tables: AclTables, request: RemotingCommand, address: str, admin_codes: Collection[int] = ADMIN_CODES
+    tables: AclTables,
+    request: RemotingCommand,
+    address: str,
+    admin_codes: Collection[int] = ADMIN_CODES,
+    certified: str = "",
 ) -> Principal:
-    """Return who *request*, which came from *address*, is from. Raises AclError if it may not be served."""
+    """Return who *request*, which came from *address*, is from. Raises AclError if it may not be served.
+
+    *certified* is the name in the certificate of its connection, that of the account of requests without a key.
+    """
     try:
         needs = needs_of(request)
     except MQError as error:
         raise AclError(Refused.UNREADABLE, str(error)) from error
     if tables.is_white(address):
         return Principal(by_address=True)
-    account = _account(tables, request)
+    by_certificate = bool(certified) and not names_account(request)
+    account = _certified_account(tables, certified) if by_certificate else _account(tables, request)
     if account.white_addresses.matches(address):
-        return Principal(account, by_address=True)
-    if not is_signed(request, account.secret_key):
+        return Principal(account, by_address=True, by_certificate=by_certificate)
+    if not by_certificate and not is_signed(request, account.secret_key):
         key = account.access_key
         raise AclError(Refused.SIGNATURE, f"Check signature failed for accessKey={key}", key)
     check_perms(account, request.code, needs, admin_codes)
-    return Principal(account)
+    return Principal(account, by_certificate=by_certificate)
+
+
+def names_account(request: RemotingCommand) -> bool:
+    """Whether *request* says by a key who it is from."""
+    return ACCESS_KEY in (request.ext_fields or {})
+
+
+def _certified_account(tables: AclTables, name: str) -> Account:
+    account = tables.accounts.get(name)
+    if account is None:
+        # Nobody guesses certificates.
+        raise AclError(Refused.NO_KEY, f"No accessKey is configured, and no acl config for the certificate of {name}")
+    return account
 
 
 def _account(tables: AclTables, request: RemotingCommand) -> Account:
