@@ -51,6 +51,11 @@ CLIENTS: Final = (
         "sends, batches, push; refused by name; while the files change",
         "`tests/interop/test_acl_clients.py`",
     ),
+    (
+        "Java 4.9.8, 5.3.3 and Python with keys through TLS",
+        "sends, push; refused by name",
+        "`tests/interop/test_tls_acl_clients.py`",
+    ),
     ("Node.js (ali-ons)", "sends, push, tags, retries", "`tests/interop/test_ali_ons.py`"),
     ("Groups of Java, Go and Python", "members come and go", "`tests/interop/test_mixed_groups.py`"),
     ("Apache's broker 4.9.8 as slave or master", "copies the log", "`tests/interop/test_replicas_of_both.py`"),

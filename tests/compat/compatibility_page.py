@@ -16,11 +16,14 @@ from mqcore.codes import RequestCode
 from tests.compat.clients_compared import CLIENTS, MQADMIN
 from tests.compat.differential.differences import (
     DIFFERENCES,
+    OF_ACCESS,
     OF_RELEASE_5,
+    OF_WRONG_ACCESS,
     OF_WRONG_ONES,
     REFUSED_BY_NAME,
     Difference,
 )
+from tests.compat.differential.identities import CHANGES
 from tests.compat.differential.scripts import RELEASE_5, SCRIPT, Peer
 from tests.compat.differential.variants import variants
 
@@ -35,6 +38,8 @@ ELSEWHERE = {
     RequestCode.GET_BROKER_HA_STATUS: "of release 5 (`tests/interop/test_replicas_of_both.py`)",
 }
 """Codes that Apache's 4.9.8 does not know, or that need what the script has not; and where they are tested."""
+WITH_ACCESS = [request for request in (*SCRIPT, *CHANGES) if request.to is not Peer.NAME_SERVER]
+OF_WRONG_ACCESS_ONLY = [row for row in OF_WRONG_ACCESS if row not in OF_ACCESS]
 BESIDE_5 = {request.code for request in RELEASE_5} - {request.code for request in SCRIPT}
 
 
@@ -67,6 +72,16 @@ def _lines() -> Iterator[str]:
     yield "an exception. Further:"
     yield ""
     yield from _table(("code", "request", "how it differs"), _differences(OF_WRONG_ONES))
+    yield "## With access control"
+    yield ""
+    yield (
+        f"{len(WITH_ACCESS)} requests are put to both brokers by nobody, by an unknown key, with a wrong signature, by "
+        "an account with few permissions and by an admin, with the same accounts; in long runs the wrong ones as well "
+        "(`tests/compat/test_same_answers_acl.py`). Code and remark are compared, but for the line of Java code. What "
+        "differs on top:"
+    )
+    yield ""
+    yield from _table(("code", "request", "how it differs"), _differences((*OF_ACCESS, *OF_WRONG_ACCESS_ONLY)))
     yield "## Tools of release 5"
     yield ""
     yield f"{len(RELEASE_5)} requests are put to Apache's broker 5.3.3 and ours. What differs:"
@@ -125,7 +140,7 @@ def _difference(row: Difference) -> str:
 
 def _differences(rows: Iterable[Difference]) -> Iterator[tuple[str, ...]]:
     for row in rows:
-        yield str(int(row.code)), f"{_name(row.code)} {row.named.strip(' ,$').replace('|', ' or ')}", row.why
+        yield str(int(row.code)), f"{_name(row.code)} {row.named.strip(' ,$^').replace('|', ' or ')}", row.why
 
 
 def _name(code: int) -> str:
@@ -136,7 +151,8 @@ def _where(code: int) -> str:
     if code in BESIDE_5:
         return "of release 5; compared with Apache's broker 5.3.3 (`tests/compat/test_same_answers.py`)"
     return ELSEWHERE.get(
-        RequestCode(code), "with access control (`tests/interop/test_mqadmin_acl.py`, `docs/security.md`)"
+        RequestCode(code),
+        "with access control (`tests/compat/test_same_answers_acl.py`, `tests/interop/test_mqadmin_acl.py`)",
     )
 
 

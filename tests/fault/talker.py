@@ -29,7 +29,15 @@ _opaques = itertools.count(1)
 class Talker:
     """One connection. Not for several threads, but for closing it from another, which makes calls fail at once."""
 
-    def __init__(self, address: str, timeout_s: float = TIMEOUT_S, *, receive_buffer_size: int | None = None) -> None:
+    def __init__(
+        self,
+        address: str,
+        timeout_s: float = TIMEOUT_S,
+        *,
+        receive_buffer_size: int | None = None,
+        source: str = "",
+    ) -> None:
+        """*source* is the address that it comes from, one of the loopback device's."""
         host, _, port = address.rpartition(":")
         self.timeout_s = timeout_s
         self.socket = socket.socket()
@@ -38,6 +46,8 @@ class Talker:
             # Only before connecting does it hold for the first window, too.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_buffer_size)
         try:
+            if source:
+                self.socket.bind((source, 0))
             self.socket.connect((host, int(port)))
         except OSError:
             self.socket.close()

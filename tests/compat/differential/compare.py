@@ -10,6 +10,7 @@ from tests.rigs import RunningBroker
 from tests.waiting import wait_until
 
 from .differences import Difference, differing
+from .identities import NOBODY, Identity
 from .line import Both
 from .scripts import TOPIC, Request
 from .seen import Seen, seen
@@ -17,10 +18,12 @@ from .seen import Seen, seen
 Pairs = list[tuple[Request, Seen, Seen]]
 
 
-def answers_of(broker: RunningBroker, requests: Sequence[Request]) -> list[Seen]:
-    """What *broker* and its name server answer, one request after the other."""
+def answers_of(
+    broker: RunningBroker, requests: Sequence[Request], identity: Identity = NOBODY, admin: Identity = NOBODY
+) -> list[Seen]:
+    """What *broker* and its name server answer to *identity*, one request after the other."""
     found = []
-    with closing(Both(broker.broker_address, broker.name_server)) as both:
+    with closing(Both(broker.broker_address, broker.name_server, identity, admin)) as both:
         for request in requests:
             if request.awaits:
                 wait_until(lambda: both.has(request.awaits, TOPIC), describe=f"{request.awaits} messages")  # noqa: B023
@@ -28,10 +31,16 @@ def answers_of(broker: RunningBroker, requests: Sequence[Request]) -> list[Seen]
     return found
 
 
-def pairs_of(ours: RunningBroker, apache: RunningBroker, requests: Sequence[Request]) -> Pairs:
-    """Each request with our answer and Apache's."""
+def pairs_of(
+    ours: RunningBroker,
+    apache: RunningBroker,
+    requests: Sequence[Request],
+    identity: Identity = NOBODY,
+    admin: Identity = NOBODY,
+) -> Pairs:
+    """Each request with our answer and Apache's, to *identity*. See Both."""
     with ThreadPoolExecutor() as pool:
-        here, there = pool.map(lambda broker: answers_of(broker, requests), (ours, apache))
+        here, there = pool.map(lambda broker: answers_of(broker, requests, identity, admin), (ours, apache))
     return list(zip(requests, here, there, strict=True))
 
 
@@ -48,7 +57,8 @@ def check(pairs: Pairs, rows: Iterable[Difference]) -> None:
         if differing(here, there) and not reasons:
             unexplained.append(f"{sorted(differing(here, there))} {told(request, here, there)}")
     assert not unexplained, f"{len(unexplained)} of {len(pairs)}:\n" + "\n".join(unexplained)
-    assert [row for row in rows if row not in met] == [], "what no longer differs"
+    over = [f"{row.code} {row.named}" for row in rows if row not in met]
+    assert over == [], f"what no longer differs: {over}"
 
 
 def _reasons(request: Request, here: Seen, there: Seen, rows: Iterable[Difference]) -> Iterator[Difference]:

@@ -38,7 +38,9 @@ def differing(ours: Seen, apaches: Seen) -> frozenset[str]:
     return frozenset(parts)
 
 
-_REFUSED_BY_NAME: Final = re.compile(r"^(HeaderError|ProtocolError|StoreError): .*(got .*wanted|no row for)")
+_REFUSED_BY_NAME: Final = re.compile(
+    r"^(HeaderError|ProtocolError|StoreError|AclException): .*(got .*wanted|no row for)"
+)
 REFUSED_BY_NAME: Final = (
     "A field or body that is missing or cannot be read is refused by its name. RocketMQ's reading passes over such a "
     "field, and goes on with nothing or 0 in its place: what that comes to depends on the request."
@@ -145,3 +147,31 @@ OF_RELEASE_5: Final[tuple[Difference, ...]] = (
     ),
 )  # fmt: skip
 """Of what tools of release 5 ask, beside a broker of that release."""
+
+_ADMINS_ONLY: Final = (
+    "Only accounts with `admin` may change accounts and white addresses (`aclChangesNeedAdmin`); in RocketMQ every "
+    "account may, and may so make itself an admin."
+)
+
+OF_ACCESS_CHANGES: Final[tuple[Difference, ...]] = tuple(
+    Difference(code, "^a limited account: ", frozenset({"code", "remark"}), _ADMINS_ONLY)
+    for code in (Code.UPDATE_AND_CREATE_ACL_CONFIG, Code.DELETE_ACL_CONFIG, Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG)
+)
+OF_ACCESS: Final[tuple[Difference, ...]] = (
+    *OF_ACCESS_CHANGES,
+    Difference(
+        Code.UPDATE_AND_CREATE_ACL_CONFIG, "^an admin: an account with a short key", frozenset({"remark"}),
+        "Secrets are in no answer.",
+    ),
+)  # fmt: skip
+"""Of what is asked with access control on, beside DIFFERENCES."""
+
+OF_WRONG_ACCESS: Final[tuple[Difference, ...]] = (
+    # Of what goes, both refuse what is wrong.
+    *(row for row in OF_ACCESS_CHANGES if row.code != Code.DELETE_ACL_CONFIG),
+    Difference(
+        Code.UPDATE_AND_CREATE_ACL_CONFIG, "^an admin: an account, (topic|group)Perms empty$",
+        frozenset({"code", "remark"}), "An empty list is none; RocketMQ takes it for a rule without a name.",
+    ),
+)  # fmt: skip
+"""And of what is asked wrongly then, beside OF_WRONG_ONES."""

@@ -25,6 +25,11 @@ _MEASURED: Final = re.compile(
     r"(?i)time|phy\w*offset|queueoffset|counter|version|tps|size$|sum|avgpt|timestamp|lock|latency"
 )
 EXCEPTION: Final = "<an exception>"
+ACL_EXCEPTION: Final = "AclException"
+# What access control refuses, and behind it the line of Java code that threw it.
+REFUSED: Final = re.compile(
+    rf"org\.apache\.rocketmq\.acl\.common\.{ACL_EXCEPTION}: (.*?)(?:, org\.apache\.[\w.$]+\([\w.]+:\d+\))?", re.DOTALL
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +58,8 @@ def seen(answer: RemotingCommand | None) -> Seen:
 
 
 def _remark(text: str) -> str:
+    if refused := REFUSED.fullmatch(text):
+        return f"{ACL_EXCEPTION}: {plain(refused[1])}"
     return EXCEPTION if JAVA.search(text) else plain(text)
 
 
