@@ -15,6 +15,7 @@ import psutil
 PREFIX = "mqcore-testing-"
 LOCK_NAME = "alive"
 STALE_AFTER_S = 60.0
+POLL_S = 0.01
 
 
 def make_directory() -> tuple[Path, BinaryIO]:
@@ -46,9 +47,33 @@ def children_of(pid: int) -> list[psutil.Process]:
         return []
 
 
+def has_ended(process: psutil.Process) -> bool:
+    """Whether nothing of *process* runs any more.
+
+    Who takes in orphans may leave them lying there for a second or two, in containers above all: they have ended.
+    """
+    try:
+        if not process.is_running():
+            return True
+        # One whose other threads still run is called a zombie, too.
+        return process.status() == psutil.STATUS_ZOMBIE and len(list(Path(f"/proc/{process.pid}/task").iterdir())) <= 1
+    except (psutil.NoSuchProcess, FileNotFoundError, ProcessLookupError):
+        return True
+
+
 def wait_ended(processes: Sequence[psutil.Process], deadline_s: float) -> None:
     """Wait until all have ended; what has not after *deadline_s* is killed."""
-    _, left = psutil.wait_procs(processes, timeout=deadline_s)
+    left = those_left(processes, deadline_s)
     for process in left:
         process.kill()
-    psutil.wait_procs(left, timeout=deadline_s)
+    those_left(left, deadline_s)
+
+
+def those_left(processes: Sequence[psutil.Process], deadline_s: float) -> list[psutil.Process]:
+    """Wait until all have ended, at most *deadline_s*; return those that have not."""
+    deadline = time.monotonic() + deadline_s
+    left = [process for process in processes if not has_ended(process)]
+    while left and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+        left = [process for process in left if not has_ended(process)]
+    return left

@@ -8,10 +8,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from mqcore.codes import ResponseCode
+from mqcore.testing.leftovers import those_left
 from tests.fault import ext4
 from tests.fault.ext4 import Disk
 from tests.fault.history import History, key_of, make_body, read_all
@@ -84,8 +84,7 @@ def fail_disk(tmp_path: Path, properties: dict[str, str], seed: int) -> None:
         wait_until(lambda: "the store is read-only" in broker.child.log.read_text(), DEADLINE_S, "the log says so")
         workers = broker.workers()
         broker.child.stop(DEADLINE_S)
-        _, alive = psutil.wait_procs(workers, timeout=DEADLINE_S)
-        assert not alive
+        assert those_left(workers, DEADLINE_S) == []
         print(history.summary())
         disk.remount()
         broker.start_again()

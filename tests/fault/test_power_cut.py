@@ -15,6 +15,7 @@ import pytest
 
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol.command import RemotingCommand
+from mqcore.testing.leftovers import those_left
 from tests.fault import ext4
 from tests.fault.ext4 import Disk
 from tests.fault.history import History, read_all, wait_for_acks
@@ -53,7 +54,7 @@ def cut_power(broker: MqcoreBroker, disk: Disk) -> None:
     for process in processes:
         process.send_signal(signal.SIGKILL)
     broker.kill()
-    psutil.wait_procs(processes, timeout=DEADLINE_S)
+    assert those_left(processes, DEADLINE_S) == []
     disk.remount()
 
 

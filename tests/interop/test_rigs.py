@@ -12,6 +12,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mqcore.testing.leftovers import those_left
 from tests.rigs import (
     Child,
     ChildError,
@@ -24,7 +25,6 @@ from tests.rigs import (
     normalised,
 )
 from tests.rigs.deliveries import check_each_exactly_once, check_queue_order, sent_by_key
-from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 OWNER = """
@@ -50,14 +50,7 @@ def test_a_child_dies_with_a_killed_owner(tmp_path: Path) -> None:
         assert owner.stdout is not None
         child = psutil.Process(int(owner.stdout.readline()))
         os.kill(owner.pid, signal.SIGKILL)
-    wait_until(lambda: is_dead(child), describe="the child died as well")
-
-
-def is_dead(process: psutil.Process) -> bool:
-    try:
-        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return True
+    assert those_left([child], 30.0) == []
 
 
 def test_a_child_that_ends_early_is_reported_with_its_log(tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Self
 
 import psutil
 
+from mqcore.testing.leftovers import has_ended, those_left
 from tests.waiting import wait_until
 
 from .apache import TEST_PROPERTIES, write_properties
@@ -126,8 +127,7 @@ class MqcoreBroker:
         """End the broker process by SIGKILL. Its workers have to notice by themselves; raises if one does not."""
         workers = self.workers() if self.child.is_alive else []
         self.child.kill()
-        psutil.wait_procs(workers, timeout=STOP_DEADLINE_S)
-        left = _end(workers)
+        left = _end(those_left(workers, STOP_DEADLINE_S))
         if left:
             raise self.child.error(f"workers outlived their killed broker: {left}")
 
@@ -146,7 +146,7 @@ def _end(processes: list[psutil.Process]) -> list[str]:
     for process in processes:
         # One may end between any two of these looks; its number may then belong to somebody else, which psutil notices.
         with contextlib.suppress(psutil.NoSuchProcess):
-            if process.is_running() and process.status() != psutil.STATUS_ZOMBIE:
+            if not has_ended(process):
                 names.append(f"{process.pid} {' '.join(process.cmdline())}")
                 process.kill()
     return names

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import psutil
 import pytest
 
+from mqcore.testing.leftovers import wait_ended
 from tests.conftest import child_processes, listening_sockets
 from tests.rigs.patience import patient_clients
 from tests.suite.leftovers import long_lived
@@ -99,7 +100,7 @@ def spark(spark_environment: dict[str, str], spark_settings: dict[str, str]) -> 
         # The JVM ends when its input does; nothing is to be left of it.
         gateway.proc.stdin.close()
         gateway.proc.wait(JVM_ENDING_S)
-    psutil.wait_procs(children, JVM_ENDING_S)
+    wait_ended(children, JVM_ENDING_S)
     for name, old in before.items():
         if old is None:
             os.environ.pop(name, None)

@@ -15,6 +15,7 @@ import psutil
 import pyspark
 import pytest
 
+from mqcore.testing.leftovers import wait_ended
 from tests.rigs import MqcoreBroker, free_port
 from tests.rigs.process import Child
 from tests.spark.helpers import await_readable, bodies_of, fill, make_topic, read, running_broker
@@ -92,9 +93,7 @@ def standalone(directory: Path, environment: dict[str, str]) -> Iterator[str]:
         below = [grandchild for child in children for grandchild in psutil.Process(child.pid).children(recursive=True)]
         for child in reversed(children):
             child.kill()
-        _, alive = psutil.wait_procs(below, ENDING_S)
-        for process in alive:
-            process.kill()
+        wait_ended(below, ENDING_S)
 
 
 def work_directory(path: Path) -> Path:
