@@ -49,7 +49,8 @@ class Common:
     name_servers: str
 
     def client(self) -> Client:
-        return Client(self.name_servers)
+        # Whatever namespace the programs around have: an operator says names as brokers have them.
+        return Client(self.name_servers, namespace="")
 
 
 def exit_code(error: MQError) -> int:

@@ -103,7 +103,10 @@ class Assignment:
             if members is None:
                 return
             try:
-                wanted = allocate(self._strategy, membership.hub.client_id, queues, members)
+                # By their long names, as other members of the group, in whatever language, have it.
+                names = membership.hub.namespace
+                wanted = allocate(self._strategy, membership.hub.client_id, names.wrap_queues(queues), members)
+                wanted = [names.unwrap_queue(queue) for queue in wanted]
             except Exception as error:  # a strategy may be the application's own
                 log.warning(
                     "strategy failed, queues stay as they are", exc_info=error, group=membership.group, topic=topic

@@ -20,7 +20,7 @@ from mqcore.client.pull_api import PullApi
 from mqcore.client.pull_consumer import PullConsumer
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
 from mqcore.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
-from mqcore.client.subscription import Topics, topics_with_expressions
+from mqcore.client.subscription import Expression, Topics, topics_with_expressions
 from mqcore.client.transactions import Check, TransactionProducer, check_callable
 from mqcore.client.validators import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, check_group
 from mqcore.errors import ConfigError
@@ -55,7 +55,14 @@ class Client(PullApi):
 
     @property
     def admin(self) -> Admin:
-        """Administration of the cluster, over the connections of this client."""
+        """Administration of the cluster, over the connections of this client.
+
+        Raises ConfigError for a client with a namespace: administration speaks of names as brokers have them.
+        """
+        if self.instance.namespace:
+            raise ConfigError(
+                "administration needs a client without a namespace: it speaks of names as brokers have them"
+            )
         return Admin(self)
 
     async def start(self) -> None:
@@ -91,7 +98,7 @@ class Client(PullApi):
         self, group: str, settings: ProducerSettings | None = None, **changes: Unpack[ProducerOptions]
     ) -> Producer:
         """Return a producer, to be used inside ``async with``. Keyword arguments are the fields of ProducerSettings."""
-        check_group(group, DEFAULT_PRODUCER_GROUP)
+        group = self._short(check_group(group, DEFAULT_PRODUCER_GROUP))
         return Producer(self.instance, group, self.configuration.settings(ProducerSettings(), settings, changes))
 
     def transaction_producer(
@@ -101,7 +108,7 @@ class Client(PullApi):
 
         *check* is asked by brokers, sooner or later, what became of a transaction of *group*; see TransactionProducer.
         """
-        check_group(group, DEFAULT_PRODUCER_GROUP)
+        group = self._short(check_group(group, DEFAULT_PRODUCER_GROUP))
         check_callable("check", check)
         wanted = self.configuration.settings(ProducerSettings(), settings, changes)
         return TransactionProducer(self.instance, group, wanted, check)
@@ -121,7 +128,7 @@ class Client(PullApi):
         *topics* is a topic, several, or topics with expressions: ``{"Orders": "new || paid"}``. *handler* is called for
         each message, *batch_handler* for up to ``batch_size`` messages of a queue; with neither, iterate.
         """
-        check_group(group, DEFAULT_CONSUMER_GROUP)
+        group = self._short(check_group(group, DEFAULT_CONSUMER_GROUP))
         if handler is not None and batch_handler is not None:
             raise ConfigError("give handler or batch_handler, not both")
         for given in (handler, batch_handler):
@@ -130,7 +137,7 @@ class Client(PullApi):
         if handler is not None:
             batch_handler = EachMessage(handler)
         wanted = self.configuration.settings(ConsumerSettings(), settings, changes)
-        return Consumer(self.instance, group, topics_with_expressions(topics), wanted, batch_handler)
+        return Consumer(self.instance, group, self._subscriptions(topics), wanted, batch_handler)
 
     def on(
         self,
@@ -165,7 +172,14 @@ class Client(PullApi):
         seek, pause and commit, but not subscribe, assign or close. Other keyword arguments are the fields of
         PullConsumerSettings.
         """
-        check_group(group, DEFAULT_CONSUMER_GROUP)
+        group = self._short(check_group(group, DEFAULT_CONSUMER_GROUP))
         wanted = self.configuration.settings(PullConsumerSettings(), settings, changes)
-        subscriptions = topics_with_expressions(topics)
-        return PullConsumer(self.instance, group, subscriptions, wanted, on_assigned, on_revoked)
+        return PullConsumer(self.instance, group, self._subscriptions(topics), wanted, on_assigned, on_revoked)
+
+    # With a namespace its long names are understood, too.
+
+    def _short(self, name: str) -> str:
+        return self.instance.namespace.unwrap(name)
+
+    def _subscriptions(self, topics: Topics) -> dict[str, Expression]:
+        return {self._short(topic): expression for topic, expression in topics_with_expressions(topics).items()}

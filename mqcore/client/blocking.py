@@ -344,11 +344,12 @@ class BlockingSender:
                 raise RemotingTimeoutError(f"connecting to {address} took the whole {timeout_s * 1000:.0f} ms")
 
     def _make_plan(self, topic: str, rotation: Rotation) -> Plan:
-        settings, group = self._settings, self._core.group
+        settings = self._settings
+        group, wire_topic = self._core.wire_names(topic)
         heads = {
             queue: SendHead(
                 group,
-                topic,
+                wire_topic,
                 settings.create_topic_key,
                 settings.default_topic_queue_nums,
                 queue.queue_id,

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mqcore.client.namespace import Namespace
 from mqcore.codes import (
     CURRENT_VERSION,
     PULL_CODES,
@@ -104,11 +105,22 @@ class SendResponse:
 
 
 class BrokerApi:
-    """Calls over *remoting* in the name of *client_id*."""
+    """Calls over *remoting* in the name of *client_id*.
 
-    def __init__(self, remoting: RemotingClient, client_id: str, call_timeout_s: float, admin_timeout_s: float) -> None:
+    What is given, and what comes back, has the names of *namespace*; ``call``, and what it is given, those of brokers.
+    """
+
+    def __init__(
+        self,
+        remoting: RemotingClient,
+        client_id: str,
+        call_timeout_s: float,
+        admin_timeout_s: float,
+        namespace: Namespace | None = None,
+    ) -> None:
         self._remoting = remoting
         self._client_id = client_id
+        self._names = Namespace() if namespace is None else namespace
         self._call_timeout_s = call_timeout_s
         self._admin_timeout_s = admin_timeout_s
 
@@ -133,10 +145,10 @@ class BrokerApi:
             )
         except RemotingError as error:
             # Callers that wait for one connection share its error, so that has no topic.
-            error.at(broker=address, topic="" if isinstance(error, RemotingConnectError) else _topic_of(values))
+            error.at(broker=address, topic="" if isinstance(error, RemotingConnectError) else self._topic_of(values))
             raise
         if answer.code not in accepted:
-            raise BrokerError(answer.code, answer.remark or "", address).at(topic=_topic_of(values))
+            raise BrokerError(answer.code, answer.remark or "", address).at(topic=self._topic_of(values))
         return answer
 
     # Sending.
@@ -160,7 +172,8 @@ class BrokerApi:
 
     async def recall(self, address: str, group: str, topic: str, handle: str, timeout_s: float) -> str:
         """Take a message back that waits for its time; return its id."""
-        values = {"topic": topic, "recall_handle": handle, "producer_group": group}
+        names = self._names
+        values = {"topic": names.wrap(topic), "recall_handle": handle, "producer_group": names.wrap(group)}
         answer = await self.call(address, RequestCode.RECALL_MESSAGE, values, timeout_s=timeout_s)
         return (answer.ext_fields or {}).get("msgId", "")
 
@@ -175,7 +188,7 @@ class BrokerApi:
         """Give a failed message back to the group's retry topic."""
         values = {
             "offset": message.physical_offset,
-            "group": group,
+            "group": self._names.wrap(group),
             "delay_level": delay_level,
             "origin_msg_id": message.msg_id,
             "origin_topic": message.topic,
@@ -206,8 +219,8 @@ class BrokerApi:
 
         code = RequestCode.PULL_MESSAGE
         values = {
-            "consumer_group": pull.group,
-            "topic": pull.queue.topic,
+            "consumer_group": self._names.wrap(pull.group),
+            "topic": self._names.wrap(pull.queue.topic),
             "queue_id": pull.queue.queue_id,
             "queue_offset": pull.offset,
             "max_msg_nums": pull.messages_max,
@@ -226,7 +239,7 @@ class BrokerApi:
 
     async def query_consumer_offset(self, address: str, group: str, queue: MessageQueue) -> int | None:
         """Return the offset that *group* has stored, or None when the broker has none."""
-        values = {"consumer_group": group, **_queue_values(queue)}
+        values = {"consumer_group": self._names.wrap(group), **self._queue_values(queue)}
         accepted = (ResponseCode.SUCCESS, ResponseCode.QUERY_NOT_FOUND)
         code = RequestCode.QUERY_CONSUMER_OFFSET
         answer = await self.call(address, code, values, timeout_s=OFFSET_TIMEOUT_S, accepted=accepted)
@@ -236,20 +249,22 @@ class BrokerApi:
 
     async def update_consumer_offset(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
         """Store an offset, also a smaller one than before."""
-        values = {"consumer_group": group, "commit_offset": offset, **_queue_values(queue)}
+        values = {
+            "consumer_group": self._names.wrap(group), "commit_offset": offset, **self._queue_values(queue),
+        }  # fmt: skip
         await self.call(address, RequestCode.UPDATE_CONSUMER_OFFSET, values, timeout_s=OFFSET_TIMEOUT_S)
 
     async def max_offset(self, address: str, queue: MessageQueue) -> int:
         """Return the offset that the queue's next message will have."""
-        return await self._offset(address, RequestCode.GET_MAX_OFFSET, _queue_values(queue))
+        return await self._offset(address, RequestCode.GET_MAX_OFFSET, self._queue_values(queue))
 
     async def min_offset(self, address: str, queue: MessageQueue) -> int:
         """Return the offset of the queue's first message that is still there."""
-        return await self._offset(address, RequestCode.GET_MIN_OFFSET, _queue_values(queue))
+        return await self._offset(address, RequestCode.GET_MIN_OFFSET, self._queue_values(queue))
 
     async def search_offset(self, address: str, queue: MessageQueue, timestamp_ms: int) -> int:
         """Return the offset of the message stored at *timestamp_ms*, or the nearest one."""
-        values = {"timestamp": timestamp_ms, **_queue_values(queue)}
+        values = {"timestamp": timestamp_ms, **self._queue_values(queue)}
         return await self._offset(address, RequestCode.SEARCH_OFFSET_BY_TIMESTAMP, values)
 
     async def _offset(self, address: str, code: RequestCode, values: Mapping[str, Any]) -> int:
@@ -260,27 +275,33 @@ class BrokerApi:
 
     async def heartbeat(self, address: str, heartbeat: HeartbeatData) -> tuple[int, str | None]:
         """Tell a broker who is here; return its version, and what it has to say: mqcore's names conflicts."""
-        answer = await self.call(
-            address, RequestCode.HEART_BEAT, body=heartbeat.encode(), timeout_s=self._call_timeout_s
-        )
+        body = self._names.wrap_heartbeat(heartbeat).encode()
+        answer = await self.call(address, RequestCode.HEART_BEAT, body=body, timeout_s=self._call_timeout_s)
         return answer.version, answer.remark
 
     async def unregister(
         self, address: str, producer_group: str | None = None, consumer_group: str | None = None
     ) -> None:
-        values = {"client_id": self._client_id, "producer_group": producer_group, "consumer_group": consumer_group}
+        values = {
+            "client_id": self._client_id,
+            "producer_group": None if producer_group is None else self._names.wrap(producer_group),
+            "consumer_group": None if consumer_group is None else self._names.wrap(consumer_group),
+        }
         await self.call(address, RequestCode.UNREGISTER_CLIENT, values, timeout_s=self._call_timeout_s)
 
     async def consumer_ids(self, address: str, group: str) -> list[str]:
         """Return the client ids of the members of *group*; BrokerError when it has none."""
-        values = {"consumer_group": group}
+        values = {"consumer_group": self._names.wrap(group)}
         code = RequestCode.GET_CONSUMER_LIST_BY_GROUP
         answer = await self.call(address, code, values, timeout_s=self._call_timeout_s)
         return ConsumerList.decode(answer.body).consumer_id_list
 
     async def check_subscription(self, address: str, group: str, subscription: SubscriptionData) -> None:
         """Let a broker compile an expression; BrokerError tells why it cannot."""
-        body = CheckClientRequestBody(self._client_id, group, subscription).encode()
+        names = self._names
+        body = CheckClientRequestBody(
+            self._client_id, names.wrap(group), names.wrap_subscription(subscription)
+        ).encode()
         await self.call(address, RequestCode.CHECK_CLIENT_CONFIG, body=body, timeout_s=self._call_timeout_s)
 
     async def lock(self, address: str, group: str, queues: Iterable[MessageQueue]) -> set[MessageQueue]:
@@ -291,14 +312,24 @@ class BrokerApi:
         """
         body, code = self._lock_body(group, queues), RequestCode.LOCK_BATCH_MQ
         answer = await self.call(address, code, body=body, timeout_s=LOCK_TIMEOUT_S, close_on_timeout=False)
-        return set(LockBatchResponseBody.decode(answer.body).lock_ok_mq_set)
+        return {self._names.unwrap_queue(queue) for queue in LockBatchResponseBody.decode(answer.body).lock_ok_mq_set}
 
     async def unlock(self, address: str, group: str, queues: Iterable[MessageQueue]) -> None:
         body, code = self._lock_body(group, queues), RequestCode.UNLOCK_BATCH_MQ
         await self.call(address, code, body=body, timeout_s=LOCK_TIMEOUT_S, close_on_timeout=False)
 
     def _lock_body(self, group: str, queues: Iterable[MessageQueue]) -> bytes:
-        return LockBatchRequestBody(group, self._client_id, list(queues)).encode()
+        names = self._names
+        return LockBatchRequestBody(names.wrap(group), self._client_id, names.wrap_queues(queues)).encode()
+
+    # Names.
+
+    def _topic_of(self, values: Mapping[str, Any] | None) -> str:
+        return self._names.unwrap(str((values or {}).get("topic") or ""))
+
+    def _queue_values(self, queue: MessageQueue) -> dict[str, Any]:
+        topic = self._names.wrap(queue.topic)
+        return {"topic": topic, "queue_id": queue.queue_id, "bname": queue.broker_name}
 
 
 def request(code: RequestCode, values: Mapping[str, Any] | None = None, body: bytes = b"") -> RemotingCommand:
@@ -317,11 +348,3 @@ def _pull_response(answer: RemotingCommand) -> PullResponse:
         suggested_broker_id=header["suggest_which_broker_id"],
         body=answer.body,
     )
-
-
-def _topic_of(values: Mapping[str, Any] | None) -> str:
-    return str((values or {}).get("topic") or "")
-
-
-def _queue_values(queue: MessageQueue) -> dict[str, Any]:
-    return {"topic": queue.topic, "queue_id": queue.queue_id, "bname": queue.broker_name}

@@ -48,17 +48,23 @@ async def send_to_retry_topic(
 ) -> None:
     """Send a copy of *message*, failed *times* times, to the retry topic; at the limit it becomes a dead letter."""
     times_max = membership.settings.max_reconsume_times_effective
-    copy = retry_copy(message, membership.group, times, times_max, delay_level)
+    topic = membership.hub.namespace.wrap(message.topic)
+    copy = retry_copy(message, membership.group, topic, times, times_max, delay_level)
     await membership.hub.inner_producer.send(copy)
 
 
-def retry_copy(message: ReceivedMessage, group: str, times: int, times_max: int, delay_level: int = 0) -> Outgoing:
-    """Return *message*, failed *times* times of *times_max*, as a new one for the retry topic of *group*."""
+def retry_copy(
+    message: ReceivedMessage, group: str, topic: str, times: int, times_max: int, delay_level: int = 0
+) -> Outgoing:
+    """Return *message*, failed *times* times of *times_max*, as a new one for the retry topic of *group*.
+
+    *topic* is what brokers call the one that it was sent to.
+    """
     ext = message.ext
     properties = dict(ext.properties)
     properties.pop(names.PROPERTY_TRANSACTION_PREPARED, None)
     properties.setdefault(names.PROPERTY_ORIGIN_MESSAGE_ID, message.msg_id)
-    properties[names.PROPERTY_RETRY_TOPIC] = message.topic
+    properties[names.PROPERTY_RETRY_TOPIC] = topic
     properties[names.PROPERTY_RECONSUME_TIME] = str(times)
     properties[names.PROPERTY_MAX_RECONSUME_TIMES] = str(times_max)
     level = delay_level if delay_level > 0 else FIRST_RETRY_LEVEL + ext.reconsume_times

@@ -264,7 +264,8 @@ class Consumer:
 
         Raises BrokerError when a broker refuses the expression.
         """
-        self._membership.subscriptions[check_topic(topic)] = subscription_data(topic, expression)
+        topic = self._hub.namespace.unwrap(check_topic(topic))
+        self._membership.subscriptions[topic] = subscription_data(topic, expression)
         if self._is_open:
             await self._find_routes()
             await self._check_expressions()
@@ -273,6 +274,7 @@ class Consumer:
 
     async def unsubscribe(self, topic: str) -> None:
         """Consume *topic* no more: its queues are given up at once."""
+        topic = self._hub.namespace.unwrap(topic)
         if self._membership.subscriptions.pop(topic, None) is not None and self._is_open:
             await self._hub.heartbeat()
             await self._assignment.rebalance()
@@ -352,7 +354,8 @@ class Consumer:
             return RemoteOffsets(hub, group)
         if settings.offsets_dir is None:
             return MemoryOffsets()
-        return FileOffsets(Path(settings.offsets_dir), client_id(hub.settings, stable=True), group)
+        stable_id = client_id(hub.settings, stable=True)
+        return FileOffsets(Path(settings.offsets_dir), stable_id, group, hub.namespace)
 
     def _source_or_raise(self) -> Source:
         if self._source is None:

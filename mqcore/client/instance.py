@@ -19,6 +19,7 @@ from mqcore.client.errors import BrokerNotFoundError, ClientClosedError
 from mqcore.client.identity import client_id
 from mqcore.client.inside import in_background, is_inside_any
 from mqcore.client.name_servers import NameServers
+from mqcore.client.namespace import Namespace
 from mqcore.client.producer_core import ProducerCore
 from mqcore.client.remote_control import RemoteControl
 from mqcore.client.request_reply import PendingReplies
@@ -76,6 +77,7 @@ class ClientInstance:
     def __init__(self, name_servers: Sequence[str], settings: ClientSettings) -> None:
         self.settings = settings
         self.client_id = client_id(settings)
+        self.namespace = Namespace(settings.namespace)
         self.unique_ids = UniqueIdGenerator(self.client_id.partition("@")[0].strip("[]"))
         self.broker_versions: dict[str, int] = {}
         self._broker_remarks: dict[str, str | None] = {}
@@ -86,9 +88,9 @@ class ClientInstance:
             )
         self.name_servers = NameServers(self.remoting, name_servers)
         self.routes = RouteTable(self._ask_route)
-        self.api = BrokerApi(self.remoting, self.client_id, settings.call_timeout_s, settings.admin_timeout_s)
+        self.api = self._make_api()
         self.inner_producer = ProducerCore(self, CLIENT_INNER_PRODUCER_GROUP, ProducerSettings())
-        self.replies = PendingReplies()
+        self.replies = PendingReplies(self.namespace)
         self.transaction_producers: dict[str, TransactionProducer] = {}
         self._producers: dict[str, GroupMember] = {}
         self._consumers: dict[str, ConsumerMember] = {}
@@ -122,7 +124,9 @@ class ClientInstance:
             RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._on_get_status,
             RequestCode.GET_CONSUMER_RUNNING_INFO: self._on_get_running_info,
             RequestCode.CONSUME_MESSAGE_DIRECTLY: self._on_consume_directly,
-            RequestCode.CHECK_TRANSACTION_STATE: TransactionQuestions(self.transaction_producers).on_check,
+            RequestCode.CHECK_TRANSACTION_STATE: TransactionQuestions(
+                self.transaction_producers, self.namespace
+            ).on_check,
             RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.replies.on_reply,
         }
         for code, handler in handlers.items():
@@ -162,9 +166,7 @@ class ClientInstance:
         """In a forked child: be a client of its own if it has not been started, else leave all to the parent."""
         if not self._background:
             self.client_id = client_id(self.settings)
-            self.api = BrokerApi(
-                self.remoting, self.client_id, self.settings.call_timeout_s, self.settings.admin_timeout_s
-            )
+            self.api = self._make_api()
             return
         for member in [*self._producers.values(), *self._consumers.values()]:
             member.after_fork(parent_pid)
@@ -172,6 +174,10 @@ class ClientInstance:
         self._closed = True
         parents: Any = forks.OfTheParent(parent_pid)
         self.remoting = self.name_servers = self.api = parents
+
+    def _make_api(self) -> BrokerApi:
+        times = self.settings.call_timeout_s, self.settings.admin_timeout_s
+        return BrokerApi(self.remoting, self.client_id, *times, self.namespace)
 
     # Members.
 
@@ -254,7 +260,9 @@ class ClientInstance:
             return None
 
     async def _ask_route(self, topic: str) -> TopicRouteData:
-        command = request(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": topic, "accept_standard_json_only": True})
+        command = request(
+            RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": self.namespace.wrap(topic), "accept_standard_json_only": True}
+        )
         answer = await self.name_servers.invoke(command, self.settings.call_timeout_s)
         if answer.code != ResponseCode.SUCCESS:
             raise BrokerError(answer.code, answer.remark or "", self.name_servers.chosen)
@@ -319,7 +327,7 @@ class ClientInstance:
             consumer.rebalance_soon()
 
     async def _on_reset_offset(self, connection: Connection, command: RemotingCommand) -> None:
-        consumer = self._consumers.get((command.ext_fields or {}).get("group", ""))
+        consumer = self._consumers.get(self._group_of(command, "group"))
         if consumer is not None:
             await consumer.control.reset_offset(command)
 
@@ -333,8 +341,11 @@ class ClientInstance:
         return await self._answer(command, "consumerGroup", RemoteControl.consume_directly)
 
     async def _answer(self, command: RemotingCommand, group_field: str, answer: ControlAnswer) -> RemotingCommand:
-        group = (command.ext_fields or {}).get(group_field, "")
+        group = self._group_of(command, group_field)
         consumer = self._consumers.get(group)
         if consumer is None:
             return command.reply(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
         return await answer(consumer.control, command)
+
+    def _group_of(self, command: RemotingCommand, field: str) -> str:
+        return self.namespace.unwrap((command.ext_fields or {}).get(field, ""))

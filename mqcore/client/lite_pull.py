@@ -214,7 +214,16 @@ class LitePullLoop:
         def take(response: PullResponse, records: memoryview) -> None:
             retry_topic, held = self._membership.retry_topic, self._held
             messages.extend(
-                received(response, records, held.queue, subscription, retry_topic=retry_topic, held=held, acyclic=True)
+                received(
+                    response,
+                    records,
+                    held.queue,
+                    subscription,
+                    retry_topic=retry_topic,
+                    held=held,
+                    acyclic=True,
+                    names=self._membership.hub.namespace,
+                )
             )
 
         response = await self._pull(subscription, take)

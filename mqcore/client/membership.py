@@ -67,9 +67,10 @@ class Membership:
 
     def topic_shown(self, ext: MessageExt) -> str:
         """Return the topic to show to a handler: a message that came back shows the topic it was first sent to."""
-        if ext.topic == self.retry_topic:
-            return ext.properties.get(PROPERTY_RETRY_TOPIC, ext.topic)
-        return ext.topic
+        names, topic = self.hub.namespace, ext.topic
+        if topic == names.wrap(self.retry_topic):
+            topic = ext.properties.get(PROPERTY_RETRY_TOPIC, topic)
+        return names.unwrap(topic)
 
     def commit(self, held: HeldQueue, offset: int) -> None:
         """Note that everything before *offset* is done, unless the queue has been given up or nothing is to commit."""

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mqcore.cause_log import CauseLog
+from mqcore.client.namespace import Namespace
 from mqcore.errors import BrokerError, MQError, StoreError
 from mqcore.files import backup_of, make_directory, write_atomically
 from mqcore.protocol import fastjson
@@ -132,9 +133,10 @@ class FileOffsets(MemoryOffsets):
     Source: RocketMQ LocalFileOffsetStore.java.
     """
 
-    def __init__(self, directory: Path, client_id: str, group: str) -> None:
+    def __init__(self, directory: Path, client_id: str, group: str, namespace: Namespace | None = None) -> None:
         super().__init__()
-        self._path = directory / client_id / group / "offsets.json"
+        self._names = Namespace() if namespace is None else namespace
+        self._path = directory / client_id / self._names.wrap(group) / "offsets.json"
         self._writing = asyncio.Lock()
 
     async def load(self) -> None:
@@ -152,7 +154,8 @@ class FileOffsets(MemoryOffsets):
         if not held:
             return
         async with self._writing:
-            table = {queue.json_key(): offset for queue, offset in (self._read() | held).items()}
+            offsets = (self._read() | held).items()
+            table = {self._names.wrap_queue(queue).json_key(): offset for queue, offset in offsets}
             await asyncio.to_thread(self._write, fastjson.dumps({"offsetTable": table}, pretty=True))
 
     def _write(self, content: bytes) -> None:
@@ -165,7 +168,8 @@ class FileOffsets(MemoryOffsets):
         for path in (self._path, backup_of(self._path)):
             try:
                 table = fastjson.loads(path.read_bytes())["offsetTable"]
-                return {MessageQueue.from_json(key): int(offset) for key, offset in table.items()}
+                unwrap = self._names.unwrap_queue
+                return {unwrap(MessageQueue.from_json(key)): int(offset) for key, offset in table.items()}
             except FileNotFoundError:
                 continue
             except (KeyError, TypeError, ValueError, AttributeError, MQError) as error:

@@ -22,6 +22,7 @@ class ClientOptions(TypedDict, total=False):
     client_ip: str | None
     instance_name: str | None
     unit_name: str | None
+    namespace: str
     access_key: str | None
     secret_key: str | None
     security_token: str | None

@@ -439,6 +439,8 @@ class Producer:
         if has_properties:
             check_properties_size(properties)
         is_reply = isinstance(message, ReplyMessage)
+        if is_reply:
+            self._hub.namespace.leave_alone(message.topic)
         body, sys_flag = self._compressed(message.body)
         return Outgoing(message.topic, body, properties, message.flag, sys_flag, False, is_reply)
 

@@ -82,6 +82,7 @@ class ProducerCore:
     def __init__(self, hub: ClientInstance, group: str, settings: ProducerSettings) -> None:
         self._hub = hub
         self._settings = settings
+        hub.namespace.leave_alone(settings.create_topic_key)
         self.group = group
         self.hooks = Hooks()
         self.faults = FaultStrategy(
@@ -220,6 +221,10 @@ class ProducerCore:
             raise ClientError(f"recall: topic {topic} has no broker {name!r}, which the handle names")
         return await self._hub.api.recall(await self.address_of(queue), self.group, topic, handle, timeout_s)
 
+    def wire_names(self, topic: str) -> tuple[str, str]:
+        """Return what brokers call the group and *topic*."""
+        return self._hub.namespace.wrap(self.group), self._hub.namespace.wrap(topic)
+
     async def address_of(self, queue: MessageQueue) -> str:
         """Return where the master of *queue* takes messages; BrokerNotFoundError when it has no master."""
         address = await self._hub.master_address(queue)
@@ -284,9 +289,10 @@ class ProducerCore:
         return sent.response.code == ResponseCode.SUCCESS or not self._settings.retry_another_broker_when_not_store_ok
 
     def _request(self, outgoing: Outgoing, queue: MessageQueue) -> tuple[RequestCode, dict[str, Any]]:
+        group, topic = self.wire_names(outgoing.topic)
         values: dict[str, Any] = {
-            "producer_group": self.group,
-            "topic": outgoing.topic,
+            "producer_group": group,
+            "topic": topic,
             "default_topic": self._settings.create_topic_key,
             "default_topic_queue_nums": self._settings.default_topic_queue_nums,
             "queue_id": queue.queue_id,

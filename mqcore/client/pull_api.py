@@ -110,7 +110,7 @@ class PullApi:
         response = await self._hub.api.pull(address, request, wait_s + PULL_TIMEOUT_S)
         messages = []
         if response.code == ResponseCode.SUCCESS:
-            messages = received(response, response.body, queue, subscription, acyclic=True)
+            messages = received(response, response.body, queue, subscription, acyclic=True, names=self._hub.namespace)
         return PullResult(
             status=STATUS_OF_CODE[response.code],
             messages=messages,
@@ -166,4 +166,5 @@ class PullApi:
         except MQError as error:
             log.warning("send back failed, sending anew", group=group, queue=queue, message=message, error=error)
             times = message.reconsume_times + 1
-            await self._hub.inner_producer.send(retry_copy(message, group, times, max_reconsume_times))
+            topic = self._hub.namespace.wrap(message.topic)
+            await self._hub.inner_producer.send(retry_copy(message, group, topic, times, max_reconsume_times))

@@ -181,7 +181,8 @@ class PullConsumer:
         """Share *topic* with the group; another expression for the same topic replaces the first."""
         if self._assignment.named is not None:
             raise ClientStateError(MUTUALLY_EXCLUSIVE)
-        self._membership.subscriptions[check_topic(topic)] = subscription_data(topic, expression)
+        topic = self._hub.namespace.unwrap(check_topic(topic))
+        self._membership.subscriptions[topic] = subscription_data(topic, expression)
         if self._is_open:
             await self._find_route(topic)
             await self._hub.heartbeat()
@@ -191,6 +192,7 @@ class PullConsumer:
         """Give up *topic*; without effect when it is not subscribed."""
         if self._assignment.named is not None:
             raise ClientStateError(MUTUALLY_EXCLUSIVE)
+        topic = self._hub.namespace.unwrap(topic)
         if topic in self._membership.subscriptions:
             await self._assignment.release(topic)
             del self._membership.subscriptions[topic]
@@ -488,4 +490,5 @@ def _offset_store(hub: ClientInstance, group: str, settings: PullConsumerSetting
         return CommitOffsets(hub, group)
     if settings.offsets_dir is None:
         return MemoryOffsets()
-    return FileOffsets(Path(settings.offsets_dir), client_id(hub.settings, stable=True), group)
+    stable_id = client_id(hub.settings, stable=True)
+    return FileOffsets(Path(settings.offsets_dir), stable_id, group, hub.namespace)

@@ -9,10 +9,9 @@ from mqcore.client.lite_pull import PollService
 from mqcore.client.lite_pull_assignment import LiteAssignment
 from mqcore.client.membership import Membership
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
-from mqcore.client.remote_control import RemoteControl, read_reset_offsets, setting_text
+from mqcore.client.remote_control import RemoteControl, setting_text
 from mqcore.protocol.bodies import ConsumeType
 from mqcore.protocol.command import RemotingCommand
-from mqcore.protocol.headers import decode_request
 
 logger = logging.getLogger(__name__)
 
@@ -29,8 +28,7 @@ class PullRemoteControl(RemoteControl):
 
     async def reset_offset(self, command: RemotingCommand) -> None:
         """Go on at the offsets in the request's body. (Java's pull consumers take no notice of it.)"""
-        offsets = read_reset_offsets(command.body)
-        topic = decode_request(command.code, command.ext_fields)["topic"]
+        topic, offsets = self._read_reset(command)
         affected = [queue for queue in self._assignment.queues if queue.topic == topic and queue in offsets]
         logger.info("offsets are reset group=%s queues=%s", self._membership.group, affected)
         for queue in affected:

@@ -16,6 +16,7 @@ from mqcore.client.consume_hooks import FilterContext
 from mqcore.client.consuming import ConsumeService
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import ReceivedMessage, Settler
+from mqcore.client.namespace import Namespace
 from mqcore.client.subscription import tags_wanted
 from mqcore.codes import MQVersion, ResponseCode
 from mqcore.errors import BrokerError, ClientError, MQError
@@ -50,6 +51,7 @@ def received(
     held: HeldQueue | None = None,
     settler: Settler | None = None,
     acyclic: bool = False,
+    names: Namespace,
 ) -> list[ReceivedMessage]:
     """Return the messages of a pull that the subscription really wants; those of *retry_topic* show their first topic.
 
@@ -64,10 +66,11 @@ def received(
         tags_wanted(subscription),
         response.min_offset,
         response.max_offset,
-        retry_topic,
+        None if retry_topic is None else names.wrap(retry_topic),
         held,
         settler,
         acyclic,
+        names.unwrap if names else None,
     )
 
 
@@ -204,6 +207,7 @@ class PullLoop:
             retry_topic=self._membership.retry_topic,
             held=self._held,
             settler=self._service.settler,
+            names=self._membership.hub.namespace,
         )
 
     async def _correct(self, response: PullResponse) -> None:

@@ -48,14 +48,14 @@ class RemoteControl:
         self._forget = forget
 
     async def running_info(self, command: RemotingCommand) -> RemotingCommand:
-        membership = self._membership
+        membership, names = self._membership, self._membership.hub.namespace
         wants_stacks = decode_request(command.code, command.ext_fields)["jstack_enable"]
         info = ConsumerRunningInfo(
             properties=self._properties(),
-            subscription_set=list(membership.subscriptions.values()),
-            mq_table={queue: self._queue_info(held) for queue, held in membership.held.items()},
+            subscription_set=list(map(names.wrap_subscription, membership.subscriptions.values())),
+            mq_table={names.wrap_queue(queue): self._queue_info(held) for queue, held in membership.held.items()},
             status_table={
-                topic: ConsumeStatus.from_json(membership.statistics[topic].figures())
+                names.wrap(topic): ConsumeStatus.from_json(membership.statistics[topic].figures())
                 for topic in membership.subscriptions
             },
             jstack=task_stacks() if wants_stacks else None,
@@ -63,9 +63,10 @@ class RemoteControl:
         return command.reply(body=info.encode())
 
     async def status(self, command: RemotingCommand) -> RemotingCommand:
-        topic = decode_request(command.code, command.ext_fields)["topic"]
+        names = self._membership.hub.namespace
+        topic = names.unwrap(decode_request(command.code, command.ext_fields)["topic"])
         offsets = {
-            queue: offset
+            names.wrap_queue(queue): offset
             for queue in self._membership.held
             if queue.topic == topic and (offset := self._membership.offsets.known(queue)) is not None
         }
@@ -76,7 +77,8 @@ class RemoteControl:
         values = decode_request(command.code, command.ext_fields)
         ext = decode_message(command.body)
         ext.broker_name = values["broker_name"] or ""
-        message = ReceivedMessage(ext, ext.queue, topic=self._membership.topic_shown(ext))
+        queue = self._membership.hub.namespace.unwrap_queue(ext.queue)
+        message = ReceivedMessage(ext, queue, topic=self._membership.topic_shown(ext))
         begin = clock.monotonic_s()
         outcome = await self._service.consume_directly(message)
         result = ConsumeMessageDirectlyResult(
@@ -90,8 +92,7 @@ class RemoteControl:
 
     async def reset_offset(self, command: RemotingCommand) -> None:
         """Take the queues in the request's body anew from the offsets given there."""
-        offsets = read_reset_offsets(command.body)
-        topic = decode_request(command.code, command.ext_fields)["topic"]
+        topic, offsets = self._read_reset(command)
         affected = [held for queue, held in self._membership.held.items() if queue.topic == topic and queue in offsets]
         logger.info("offsets are reset group=%s queues=%s", self._membership.group, [held.queue for held in affected])
         for held in affected:
@@ -103,13 +104,19 @@ class RemoteControl:
         for held in affected:
             await self._forget(held)
 
+    def _read_reset(self, command: RemotingCommand) -> tuple[str, dict[MessageQueue, int]]:
+        names = self._membership.hub.namespace
+        topic = decode_request(command.code, command.ext_fields)["topic"]
+        offsets = read_reset_offsets(command.body)
+        return names.unwrap(topic), {names.unwrap_queue(queue): offset for queue, offset in offsets.items()}
+
     def _properties(self) -> dict[str, str]:
         membership = self._membership
         settings = membership.settings
         properties = {row.name: setting_text(getattr(settings, row.name)) for row in fields(settings)}
         addresses = "".join(f"{address};" for address in membership.hub.name_servers.addresses)
         return properties | {
-            "consumerGroup": membership.group,
+            "consumerGroup": membership.hub.namespace.wrap(membership.group),
             "PROP_NAMESERVER_ADDR": addresses,
             "PROP_CONSUME_TYPE": ConsumeType.CONSUME_PASSIVELY.name,
             "PROP_CLIENT_VERSION": version_name(CURRENT_VERSION),

@@ -18,6 +18,7 @@ from mqcore import clock
 from mqcore.cause_log import CauseLog
 from mqcore.client.errors import CreateReplyError
 from mqcore.client.messages import Message, ReceivedMessage
+from mqcore.client.namespace import Namespace
 from mqcore.codes import ResponseCode
 from mqcore.errors import MQError
 from mqcore.protocol import properties as names
@@ -76,7 +77,8 @@ def is_request(message: ReceivedMessage) -> bool:
 class PendingReplies:
     """The questions of one client that have no answer yet."""
 
-    def __init__(self) -> None:
+    def __init__(self, namespace: Namespace) -> None:
+        self._names = namespace
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
 
     def __len__(self) -> int:
@@ -95,7 +97,7 @@ class PendingReplies:
     async def on_reply(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
         """Take a reply that a broker pushes. It is answered with success when it can be read, wanted or not."""
         try:
-            message = read_reply(command)
+            message = read_reply(command, self._names)
         except MQError as error:
             log.warning("reply unreadable", address=connection.remote_address, error=error)
             return command.reply(ResponseCode.SYSTEM_ERROR, "process reply message fail")
@@ -108,7 +110,7 @@ class PendingReplies:
         return command.reply()
 
 
-def read_reply(command: RemotingCommand) -> ReceivedMessage:
+def read_reply(command: RemotingCommand, namespace: Namespace) -> ReceivedMessage:
     """Return the reply that a broker pushed; raise ProtocolError when it cannot be read."""
     values = decode_request(command.code, command.ext_fields)
     properties = decode_properties(values["properties"])
@@ -127,7 +129,8 @@ def read_reply(command: RemotingCommand) -> ReceivedMessage:
         store_host=_host(values["store_host"]),
         reconsume_times=values["reconsume_times"] or 0,
     )
-    return ReceivedMessage(ext, MessageQueue(topic, "", queue_id))
+    shown = namespace.unwrap(topic)
+    return ReceivedMessage(ext, MessageQueue(shown, "", queue_id), topic=shown)
 
 
 def _host(text: str) -> HostAddress:

@@ -18,6 +18,7 @@ from mqcore.client.checked import Checked, changed, row
 from mqcore.client.fault_strategy import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
 from mqcore.client.rebalance import Strategy, strategy_of
 from mqcore.errors import ConfigError
+from mqcore.protocol.names import is_namespace
 
 NAME_SERVER_VARIABLES = ("MQCORE_NAMESRV", "NAMESRV_ADDR", "ROCKETMQ_NAMESRV_ADDR")
 """Environment variables that name the name servers, the first that is set wins."""
@@ -49,6 +50,10 @@ class ClientSettings(Checked):
         default=None, metadata=row(doc="second part of the client id; process id and start time when absent")
     )
     unit_name: str | None = field(default=None, metadata=row(doc="third part of the client id"))
+    namespace: str = field(
+        default="",
+        metadata=row(doc="brokers know topics and groups as namespace%name, the program by their names alone"),
+    )
     access_key: str | None = field(
         default=None, metadata=row(doc="who the client is, to brokers that check it; with secret_key")
     )
@@ -89,6 +94,8 @@ class ClientSettings(Checked):
 
     def __post_init__(self) -> None:
         Checked.__post_init__(self)
+        if self.namespace and not is_namespace(self.namespace):
+            raise ConfigError(f"setting namespace: got {self.namespace!r}, wanted letters, digits, -, _ and |")
         object.__setattr__(self, "access_channel", self.access_channel.upper())
         if self.access_channel not in ("LOCAL", "CLOUD"):
             raise ConfigError(f"setting access_channel: got {self.access_channel!r}, wanted LOCAL or CLOUD")

@@ -250,6 +250,7 @@ class TraceDispatcher:
         """Trace messages that a broker has stored."""
         self._hub = hub
         self._is_cloud = hub.settings.access_channel == ACCESS_CHANNEL_CLOUD
+        hub.namespace.leave_alone(self.trace_topic)
         producer_group = f"_INNER_TRACE_PRODUCER-{group}-{side}-{next(_serial)}"
         self._core = ProducerCore(hub, producer_group, ProducerSettings(send_timeout_s=SEND_TIMEOUT_S))
         self._waiting: deque[TraceContext] = deque()

@@ -21,6 +21,7 @@ from mqcore.client.broker_api import request
 from mqcore.client.handler_threads import HandlerThreads
 from mqcore.client.hooks import EndTransactionContext
 from mqcore.client.messages import Message, ReceivedMessage, SendReceipt, SendStatus
+from mqcore.client.namespace import Namespace
 from mqcore.client.producer import Producer
 from mqcore.client.settings import ProducerSettings
 from mqcore.client.tasks import cancel_and_wait
@@ -131,7 +132,7 @@ class TransactionProducer(Producer):
         """Send *message* as a half, which ``end`` then decides about: the two steps of ``send_in_transaction``."""
         outgoing = self._outgoing(replace(message, delay_level=0) if message.delay_level else message)
         outgoing.properties[names.PROPERTY_TRANSACTION_PREPARED] = "true"
-        outgoing.properties[names.PROPERTY_PRODUCER_GROUP] = self.group
+        outgoing.properties[names.PROPERTY_PRODUCER_GROUP] = self._hub.namespace.wrap(self.group)
         outgoing.sys_flag |= SysFlag.TRANSACTION_PREPARED
         # A broker that has had no heart-beat of ours finds nobody to ask, and drops the message after some questions.
         await self._hub.make_known(await self._core.publish_queues(message.topic))
@@ -158,7 +159,7 @@ class TransactionProducer(Producer):
         try:
             address = await self._core.address_of(receipt.queue)
             values = {
-                "producer_group": self.group,
+                "producer_group": self._hub.namespace.wrap(self.group),
                 "tran_state_table_offset": receipt.offset,
                 "commit_log_offset": decode_offset_message_id(receipt.offset_msg_id or receipt.msg_id).physical_offset,
                 "commit_or_rollback": int(state),
@@ -166,7 +167,7 @@ class TransactionProducer(Producer):
                 "msg_id": receipt.msg_id,
                 "transaction_id": receipt.transaction_id,
                 "bname": receipt.queue.broker_name,
-                "topic": message.topic,
+                "topic": self._hub.namespace.wrap(message.topic),
             }
             remark = None if error is None else f"executeLocalTransactionBranch exception: {describe(error)}"
             properties = message.wire_properties()
@@ -209,7 +210,7 @@ class TransactionProducer(Producer):
                 state, remark = TransactionState.UNKNOWN, f"checkLocalTransactionState Exception: {describe(error)}"
         asked = decode_request(command.code, command.ext_fields)
         values = {
-            "producer_group": self.group,
+            "producer_group": self._hub.namespace.wrap(self.group),
             "tran_state_table_offset": asked["tran_state_table_offset"],
             "commit_log_offset": asked["commit_log_offset"],
             "commit_or_rollback": int(state),
@@ -217,7 +218,7 @@ class TransactionProducer(Producer):
             "msg_id": message.msg_id,
             "transaction_id": asked["transaction_id"],
             "bname": asked["bname"],
-            "topic": message.topic,
+            "topic": self._hub.namespace.wrap(message.topic),
         }
         try:
             await self._tell(address, values, state, dict(message.properties), remark, CHECK_ANSWER_TIMEOUT_S)
@@ -248,7 +249,7 @@ class TransactionProducer(Producer):
     ) -> None:
         context = EndTransactionContext(
             group=self.group,
-            topic=str(values["topic"]),
+            topic=self._hub.namespace.unwrap(str(values["topic"])),
             properties=properties,
             broker_address=address,
             msg_id=str(values["msg_id"]),
@@ -265,13 +266,14 @@ class TransactionProducer(Producer):
 class TransactionQuestions:
     """Takes brokers' questions about transactions to the producer of their group in this client."""
 
-    def __init__(self, producers: dict[str, TransactionProducer]) -> None:
+    def __init__(self, producers: dict[str, TransactionProducer], namespace: Namespace) -> None:
         self._producers = producers
+        self._names = namespace
 
     async def on_check(self, connection: Connection, command: RemotingCommand) -> None:
         """Take a question; it gets no answer of its own."""
-        message = read_question(command)
-        group = message.properties.get(names.PROPERTY_PRODUCER_GROUP, "")
+        message = read_question(command, self._names)
+        group = self._names.unwrap(message.properties.get(names.PROPERTY_PRODUCER_GROUP, ""))
         producer = self._producers.get(group)
         if producer is None:
             log.warning("a broker asks about a transaction of a group that is not here", group=group)
@@ -279,12 +281,13 @@ class TransactionQuestions:
         producer.check_soon(connection.remote_address, command, message)
 
 
-def read_question(command: RemotingCommand) -> ReceivedMessage:
+def read_question(command: RemotingCommand, namespace: Namespace) -> ReceivedMessage:
     """Return the half message that a broker asks about; raise ProtocolError when it cannot be read."""
     ext = decode_message(command.body)
     ext.broker_name = decode_request(command.code, command.ext_fields)["bname"] or ""
     ext.transaction_id = ext.unique_id
-    return ReceivedMessage(ext, MessageQueue(ext.topic, ext.broker_name, ext.queue_id))
+    topic = namespace.unwrap(ext.topic)
+    return ReceivedMessage(ext, MessageQueue(topic, ext.broker_name, ext.queue_id), topic=topic)
 
 
 def is_async(function: Callable[..., object]) -> bool:

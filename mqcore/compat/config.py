@@ -57,6 +57,13 @@ class ClientConfig:
     def set_unit_name(self, name: str) -> None:
         self._client_settings["unit_name"] = name
 
+    def set_namespace(self, namespace: str) -> None:
+        """Let topics and groups be those of *namespace*: brokers know them as ``namespace%name``."""
+        self._client_settings["namespace"] = namespace
+
+    def get_namespace(self) -> str:
+        return str(self._client_settings.get("namespace", ""))
+
     def set_poll_name_server_interval(self, interval_ms: int) -> None:
         self._client_settings["route_refresh_interval_s"] = interval_ms / 1000
 

@@ -185,6 +185,11 @@ def is_dlq_topic(topic: str) -> bool:
     return topic.startswith(DLQ_GROUP_TOPIC_PREFIX)
 
 
+def is_namespace(name: str) -> bool:
+    """Whether *name* may stand before the names of topics and groups."""
+    return _TOPIC_CHARACTERS.fullmatch(name) is not None and NAMESPACE_SEPARATOR not in name
+
+
 def is_lmq(name: str) -> bool:
     """Whether *name* is that of a light message queue."""
     return name.startswith(LMQ_PREFIX)

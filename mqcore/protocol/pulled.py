@@ -6,7 +6,7 @@ what few handlers ask for, such as properties and hosts, it decodes when it is a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from mqcore.protocol import properties as names
@@ -101,12 +101,14 @@ def decode_pulled(
     held: object,
     settler: object,
     acyclic: bool = False,
+    shown: Callable[[str], str] | None = None,
 ) -> list[R]:
     """Return the messages of a pull, objects of *kind*, with the properties that a consumer adds.
 
     *tags* are those wanted, None for all: the broker compared hashes only. A message of *retry_topic* shows the topic
     to which it was sent first. *acyclic* promises that neither *held* nor *settler* leads back to a message: then the
     fast twin keeps the messages out of the cyclic garbage collector, which would look at each of them several times.
+    *shown* tells what the application calls a topic; by default the broker's name.
     Raises ProtocolError at a record that contradicts the layout.
     """
     messages: list[R] = []
@@ -117,6 +119,8 @@ def decode_pulled(
         topic = ext.topic
         if topic == retry_topic:
             topic = ext.properties.get(names.PROPERTY_RETRY_TOPIC, topic)
+        if shown is not None:
+            topic = shown(topic)
         make: Any = kind
         messages.append(make(ext, queue, topic=topic, held=held, settler=settler))
     return messages

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mqcore.client import Client, Message
+from mqcore.client import Client, Message, ReceivedMessage, Retry
+from mqcore.protocol.names import is_retry_topic
 from tests.rigs import ApacheServer, Corpus, JavaConsumer, JavaDriver, Mqadmin, RunningBroker, StartBroker, wire
 from tests.rigs.deliveries import sent_by_key
 from tests.waiting import wait_until
@@ -115,6 +116,49 @@ def test_members_of_a_namespace_see_their_own_names_and_others_do_not(
     # A client of Python says the long names.
     with Client(mq_broker.name_server) as mq, mq.producer("shop%P") as producer:
         assert producer.send(Message(long_name, b"x")).queue.topic == long_name
+
+
+def test_python_and_java_members_of_a_namespace_understand_each_other(
+    mq_broker: RunningBroker, corpus: Corpus, java_4_9_8: JavaDriver, java_5_3_3: JavaDriver
+) -> None:
+    """What either sends the other receives by its short name, once more when it fails, and they share one group."""
+    topic, lines = "Bills", corpus.lines()[:COUNT]
+    wire.create_topic(mq_broker.broker_address, f"bank%{topic}", queues=QUEUES)
+    wait_until(lambda: wire.has_route(mq_broker.name_server, f"bank%{topic}"), describe="route")
+    inside = {"namespace": "bank"}
+    seen: list[tuple[str, str, int]] = []
+
+    def handle(message: ReceivedMessage) -> None:
+        seen.append((message.topic, message.keys[0], message.reconsume_times))
+        if message.keys == ("L0",) and message.reconsume_times == 0:
+            raise Retry(delay_level=1)
+
+    with Client(mq_broker.name_server, namespace="bank") as mq, mq.producer("P") as producer:
+        with mq.consumer("G_python", topic, handler=handle, from_where="earliest"):
+            java_5_3_3.produce(mq_broker.name_server, topic, corpus.path, count=COUNT, **inside)
+            wait_until(lambda: len(seen) == COUNT + 1, DEADLINE_S, "what Java sent, and one again")
+        with java_4_9_8.consumer(
+            mq_broker.name_server, topic, "G_java", refusals={"L0": 1}, poll_ms=500, **inside
+        ) as member:
+            await_deliveries(member, COUNT + 1)
+            for number, line in enumerate(lines):
+                producer.send(Message(topic, line, keys=[f"python-{number}"]))
+            await_deliveries(member, 2 * COUNT + 1)
+            received = member.stop()
+        with (
+            java_4_9_8.consumer(mq_broker.name_server, topic, "G_both", poll_ms=500, **inside),
+            mq.consumer("G_both", topic, handler=handle) as own,
+        ):
+            # One queue each: neither takes the other for a member of another group.
+            wait_until(
+                lambda: [queue.topic for queue in own.queues if not is_retry_topic(queue.topic)] == [topic],
+                DEADLINE_S,
+                "the queues are shared",
+            )
+    assert {name for name, _, _ in seen} == {name.topic for name in received} == {topic}
+    assert [times for _, key, times in seen if key == "L0"] == [0, 1]
+    keys = [message.key for message in received]
+    assert sorted(key for key in keys if key.startswith("python")) == [f"python-{number}" for number in range(COUNT)]
 
 
 def listed(name_server: str) -> dict[str, list[str]]:

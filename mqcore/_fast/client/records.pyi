@@ -1,4 +1,4 @@
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from typing_extensions import Buffer
@@ -21,5 +21,6 @@ def decode_pulled(
     held: object,
     settler: object,
     acyclic: bool = False,
+    shown: Callable[[str], str] | None = None,
 ) -> list[R]: ...
 def body_sizes(messages: Sequence[RecordFields]) -> int: ...

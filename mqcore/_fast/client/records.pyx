@@ -155,7 +155,7 @@ cdef int fill(RecordFields message, const RecordView *view, str topic) except -1
 
 
 def decode_pulled(type kind not None, const uint8_t[::1] body not None, queue, tags, int64_t min_offset,
-                  int64_t max_offset, str retry_topic, held, settler, bint acyclic=False):
+                  int64_t max_offset, str retry_topic, held, settler, bint acyclic=False, shown=None):
     """Return the messages of a pull, objects of *kind*, which extends RecordFields; see the twin."""
     cdef Py_ssize_t size = body.shape[0]
     cdef const uint8_t *data = &body[0] if size > 0 else NULL
@@ -164,26 +164,29 @@ def decode_pulled(type kind not None, const uint8_t[::1] body not None, queue, t
     cdef const uint8_t *last_topic = NULL
     cdef int32_t last_topic_size = 0
     cdef str topic = None
+    cdef str topic_shown = None
     cdef RecordFields message
     cdef list messages = []
     while at < size:
         if decode_record(data + at, size - at, False, &view) != DECODE_OK or not is_usual(&view):
             return twin.decode_pulled(
-                kind, body, queue, tags, min_offset, max_offset, retry_topic, held, settler, acyclic)
+                kind, body, queue, tags, min_offset, max_offset, retry_topic, held, settler, acyclic, shown)
         at += view.total_size
         if tags is not None and property_of(view.properties, view.properties_size, TAGS) not in tags:
             continue
         if (last_topic == NULL or view.topic_size != last_topic_size
                 or memcmp(view.topic, last_topic, last_topic_size) != 0):
             topic = PyUnicode_DecodeUTF8(<const char *>view.topic, view.topic_size, "replace")
+            topic_shown = topic if shown is None else shown(topic)
             last_topic = view.topic
             last_topic_size = view.topic_size
         message = (<TypeSlots *>kind).tp_new(<TypeSlots *>kind, <PyObject *>NO_ARGUMENTS, NULL)
         fill(message, &view, topic)
-        message.topic = topic
+        message.topic = topic_shown
         if topic == retry_topic:
             first_topic = property_of(view.properties, view.properties_size, RETRY_TOPIC)
-            message.topic = topic if first_topic is None else first_topic
+            if first_topic is not None:
+                message.topic = first_topic if shown is None else shown(first_topic)
         message.queue = queue
         message.held = held
         message.settler = settler
