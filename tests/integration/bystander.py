@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -21,6 +22,9 @@ from tests.fault.rig import (
     start_broker,
 )
 from tests.rigs import MqcoreBroker
+from tests.rigs.ports import free_port
+from tests.rigs.process import Child
+from tests.waiting import wait_until
 
 ACKS = 3
 BURST_MAX = 4
@@ -81,3 +85,16 @@ def peaceful_broker(
         broker.stop()
         assert "Traceback" not in peaceful.log()
         check_store(peaceful.history, broker.store_dir, deleted=deleted)
+
+
+@contextlib.contextmanager
+def lone_name_server(directory: Path) -> Iterator[tuple[Child, str]]:
+    """A name server of its own, and its address."""
+    port = free_port()
+    command = [sys.executable, "-m", "mqcore.namesrv", "--port", str(port), "--dir", str(directory / "namesrv")]
+    child = Child(command, log=directory / "namesrv.out")
+    try:
+        wait_until(lambda: "boot success" in child.log.read_text(), DEADLINE_S, "the name server serves")
+        yield child, f"127.0.0.1:{port}"
+    finally:
+        child.kill()

@@ -7,7 +7,6 @@ import resource
 import select
 import socket
 import struct
-import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,10 +19,8 @@ from mqcore.protocol.command import RemotingCommand
 from mqcore.workers.send import READ_BUDGET_BYTES, WRITE_BUDGET_BYTES
 from tests.fault.rig import DEADLINE_S, SMALL_FILES, find_worker, start_broker
 from tests.fault.talker import Talker, max_offset_request, pull_request, pulled, send_request
-from tests.integration.bystander import Peaceful, peaceful_broker
+from tests.integration.bystander import Peaceful, lone_name_server, peaceful_broker
 from tests.rigs import wire
-from tests.rigs.ports import free_port
-from tests.rigs.process import Child
 from tests.waiting import POLL_S, wait_until
 
 pytestmark = pytest.mark.fault
@@ -189,23 +186,12 @@ def test_an_unfinished_frame_is_closed_when_its_time_is_over(peaceful: Peaceful)
         assert time.monotonic() - began >= IDLE_S - TICK_S
 
 
-@contextlib.contextmanager
-def lone_name_server(directory: Path) -> Iterator[Child]:
-    command = [sys.executable, "-m", "mqcore.namesrv", "--port", str(free_port()), "--dir", str(directory / "namesrv")]
-    child = Child(command, log=directory / "namesrv.out")
-    try:
-        wait_until(lambda: "boot success" in child.log.read_text(), DEADLINE_S, "the name server serves")
-        yield child
-    finally:
-        child.kill()
-
-
 def test_the_system_alone_limits_how_many_connections_there_may_be(tmp_path: Path) -> None:
     """As with a Java machine, whatever the shell's own limit was."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(SHELL_DESCRIPTORS, hard), hard))
     try:
-        with start_broker(tmp_path, SMALL_FILES) as broker, lone_name_server(tmp_path) as name_server:
+        with start_broker(tmp_path, SMALL_FILES) as broker, lone_name_server(tmp_path) as (name_server, _):
             for process in (psutil.Process(broker.pid), find_worker(broker, "send"), psutil.Process(name_server.pid)):
                 assert process.rlimit(resource.RLIMIT_NOFILE) == (hard, hard)
             broker.stop()

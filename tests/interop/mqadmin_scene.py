@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol.bodies import HeartbeatData, ProducerData
@@ -26,6 +27,7 @@ DEADLINE_S = 120.0
 PROPERTIES = {"traceTopicEnable": "true", "transactionCheckInterval": "1000"}
 """Of both brokers: traces are kept, and the topics of transactions are there soon, which RocketMQ makes with its first
 check."""
+NO_FILES: Mapping[str, str] = MappingProxyType({})
 SENDER = "127.0.0.1@sender"
 LAST_TOPIC = "broker-a"
 """What sendMsgStatus and clusterRT send to."""
@@ -46,6 +48,7 @@ class Scene:
         for step in steps:
             # What is stored can be looked up a little later.
             wait_until(lambda: wire.is_dispatched(self.broker.broker_address), DEADLINE_S, "all is dispatched")
+            greet(self.sender)
             if step.awaits_statistics:
                 wait_until(lambda: has_statistics(self.broker.broker_address), DEADLINE_S, "the statistics are made up")
             words = {**self.words, "directory": str(session.directory)}
@@ -109,9 +112,14 @@ def create_group(address: str, group: str) -> None:
 def online_sender(address: str) -> Talker:
     """A connection that the broker knows as a producer's."""
     talker = Talker(address)
+    greet(talker)
+    return talker
+
+
+def greet(talker: Talker) -> None:
+    """Who says nothing for two minutes is forgotten."""
     body = HeartbeatData(SENDER, [ProducerData(SENDERS)], []).encode()
     assert talker.call(RemotingCommand(RequestCode.HEART_BEAT, body=body)).code == ResponseCode.SUCCESS
-    return talker
 
 
 def settle(scene: Scene) -> None:
@@ -127,9 +135,14 @@ def settle(scene: Scene) -> None:
 
 @contextmanager
 def scenes(
-    brokers: Sequence[RunningBroker], java: JavaDriver, corpus: Corpus, mqadmin: Mqadmin, steps: Sequence[Step]
+    brokers: Sequence[RunningBroker],
+    java: JavaDriver,
+    corpus: Corpus,
+    mqadmin: Mqadmin,
+    steps: Sequence[Step],
+    files: Mapping[str, str] = NO_FILES,
 ) -> Iterator[list[Scene]]:
-    """*brokers*, each with nothing on it so far, after the same workload and *steps*."""
+    """*brokers*, each with nothing on it so far, after the same workload and *steps*, which find *files*."""
     # Side by side: each step waits for a JVM, and some commands of release 5 sleep for seconds.
     with ExitStack() as running, ThreadPoolExecutor() as pool:
         made = list(pool.map(lambda broker: set_up(broker, java, corpus), brokers))
@@ -138,5 +151,8 @@ def scenes(
             running.enter_context(scene.sender)
         list(pool.map(settle, made))
         sessions = [running.enter_context(mqadmin.session(scene.broker.name_server)) for scene in made]
+        for session in sessions:
+            for name, text in files.items():
+                (session.directory / name).write_text(text)
         list(pool.map(lambda scene, session: scene.play(session, steps), made, sessions))
         yield made
