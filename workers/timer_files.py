@@ -19,8 +19,8 @@ from mqcore.store.paths import StorePaths, file_name
 from mqcore.store.timer.checkpoint import (
     FROM_THE_FIRST,
     UNKNOWN,
+    ResumePoint,
     TimerCheck,
-    TimerState,
     read_states,
     starting_state,
     write_checkpoint,
@@ -87,7 +87,7 @@ class TimerFiles:
         starts = file_starts(self._paths.timer_log, self._log_file_size)
         end = max([self.state.log_position, *(start + 1 for start in starts)])
         before = self.state
-        self.state = TimerState(before.read_time, _round_up(end, self._log_file_size), 0, FROM_THE_FIRST)
+        self.state = ResumePoint(before.read_time, _round_up(end, self._log_file_size), 0, FROM_THE_FIRST)
         write_checkpoint(self._paths.timers, self._paths.timer_check, before, self.state)
         for start in reversed(starts):
             delete_file(self._paths.timer_log / file_name(start))

@@ -14,7 +14,7 @@ from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.files import sync_content, sync_directory, write_atomically
 from mqcore.store.paths import StorePaths, file_name
-from mqcore.store.timer.checkpoint import TimerState, write_checkpoint
+from mqcore.store.timer.checkpoint import ResumePoint, write_checkpoint
 from mqcore.store.timer.log import delete_expired
 
 logger = logging.getLogger(__name__)
@@ -37,8 +37,8 @@ class Snapshot:
     pending: dict[bytes, int]
 
     @property
-    def state(self) -> TimerState:
-        return TimerState(self.read_time, self.log_end, self.queue_offset, self.scan_offset)
+    def state(self) -> ResumePoint:
+        return ResumePoint(self.read_time, self.log_end, self.queue_offset, self.scan_offset)
 
 
 class TimerKeeper:
@@ -54,13 +54,13 @@ class TimerKeeper:
         self._held: Snapshot | None = None
         self._has_offer = threading.Event()
         self._synced = 0  # bytes of the timer log
-        self._written = TimerState()
+        self._written = ResumePoint()
         self._pending: dict[bytes, int] | None = None
         self._metrics_counter = 0
         self._is_broken = False
         self._cleaned_at = time.monotonic()
 
-    def begin(self, state: TimerState) -> None:
+    def begin(self, state: ResumePoint) -> None:
         """The files say *state*."""
         self._written = state
         self._synced = state.log_position
@@ -119,7 +119,7 @@ class TimerKeeper:
         sync_path(self._paths.timer_wheel)
         self._synced = snapshot.log_end
 
-    def _write_state(self, state: TimerState) -> None:
+    def _write_state(self, state: ResumePoint) -> None:
         if state != self._written:
             write_checkpoint(self._paths.timers, self._paths.timer_check, self._written, state)
             self._written = state

@@ -53,7 +53,7 @@ async def follow_group(mq: Client, topic: str, expression: str, printer: Printer
                     break
 
 
-class Reader:
+class TopicReader:
     """Reads all queues of a topic by pulling, with nobody the wiser."""
 
     def __init__(self, mq: Client, expression: str, *, start: str, exit_at_end: bool) -> None:
@@ -146,7 +146,7 @@ def consume(
             asyncio.get_running_loop().add_signal_handler(number, printer.stop.set)
         async with common.client() as mq:
             if group is None:
-                await Reader(mq, expression, start=start, exit_at_end=exit_at_end).read(topic, printer)
+                await TopicReader(mq, expression, start=start, exit_at_end=exit_at_end).read(topic, printer)
             else:
                 await follow_group(mq, topic, expression, printer, group=group, start=start)
         talk(f"got {printer.shown} {'message' if printer.shown == 1 else 'messages'}")

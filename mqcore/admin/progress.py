@@ -30,7 +30,7 @@ def progress(what: str, *, is_quiet: bool = False) -> Iterator[Report]:
             task = bar.add_task(what, total=None)
             yield lambda done, total: bar.update(task, completed=done, total=total)
     else:
-        yield Lines(what)
+        yield ProgressLines(what)
 
 
 def _bar() -> Progress:
@@ -44,7 +44,7 @@ def _bar() -> Progress:
     )
 
 
-class Lines:
+class ProgressLines:
     """A line each LINE_PAUSE_S, none for what is over before."""
 
     def __init__(self, what: str) -> None:

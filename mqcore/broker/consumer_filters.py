@@ -18,7 +18,7 @@ from mqcore.broker.filter_compiler import Answers, FilterCompiler, compile_filte
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.ports import Clock
 from mqcore.errors import FilterSyntaxError
-from mqcore.filter.expressions import Comparison, Constant, Expression, Junction, Membership, Property, Relation
+from mqcore.filter.expressions import AmongTexts, Comparison, Constant, Expression, Junction, Property, Relation
 from mqcore.filter.sql import CompiledFilter
 from mqcore.protocol.bodies import SubscriptionData
 from mqcore.protocol.heartbeat import is_tag_type
@@ -186,11 +186,11 @@ class ConsumerFilters:
             known = groups.get(group)
             if known is not None and known.compiled is not None:
                 topics.append(topic)
-                is_from = Membership(origin, (topic,), False)
+                is_from = AmongTexts(origin, (topic,), False)
                 alternatives.append(Junction((is_from, known.compiled.tree), False))
         alternatives.append(Comparison(Relation.EQUAL, origin, Constant(None)))
         if topics:
-            alternatives.append(Membership(origin, tuple(topics), True))
+            alternatives.append(AmongTexts(origin, tuple(topics), True))
         return Junction(tuple(alternatives), True)
 
     # The file.

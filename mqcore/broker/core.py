@@ -23,7 +23,7 @@ from mqcore.broker.context import BrokerContext
 from mqcore.broker.groups import SubscriptionGroupManager
 from mqcore.broker.live_settings import LiveSettings, Publisher, keep_to_oneself
 from mqcore.broker.offsets import ConsumerOffsetManager
-from mqcore.broker.periodic import Periodic
+from mqcore.broker.periodic import PeriodicTasks
 from mqcore.broker.ports import (
     NO_TIMERS,
     Caller,
@@ -232,7 +232,7 @@ class BrokerCore:
             self.broker.runtime_info.show(ports.guard.figures)
         self._pull = PullProcessor(self.broker)
         self._handlers = self._make_handlers()
-        self._periodic = Periodic()
+        self._periodic = PeriodicTasks()
         self._is_loaded = False
         self._has_left = False
         self._is_store_busy = False

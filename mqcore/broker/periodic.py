@@ -13,7 +13,7 @@ logger = logging.getLogger(__name__)
 Work = Callable[[], Awaitable[None] | None]
 
 
-class Periodic:
+class PeriodicTasks:
     """The tasks of one owner, which stop together."""
 
     def __init__(self) -> None:

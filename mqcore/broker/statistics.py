@@ -64,7 +64,7 @@ BROKER_NAMES: Final = frozenset({StatsName.BROKER_PUT_NUMS, StatsName.BROKER_GET
 """Statistics of the whole broker, which outlive any topic; their key is the cluster's name."""
 
 
-class Snapshot(NamedTuple):
+class CountAt(NamedTuple):
     """A count at a sample, which is numbered from 1."""
 
     sample: int
@@ -93,7 +93,7 @@ class Span:
         self._samples = samples
         self._timestamps: deque[int] = deque(maxlen=samples)
         self._taken = 0
-        self._snapshots: dict[Key, deque[Snapshot]] = {}
+        self._snapshots: dict[Key, deque[CountAt]] = {}
         self._grown: set[Key] = set()
 
     def grew(self, item: Key) -> None:
@@ -106,7 +106,7 @@ class Span:
         self._taken += 1
         for item in self._grown:
             snapshots = self._snapshots.setdefault(item, deque(maxlen=self._samples))
-            snapshots.append(Snapshot(self._taken, *counts[item]))
+            snapshots.append(CountAt(self._taken, *counts[item]))
         self._grown.clear()
 
     def view(self, item: Key) -> StatsData:
@@ -123,7 +123,7 @@ class Span:
         if before:
             first, began = before[-1], self._timestamps[0]
         else:
-            first = Snapshot(0, 0, 0)
+            first = CountAt(0, 0, 0)
             began = self._timestamps[snapshots[0].sample - oldest] - self._interval_ms
         total, times, elapsed = last.value - first.value, last.times - first.times, self._timestamps[-1] - began
         tps = total * 1000 / elapsed if elapsed > 0 else 0.0

@@ -35,7 +35,7 @@ Wishes = frozenset[tuple[str, Wish]]
 
 
 @dataclass(frozen=True, slots=True)
-class Member:
+class Subscriber:
     """What one connection of a group said last."""
 
     client_id: str
@@ -44,7 +44,7 @@ class Member:
 
 @dataclass(slots=True)
 class _Group:
-    members: dict[int, Member] = field(default_factory=dict)
+    members: dict[int, Subscriber] = field(default_factory=dict)
     counts: Counter[Wishes] = field(default_factory=Counter)
     differs_since: int | None = None
     stands: bool = False
@@ -65,7 +65,7 @@ class SubscriptionConflicts:
     def heard(self, group: str, channel_id: int, client_id: str, subscriptions: Iterable[SubscriptionData]) -> None:
         """Take what a member's heart-beat says."""
         entry = self._groups.setdefault(group, _Group())
-        member = Member(client_id, wishes_of(group, subscriptions))
+        member = Subscriber(client_id, wishes_of(group, subscriptions))
         known = entry.members.get(channel_id)
         if known != member:
             if known is None:
@@ -151,7 +151,7 @@ def _conflict(group: str, entry: _Group) -> SubscriptionConflict:
     )
 
 
-def _words(member: Member, topic: str) -> str:
+def _words(member: Subscriber, topic: str) -> str:
     wish = dict(member.wishes).get(topic)
     return " ".join(wish) if wish is not None else "nothing"
 

@@ -13,7 +13,7 @@ from mqcore.cause_log import CauseLog
 from mqcore.client.consuming import ConsumeService
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.process_queue import ProcessQueue
-from mqcore.client.pulling import PullLoop
+from mqcore.client.pulling import QueuePullLoop
 from mqcore.client.queue_locks import QueueLocks
 from mqcore.client.rebalance import allocate, strategy_of
 from mqcore.client.settings import ConsumeFromWhere
@@ -199,7 +199,7 @@ class Assignment:
         return True
 
     def _start_pulling(self, held: HeldQueue, start: int) -> None:
-        loop = PullLoop(self._membership, self._service, held, start, reset=self.forget)
+        loop = QueuePullLoop(self._membership, self._service, held, start, reset=self.forget)
         task = asyncio.create_task(loop.run(), name=f"mqcore pulling {held.queue}")
         self._pulls[held.queue] = task
         task.add_done_callback(lambda _: self._on_pulling_ended(held))

@@ -49,7 +49,7 @@ ID: Final = names.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 CLOSED: Final = "the producer was closed before the message was sent"
 
 
-class Batch:
+class SendBatch:
     """Messages that are sent together, or one that goes alone, and what became of them.
 
     Filled under the batcher's lock, until it is taken to be sent; finished once, by the event loop.
@@ -183,7 +183,7 @@ class SendFuture(FutureFields):
 
     __slots__ = ()
 
-    batch: Batch
+    batch: SendBatch
 
     @property
     def msg_id(self) -> str:
@@ -217,8 +217,8 @@ class Lane:
     def __init__(self, key: Hashable, requests_max: int) -> None:
         self.key = key
         self.requests_max = requests_max
-        self.batches: deque[Batch] = deque()
-        self.open: Batch | None = None  # the last of them, while messages may join it
+        self.batches: deque[SendBatch] = deque()
+        self.open: SendBatch | None = None  # the last of them, while messages may join it
         self.running = 0
         self.is_woken = False
         self.timer: asyncio.TimerHandle | None = None
@@ -330,7 +330,7 @@ class Batcher:
         index = batch.body.append(outgoing.flag, outgoing.properties, outgoing.body, outgoing.properties[ID])
         return SendFuture(batch, index)
 
-    def _open(self, lane: Lane, outgoing: Outgoing, queue: MessageQueue | None, joins: bool) -> Batch:
+    def _open(self, lane: Lane, outgoing: Outgoing, queue: MessageQueue | None, joins: bool) -> SendBatch:
         assert self._loop is not None  # a producer takes messages only after its start
         body: BatchBody | None = None
         if joins:
@@ -338,7 +338,7 @@ class Batcher:
             body.append(outgoing.flag, outgoing.properties, outgoing.body, outgoing.properties[ID])
         if lane.open is not None and lane.open.body is not None:
             lane.open.body.is_full = True  # it leaves before the new one, so nobody joins it any more
-        batch = Batch(self._loop, self._lock, outgoing, queue, body)
+        batch = SendBatch(self._loop, self._lock, outgoing, queue, body)
         lane.batches.append(batch)
         lane.open = batch if joins else None
         return batch
@@ -381,7 +381,7 @@ class Batcher:
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
-    def _linger_left_s(self, batch: Batch) -> float:
+    def _linger_left_s(self, batch: SendBatch) -> float:
         linger_s = self._settings.linger_s
         if batch.is_full or self._flushing or not linger_s:
             return 0.0
@@ -392,7 +392,7 @@ class Batcher:
             lane.timer.cancel()
         lane.timer = asyncio.get_running_loop().call_later(wait_s, self._pump, lane)
 
-    async def _send(self, lane: Lane, batch: Batch) -> None:
+    async def _send(self, lane: Lane, batch: SendBatch) -> None:
         sent: Sent | None = None
         error: BaseException | None = None
         try:
@@ -411,7 +411,7 @@ class Batcher:
             lane.running -= 1
             self._pump(lane)
 
-    def _finish(self, batch: Batch, sent: Sent | None, error: BaseException | None) -> None:
+    def _finish(self, batch: SendBatch, sent: Sent | None, error: BaseException | None) -> None:
         # Room first: who is told that a send is done may begin the next one.
         self._inflight.release(batch.bodies_size, len(batch.ids))
         batch.finish(sent, error)

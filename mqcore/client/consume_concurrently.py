@@ -24,7 +24,7 @@ RESUBMIT_DELAY_S = 5.0
 EXPIRED_CHECKS_MAX = 16
 EXPIRED_DELAY_LEVEL = 3
 
-Batch = tuple[HeldQueue, Sequence[ReceivedMessage]]
+QueueMessages = tuple[HeldQueue, Sequence[ReceivedMessage]]
 
 
 class Finisher:
@@ -93,7 +93,7 @@ class ConcurrentService:
         self._membership = membership
         self._handler = handler
         self._finisher = Finisher(membership)
-        self._workers: Workers[Batch] = Workers(
+        self._workers: Workers[QueueMessages] = Workers(
             f"consuming {membership.group}", self._consume, membership.settings.concurrency
         )
         self._closing = False
@@ -124,7 +124,7 @@ class ConcurrentService:
         await self._workers.close(timeout_s)
         await self._finisher.stop()
 
-    async def _consume(self, batch: Batch) -> None:
+    async def _consume(self, batch: QueueMessages) -> None:
         held, messages = batch
         if held.dropped:
             return

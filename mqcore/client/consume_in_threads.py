@@ -16,7 +16,7 @@ from typing import Any, Generic, TypeVar
 
 from mqcore.cause_log import CauseLog
 from mqcore.client import forks
-from mqcore.client.consume_concurrently import Batch, ConcurrentService
+from mqcore.client.consume_concurrently import ConcurrentService, QueueMessages
 from mqcore.client.consume_workers import TaskGroup
 from mqcore.client.consuming import BatchHandler, EachMessage, Outcome, batch_size_of, run_plain_handler
 from mqcore.client.errors import ClientError
@@ -154,11 +154,11 @@ class ThreadWorkers(Generic[T, R]):
             return (item,)
 
 
-Report = tuple[Batch, tuple[Outcome, float] | None]
+Report = tuple[QueueMessages, tuple[Outcome, float] | None]
 """Messages and what became of them, with the time that it took, ms; None if no handler was called."""
 
 
-def hand_out(batch: Batch) -> None:
+def hand_out(batch: QueueMessages) -> None:
     """Note that a thread works on *batch*. It does so before it looks whether the queue has been given up."""
     held, messages = batch
     held.hand_out(len(messages))
@@ -175,7 +175,7 @@ class ThreadedService(ConcurrentService):
         self._plain = plain
         self._is_each = isinstance(handler, EachMessage)
         self._reports: Postbox[Report] = Postbox(plain.thread, self._finish)
-        self._threads: ThreadWorkers[Batch, tuple[Outcome, float] | None] = ThreadWorkers(
+        self._threads: ThreadWorkers[QueueMessages, tuple[Outcome, float] | None] = ThreadWorkers(
             plain.pool, hand_out, self._handle, self._reports.put, membership.settings.concurrency
         )
         self._sending_back = TaskGroup()
@@ -194,7 +194,7 @@ class ThreadedService(ConcurrentService):
         self._under_way += len(batches)
         self._put(batches)
 
-    def _put(self, batches: Sequence[Batch]) -> None:
+    def _put(self, batches: Sequence[QueueMessages]) -> None:
         try:
             self._threads.put(batches)
         except RuntimeError as error:  # the machine has no thread for us now
@@ -225,7 +225,7 @@ class ThreadedService(ConcurrentService):
         await self._sending_back.close(left_s)
         await super().close(left_s)
 
-    def _handle(self, batch: Batch) -> tuple[Outcome, float] | None:
+    def _handle(self, batch: QueueMessages) -> tuple[Outcome, float] | None:
         """Be called in a thread: let the application consume *batch*, unless nobody wants it any more."""
         held, messages = batch
         if held.dropped or self._closing:

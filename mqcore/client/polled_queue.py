@@ -17,7 +17,7 @@ from mqcore.protocol.codec import body_sizes
 from mqcore.protocol.message import MessageQueue
 
 
-class Run:
+class PulledRun:
     """What is left of one pull: how many messages, their bodies' bytes, and the offsets of the first and the last."""
 
     __slots__ = ("count", "first_offset", "last_offset", "size")
@@ -34,7 +34,7 @@ class PolledQueue(ProcessQueue[ReceivedMessage]):
 
     def __init__(self, queue: MessageQueue) -> None:
         super().__init__(queue)
-        self._runs: deque[Run] = deque()  # in order; those with nothing left go when they reach an end
+        self._runs: deque[PulledRun] = deque()  # in order; those with nothing left go when they reach an end
         self._count = 0
 
     @property
@@ -66,9 +66,9 @@ class PolledQueue(ProcessQueue[ReceivedMessage]):
         self.add(messages)
         return False
 
-    def add(self, messages: Sequence[ReceivedMessage]) -> Run:
+    def add(self, messages: Sequence[ReceivedMessage]) -> PulledRun:
         """Note pulled *messages*, at least one, and return their run."""
-        run = Run(messages)
+        run = PulledRun(messages)
         is_behind = self.last_offset < run.first_offset
         self._runs.append(run)
         if not is_behind:  # the broker has set the queue back: what is committed must not be beyond what is cached
@@ -77,7 +77,7 @@ class PolledQueue(ProcessQueue[ReceivedMessage]):
         self._size += run.size
         return run
 
-    def take_from(self, run: Run, count: int, size: int, next_offset: int) -> None:
+    def take_from(self, run: PulledRun, count: int, size: int, next_offset: int) -> None:
         """The application has got the first *count* messages of *run*, *size* bytes; the next has *next_offset*."""
         self.last_consume_s = clock.now_s()
         run.count -= count

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Self
 
 from mqcore.cause_log import CauseLog
 from mqcore.client import forks
-from mqcore.client.batch_split import Part, member_size, split_batch, whole_batch
+from mqcore.client.batch_split import BatchPart, member_size, split_batch, whole_batch
 from mqcore.client.batching import Batcher, SendFuture
 from mqcore.client.blocking import BlockingSender
 from mqcore.client.errors import (
@@ -476,7 +476,7 @@ class Producer:
             raise InvalidMessageError("Retry Group is not supported for batching")
         return members
 
-    def _outgoing_part(self, messages: Sequence[Message], members: Sequence[wire.Message], part: Part) -> Outgoing:
+    def _outgoing_part(self, messages: Sequence[Message], members: Sequence[wire.Message], part: BatchPart) -> Outgoing:
         """Return the request for a part of a list."""
         topic, chosen = messages[0].topic, members[part.first : part.end]
         ids = tuple(member.properties[names.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX] for member in chosen)

@@ -74,7 +74,7 @@ def received(
     )
 
 
-class PullLoop:
+class QueuePullLoop:
     """Pulls *held* from *next_offset* on, until it is dropped. One task per queue runs one of these."""
 
     def __init__(

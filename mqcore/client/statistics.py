@@ -18,7 +18,7 @@ HOUR_SLOTS = 360
 
 
 @dataclass(slots=True)
-class Slot:
+class TenSeconds:
     """What happened in ten seconds. Times are ms."""
 
     started_s: float
@@ -36,12 +36,12 @@ class TopicStatistics:
     """The last hour of one topic."""
 
     clock: Callable[[], float] = lambda: door_to_time.monotonic_s()
-    slots: deque[Slot] = field(default_factory=lambda: deque(maxlen=HOUR_SLOTS))
+    slots: deque[TenSeconds] = field(default_factory=lambda: deque(maxlen=HOUR_SLOTS))
 
-    def current(self) -> Slot:
+    def current(self) -> TenSeconds:
         now_s = self.clock()
         if not self.slots or now_s - self.slots[-1].started_s >= SLOT_S:
-            self.slots.append(Slot(now_s))
+            self.slots.append(TenSeconds(now_s))
         return self.slots[-1]
 
     def add_pull(self, count: int, time_ms: float) -> None:

@@ -36,7 +36,7 @@ class Source(Protocol):
         """Do not wait for *message*, which was handed out, to be settled: nobody will."""
 
 
-class Buffer:
+class MessageBuffer:
     """Messages ready for the application, in order of arrival, and those who wait for one."""
 
     def __init__(self, on_passed_over: Callable[[ReceivedMessage], None] = lambda message: None) -> None:
@@ -137,7 +137,7 @@ class StreamService:
 
     def __init__(self, membership: Membership) -> None:
         self._membership = membership
-        self._buffer = Buffer()
+        self._buffer = MessageBuffer()
         self._finisher = Finisher(membership)
         self._tasks = TaskGroup()
         self._contexts: dict[ReceivedMessage, ConsumeContext] = {}
@@ -236,7 +236,7 @@ class Handoff:
     """
 
     def __init__(self) -> None:
-        self._buffer = Buffer(self.abandon)
+        self._buffer = MessageBuffer(self.abandon)
         self._outcomes: dict[ReceivedMessage, asyncio.Future[None]] = {}
 
     async def receive(self, count_max: int, timeout_s: float | None, fill_s: float = 0.0) -> list[ReceivedMessage]:

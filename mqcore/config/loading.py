@@ -20,7 +20,7 @@ FILE_SIZE_MAX = 4 * 2**20  # bytes; a larger file is not a configuration
 
 
 @dataclass(frozen=True, slots=True)
-class Assignment:
+class Given:
     """One setting that was given as text; *where* is for messages and for ``Settings.source``."""
 
     row: Setting
@@ -65,21 +65,21 @@ def _assignments(
     overrides: Mapping[str, str],
     environment: Mapping[str, str],
     warnings: list[str],
-) -> Iterator[Assignment]:
+) -> Iterator[Given]:
     given = []
     for row in rows_of(program):
         if environment.get(row.environment_variable):
             name = row.environment_variable
-            given.append(Assignment(row, environment[name], f"{ENVIRONMENT} {name}"))
+            given.append(Given(row, environment[name], f"{ENVIRONMENT} {name}"))
     for file in files:
         given += _file_assignments(program, file, warnings)
-    last = [Assignment(known_row(key, program, COMMAND_LINE), text, COMMAND_LINE) for key, text in overrides.items()]
+    last = [Given(known_row(key, program, COMMAND_LINE), text, COMMAND_LINE) for key, text in overrides.items()]
     yield from given
     yield from _tls_assignments(program, [*given, *last], warnings)
     yield from last
 
 
-def _tls_assignments(program: Program, given: Iterable[Assignment], warnings: list[str]) -> Iterator[Assignment]:
+def _tls_assignments(program: Program, given: Iterable[Given], warnings: list[str]) -> Iterator[Given]:
     """What the file of TLS says; it has nothing else to say. One that was asked for must be there."""
     row = find("tls.config.file")
     assert row is not None
@@ -94,7 +94,7 @@ def _tls_assignments(program: Program, given: Iterable[Assignment], warnings: li
         yield assignment
 
 
-def _file_assignments(program: Program, file: str | Path, warnings: list[str]) -> Iterator[Assignment]:
+def _file_assignments(program: Program, file: str | Path, warnings: list[str]) -> Iterator[Given]:
     seen: dict[str, str] = {}
     for entry in read_entries(_read_text(file), str(file)):
         where = f"{file}:{entry.first_line}"
@@ -102,7 +102,7 @@ def _file_assignments(program: Program, file: str | Path, warnings: list[str]) -
         if row.key in seen:
             warnings.append(f"{entry.key}: given twice, at {seen[row.key]} and {where}; the later one counts")
         seen[row.key] = where
-        yield Assignment(row, entry.value, where)
+        yield Given(row, entry.value, where)
 
 
 def _read_text(file: str | Path) -> str:

@@ -186,7 +186,7 @@ class Comparison:
 
 
 @dataclass(frozen=True, slots=True)
-class Membership:
+class AmongTexts:
     """A property among texts, or not among them; unknown if there is none."""
 
     operand: Property
@@ -244,9 +244,9 @@ class Search:
         return f"({'NOT ' if self.is_negated else ''}{self.part} {self.operand})"
 
 
-Expression: TypeAlias = Constant | Property | Negation | Truth | Not | Junction | Comparison | Membership | Search
+Expression: TypeAlias = Constant | Property | Negation | Truth | Not | Junction | Comparison | AmongTexts | Search
 
-CONDITIONS = (Truth, Not, Junction, Comparison, Membership, Search)
+CONDITIONS = (Truth, Not, Junction, Comparison, AmongTexts, Search)
 """What may stand where a condition must; beside these the constants TRUE, FALSE and NULL."""
 
 

@@ -15,11 +15,11 @@ from lark import Lark, Token, Transformer, UnexpectedCharacters, UnexpectedToken
 
 from mqcore.errors import FilterSyntaxError
 from mqcore.filter.expressions import (
+    AmongTexts,
     Comparison,
     Constant,
     Expression,
     Junction,
-    Membership,
     Negation,
     Not,
     Part,
@@ -316,7 +316,7 @@ class _Builder(Transformer[Token, Expression]):
     def _membership(self, left: Expression, texts: tuple[str, ...], is_negated: bool) -> Expression:
         if not isinstance(left, Property):
             raise FilterSyntaxError(f"{RUNTIME}Expected a property for In expression, got: {left}")
-        return Membership(left, texts, is_negated)
+        return AmongTexts(left, texts, is_negated)
 
     def part(self, token: Token) -> Part:
         return Part(token.type)

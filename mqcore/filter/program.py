@@ -12,11 +12,11 @@ from typing import Final
 from mqcore import layout
 from mqcore.errors import FilterSyntaxError
 from mqcore.filter.expressions import (
+    AmongTexts,
     Comparison,
     Constant,
     Expression,
     Junction,
-    Membership,
     Negation,
     Not,
     Part,
@@ -86,7 +86,7 @@ class _Compiler:
             self._put_junction(expression)
         elif isinstance(expression, Comparison):
             self._put_comparison(expression)
-        elif isinstance(expression, Membership):
+        elif isinstance(expression, AmongTexts):
             self.put(expression.operand)
             self._step("IN", 0, size=len(expression.texts), value=int(expression.is_negated))
             for text in expression.texts:

@@ -48,7 +48,7 @@ class LiveBroker:
 
 
 @dataclass(frozen=True, slots=True)
-class Master:
+class MasterAddresses:
     """What a slave learns when it registers."""
 
     address: str
@@ -71,7 +71,7 @@ class RouteTable:
 
     def register_broker(
         self, broker: BrokerIdentity, ha_address: str, body: RegisterBrokerBody, connection: Connection | None
-    ) -> Master | None:
+    ) -> MasterAddresses | None:
         """Take a registration; return the live master if the broker is its slave.
 
         Topics are taken from a master only, and only if its data version has changed or the broker is new. Topics that
@@ -119,10 +119,10 @@ class RouteTable:
                 broker_name, topic.read_queue_nums, topic.write_queue_nums, topic.perm, topic.topic_sys_flag
             )
 
-    def _live_master(self, data: BrokerData) -> Master | None:
+    def _live_master(self, data: BrokerData) -> MasterAddresses | None:
         address = data.master_address()
         live = None if address is None else self._live.get(address)
-        return None if address is None or live is None else Master(address, live.ha_address)
+        return None if address is None or live is None else MasterAddresses(address, live.ha_address)
 
     def unregister_broker(self, broker: BrokerIdentity) -> None:
         """Forget a broker that says goodbye. The id of another address, which has taken its place, stays."""

@@ -17,7 +17,7 @@ from mqcore.remoting.connection import (
     IDLE_TIMEOUT_S,
     WRITE_BUFFER_SIZE_MAX,
     AnswerReader,
-    ClientConnection,
+    CallingConnection,
     CloseCallback,
     Connection,
     Handler,
@@ -173,7 +173,7 @@ class RemotingClient:
         return connection
 
     def _new_connection(self) -> Connection:
-        return ClientConnection(
+        return CallingConnection(
             self._handle,
             idle_timeout_s=self._idle_timeout_s,
             frame_size_max=self._frame_size_max,

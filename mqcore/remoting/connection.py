@@ -382,7 +382,7 @@ class Connection(asyncio.Protocol):
         self.cut_off()
 
 
-class ClientConnection(Connection, asyncio.BufferedProtocol):
+class CallingConnection(Connection, asyncio.BufferedProtocol):
     """The calling end's connection. It keeps the memory that it reads into, since its answers may be large."""
 
     def __init__(

@@ -17,13 +17,13 @@ from mqcore.testing.assertions import (
     assert_received,
     received,
 )
-from mqcore.testing.broker import BrokerContext, BrokerStartError, RunningBroker, running_broker
+from mqcore.testing.broker import BrokerStartError, BrokerToRun, RunningBroker, running_broker
 from mqcore.testing.broker_async import AsyncRunningBroker
 from mqcore.testing.clock import ClientClock, client_clock
 
 __all__ = [
     "AsyncRunningBroker",
-    "BrokerContext",
+    "BrokerToRun",
     "BrokerStartError",
     "ClientClock",
     "RunningBroker",

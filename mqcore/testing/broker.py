@@ -297,7 +297,7 @@ class RunningBroker:
             raise BrokerStartError(f"the broker belongs to process {self._owner_pid}, this is its child {os.getpid()}")
 
 
-class BrokerContext:
+class BrokerToRun:
     """What ``running_broker`` returns: ``with`` gives a RunningBroker, ``async with`` an AsyncRunningBroker."""
 
     def __init__(self, broker: RunningBroker) -> None:
@@ -334,14 +334,14 @@ def running_broker(
     settings: Mapping[str, SettingValue] | None = None,
     topics: Topics = (),
     store: Path | str | None = None,
-) -> BrokerContext:
+) -> BrokerToRun:
     """Return a broker to be used in ``with`` or ``async with``: it serves inside the block and is gone behind it.
 
     *settings* are property names with values, as in docs/settings.md; *topics* are created before the block begins,
     with four queues each or as many as a mapping says. With *store* the broker opens that store directory, makes it
     when it is not there, and leaves it; without, a temporary one is removed, also when the test process is killed.
     """
-    return BrokerContext(RunningBroker(settings=settings, topics=topics, store=store))
+    return BrokerToRun(RunningBroker(settings=settings, topics=topics, store=store))
 
 
 def topics_with_queues(topics: Topics) -> dict[str, int]:

@@ -17,20 +17,20 @@ HIGHEST_PORT = 32_000
 TRIES_MAX = 1_000
 
 
-class Ports(NamedTuple):
+class PortPair(NamedTuple):
     """Where a broker and its name server listen."""
 
     broker: int
     name_server: int
 
 
-def free_ports() -> Ports:
+def free_ports() -> PortPair:
     """Return ports that nobody is bound to now; two programs that ask at once may still be given the same."""
     broker = _free_port(needed_below=FAST_PORT_DISTANCE)
     while True:
         name_server = _free_port()
         if name_server not in (broker, broker - FAST_PORT_DISTANCE):
-            return Ports(broker, name_server)
+            return PortPair(broker, name_server)
 
 
 def _free_port(needed_below: int = 0) -> int:

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from mqcore._fast.filter.program import Program
+from mqcore._fast.filter.program import LoadedProgram
 from mqcore.bloom import BloomFilter
 from mqcore.errors import FilterSyntaxError
 from mqcore.filter.expressions import Expression
@@ -95,7 +95,7 @@ def disagreements(referee: FilterReferee, chance: random.Random, count: int, eac
             if isinstance(answer, str):
                 yield f"accepted {expression!r}: {answer}"
                 continue
-            program = Program(compiled.program)
+            program = LoadedProgram(compiled.program)
             count -= len(texts)
             for text, wanted in zip(texts, answer, strict=True):
                 got = (of_tree(compiled.tree, text), program.run(text))

@@ -15,7 +15,7 @@ from mqcore.client.assignment import Assignment
 from mqcore.client.instance import ClientInstance
 from mqcore.client.offsets import RemoteOffsets
 from mqcore.client.process_queue import ProcessQueue
-from mqcore.client.pulling import PullLoop
+from mqcore.client.pulling import QueuePullLoop
 from mqcore.errors import MQError
 from mqcore.protocol.message import MessageQueue
 from tests.sim.schedules import Chaos, Habits, Player, in_world, seeds_until_found
@@ -216,7 +216,7 @@ def test_a_member_that_never_looks_at_the_group_again_is_found(root: Path, monke
 
 
 def test_a_pull_loop_that_ends_at_a_failure_is_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def run(loop: PullLoop) -> None:
+    async def run(loop: QueuePullLoop) -> None:
         try:
             while not loop._held.dropped:
                 await loop._step()
@@ -224,5 +224,5 @@ def test_a_pull_loop_that_ends_at_a_failure_is_found(root: Path, monkeypatch: py
             loop._held.last_pull_s = math.inf  # or the queue would be taken anew after 120 s
             await asyncio.Event().wait()
 
-    monkeypatch.setattr(PullLoop, "run", run)
+    monkeypatch.setattr(QueuePullLoop, "run", run)
     assert seeds_until_found(in_world(root, chaos()), limit=FOUND_WITHIN)

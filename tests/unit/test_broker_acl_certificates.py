@@ -9,7 +9,7 @@ import pytest
 from mqcore.broker.security.acl_files import AclFiles
 from mqcore.broker.security.certificates import common_name
 from mqcore.broker.security.guard import AclGuard
-from mqcore.broker.security.validator import AclError, Refused
+from mqcore.broker.security.validator import AclError, Refusal
 from mqcore.codes import RequestCode
 from mqcore.config import load
 from mqcore.errors import ConfigError
@@ -85,7 +85,7 @@ async def test_a_key_is_asked_for_its_signature_whatever_the_certificate_says(tm
     guard, channel = guard_of(tmp_path), FakeChannel(certified_name="CN=publisher")
     with pytest.raises(AclError) as caught:
         await guard.admit(channel, signed("operator", "wrong secret"))
-    assert caught.value.why is Refused.SIGNATURE
+    assert caught.value.why is Refusal.SIGNATURE
     await guard.admit(channel, signed("operator"))
 
 

@@ -17,7 +17,7 @@ from mqcore.broker.security.guard import AclGuard
 from mqcore.broker.security.guessing import Guessers, delay_s
 from mqcore.broker.security.refusals import Refusals
 from mqcore.broker.security.signature import SIGNATURE, UNIQUE_KEY_QUERY, sign, signed_content
-from mqcore.broker.security.validator import AclError, Refused, refusal
+from mqcore.broker.security.validator import AclError, Refusal, refusal
 from mqcore.codes import RequestCode, SerializeType
 from mqcore.errors import ConfigError
 from mqcore.protocol.command import RemotingCommand
@@ -75,7 +75,7 @@ def guard(tmp_path: Path) -> AclGuard:
     return guard
 
 
-async def refused(guard: AclGuard, request: RemotingCommand, channel: FakeChannel | None = None) -> Refused | None:
+async def refused(guard: AclGuard, request: RemotingCommand, channel: FakeChannel | None = None) -> Refusal | None:
     try:
         await guard.admit(channel or FakeChannel(), request)
     except AclError as error:
@@ -145,7 +145,7 @@ async def test_changed_new_and_removed_files_are_followed(guard: AclGuard, tmp_p
     assert await refused(guard, signed("publisher")) is None
     put(tmp_path / "conf" / "plain_acl.yml", account("publisher", defaultTopicPerm="DENY"))
     await guard.watch()
-    assert await refused(guard, signed("publisher")) is Refused.PERMISSION
+    assert await refused(guard, signed("publisher")) is Refusal.PERMISSION
     more = tmp_path / "conf" / "acl" / "more.yml"
     put(more, account("newcomer", defaultTopicPerm="PUB"), white=("10.0.0.9",))
     await guard.watch()
@@ -153,8 +153,8 @@ async def test_changed_new_and_removed_files_are_followed(guard: AclGuard, tmp_p
     assert await refused(guard, RemotingCommand(code=1, opaque=1), FakeChannel("10.0.0.9")) is None
     more.unlink()
     await guard.watch()
-    assert await refused(guard, signed("newcomer")) is Refused.UNKNOWN_KEY
-    assert await refused(guard, RemotingCommand(code=1, opaque=1), FakeChannel("10.0.0.9")) is Refused.NO_KEY
+    assert await refused(guard, signed("newcomer")) is Refusal.UNKNOWN_KEY
+    assert await refused(guard, RemotingCommand(code=1, opaque=1), FakeChannel("10.0.0.9")) is Refusal.NO_KEY
 
 
 async def test_a_bad_file_leaves_everything_as_it_was_and_is_told_once(
@@ -171,7 +171,7 @@ async def test_a_bad_file_leaves_everything_as_it_was_and_is_told_once(
     assert await refused(guard, signed("publisher")) is None
     put(file, account("somebody"))
     await guard.watch()
-    assert await refused(guard, signed("publisher")) is Refused.UNKNOWN_KEY
+    assert await refused(guard, signed("publisher")) is Refusal.UNKNOWN_KEY
 
 
 async def test_a_file_that_keeps_its_size_and_time_but_is_another_is_followed(guard: AclGuard, tmp_path: Path) -> None:
@@ -198,14 +198,14 @@ async def test_a_look_up_by_unique_key_is_good_with_its_mark_signed_or_not(
 
 def test_a_refusal_reads_as_rocketmqs_exception_and_is_in_json() -> None:
     request = RemotingCommand(code=10, opaque=7, serialize_type=SerializeType.ROCKETMQ)
-    answer = refusal(request, AclError(Refused.NO_KEY, "No accessKey is configured"))
+    answer = refusal(request, AclError(Refusal.NO_KEY, "No accessKey is configured"))
     assert (answer.code, answer.opaque, answer.serialize_type) == (1, 7, SerializeType.JSON)
     assert answer.remark == "org.apache.rocketmq.acl.common.AclException: No accessKey is configured"
 
 
 @pytest.mark.parametrize("code", [17, 18, 25, 200, 207, 215, 225])
 async def test_what_makes_and_deletes_needs_an_admin(guard: AclGuard, code: int) -> None:
-    assert await refused(guard, signed("publisher", code=code)) is Refused.ADMIN
+    assert await refused(guard, signed("publisher", code=code)) is Refusal.ADMIN
 
 
 def test_an_account_shows_no_secret(guard: AclGuard) -> None:
@@ -218,8 +218,8 @@ async def test_refusals_are_counted_and_logged_now_and_then(
 ) -> None:
     monkeypatch.setattr(guessing, "FREE_FAILURES", 1000)
     for _ in range(50):
-        assert await refused(guard, signed("publisher", "wrong secret")) is Refused.SIGNATURE
-    assert await refused(guard, signed("publisher", code=RequestCode.UPDATE_BROKER_CONFIG)) is Refused.ADMIN
+        assert await refused(guard, signed("publisher", "wrong secret")) is Refusal.SIGNATURE
+    assert await refused(guard, signed("publisher", code=RequestCode.UPDATE_BROKER_CONFIG)) is Refusal.ADMIN
     lines = [record.getMessage() for record in caplog.records if record.getMessage().startswith("refused ")]
     assert len(lines) == 2
     assert "'publisher' address=10.0.0.1" in lines[0]
@@ -234,7 +234,7 @@ def test_the_log_of_refusals_remembers_a_bounded_number() -> None:
     clock = FakeClock()
     refusals = Refusals(clock)
     for number in range(5000):
-        refusals.note(AclError(Refused.UNKNOWN_KEY, "No acl config", f"key-{number}"), "10.0.0.1", 10)
+        refusals.note(AclError(Refusal.UNKNOWN_KEY, "No acl config", f"key-{number}"), "10.0.0.1", 10)
     assert len(refusals._logged) <= 1024
 
 
@@ -279,11 +279,11 @@ async def test_side_by_side_guesses_close_their_connection_and_leave_proven_ones
     ]
     await asyncio.sleep(0)
     assert not guesser.is_open
-    assert guard.refusals.by_reason[Refused.SIGNATURE] == guessing.PENDING_OF_ONE_MAX
+    assert guard.refusals.by_reason[Refusal.SIGNATURE] == guessing.PENDING_OF_ONE_MAX
     assert guard.refusals.turned_away == 50 - guessing.PENDING_OF_ONE_MAX
     assert await refused(guard, signed("publisher"), proven) is None
     assert await refused(guard, signed("publisher"), FakeChannel("10.0.0.2", 3)) is None, "another address"
-    assert await refused(guard, signed("operator", "a guess"), proven) is Refused.SIGNATURE
+    assert await refused(guard, signed("operator", "a guess"), proven) is Refusal.SIGNATURE
     assert not proven.is_open, "one who has a key of his own may not guess another's"
     for guess in guesses:
         guess.cancel()

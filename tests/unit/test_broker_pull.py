@@ -13,7 +13,7 @@ import pytest
 from broker_ports import BrokerRig, MemoryChannel, subscription
 
 from mqcore import layout
-from mqcore._fast.filter.program import Program
+from mqcore._fast.filter.program import LoadedProgram
 from mqcore.broker.ports import PullBinding
 from mqcore.broker.processors.pull import pull_header
 from mqcore.broker.server import read_pull_request
@@ -208,7 +208,7 @@ async def test_a_retry_topic_is_filtered_by_what_its_messages_are_from(tmp_path:
         subscription("%RETRY%g", "a = 1", kind="SQL92"),
     ])  # fmt: skip
     found = await binding(rig, topic="%RETRY%g", **SQL)
-    program = Program(found.program)
+    program = LoadedProgram(found.program)
     for text, wanted in (
         (b"RETRY_TOPIC\x01orders\x02a\x012", True),
         (b"RETRY_TOPIC\x01orders\x02a\x010", False),

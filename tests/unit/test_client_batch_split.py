@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcore.client.batch_split import Part, member_size, split_batch, whole_batch
+from mqcore.client.batch_split import BatchPart, member_size, split_batch, whole_batch
 from mqcore.client.errors import InvalidMessageError
 from mqcore.protocol.batch import encode_batch
 from mqcore.protocol.message import Message
@@ -20,16 +20,16 @@ MAX = 100
     ("sizes", "parts"),
     [
         ([], []),
-        ([100], [Part(0, 1, True)]),
-        ([50, 50], [Part(0, 2, True)]),
-        ([50, 51], [Part(0, 1, True), Part(1, 2, True)]),
-        ([1, 99, 1, 99], [Part(0, 2, True), Part(2, 4, True)]),
-        ([101], [Part(0, 1, False)]),
-        ([10, 101, 10, 10], [Part(0, 1, True), Part(1, 2, False), Part(2, 4, True)]),
-        ([101, 101], [Part(0, 1, False), Part(1, 2, False)]),
+        ([100], [BatchPart(0, 1, True)]),
+        ([50, 50], [BatchPart(0, 2, True)]),
+        ([50, 51], [BatchPart(0, 1, True), BatchPart(1, 2, True)]),
+        ([1, 99, 1, 99], [BatchPart(0, 2, True), BatchPart(2, 4, True)]),
+        ([101], [BatchPart(0, 1, False)]),
+        ([10, 101, 10, 10], [BatchPart(0, 1, True), BatchPart(1, 2, False), BatchPart(2, 4, True)]),
+        ([101, 101], [BatchPart(0, 1, False), BatchPart(1, 2, False)]),
     ],
 )
-def test_lists_are_cut_where_a_part_would_grow_too_large(sizes: list[int], parts: list[Part]) -> None:
+def test_lists_are_cut_where_a_part_would_grow_too_large(sizes: list[int], parts: list[BatchPart]) -> None:
     assert list(split_batch(sizes, MAX)) == parts
 
 
@@ -52,6 +52,6 @@ def test_the_size_of_a_member_is_what_it_takes_in_the_batch() -> None:
 
 
 def test_a_list_that_may_not_be_cut_is_refused_when_it_is_too_large() -> None:
-    assert whole_batch([50, 50], MAX) == Part(0, 2, True)
+    assert whole_batch([50, 50], MAX) == BatchPart(0, 2, True)
     with pytest.raises(InvalidMessageError, match="over max value, MAX: 100"):
         whole_batch([50, 51], MAX)

@@ -15,7 +15,7 @@ from mqcore.client.messages import ReceivedMessage, Settler
 from mqcore.client.offsets import MemoryOffsets
 from mqcore.client.process_queue import ProcessQueue
 from mqcore.client.settings import ConsumerSettings
-from mqcore.client.streams import Buffer, Handoff, StreamService
+from mqcore.client.streams import Handoff, MessageBuffer, StreamService
 from mqcore.client.tasks import Periodic, cancel_and_wait
 from mqcore.errors import RemotingConnectError
 from mqcore.protocol.message import MessageExt, MessageQueue
@@ -32,7 +32,9 @@ def messages(
     ]
 
 
-async def start(buffer: Buffer, count: int = 1, timeout_s: float | None = None) -> asyncio.Task[list[ReceivedMessage]]:
+async def start(
+    buffer: MessageBuffer, count: int = 1, timeout_s: float | None = None
+) -> asyncio.Task[list[ReceivedMessage]]:
     """Begin to take, and let the event loop turn until the taker waits."""
     task = asyncio.create_task(buffer.take(count, timeout_s))
     for _ in range(3):
@@ -41,21 +43,21 @@ async def start(buffer: Buffer, count: int = 1, timeout_s: float | None = None) 
 
 
 async def test_messages_are_taken_in_order_and_no_more_than_asked_for() -> None:
-    buffer = Buffer()
+    buffer = MessageBuffer()
     buffer.put(messages(5))
     assert [message.body for message in await buffer.take(3, None)] == [b"0", b"1", b"2"]
     assert [message.body for message in await buffer.take(3, None)] == [b"3", b"4"]
 
 
 async def test_who_waits_gets_the_message_that_comes() -> None:
-    buffer = Buffer()
+    buffer = MessageBuffer()
     first, second = await start(buffer), await start(buffer)
     buffer.put(messages(2))
     assert [(await first)[0].body, (await second)[0].body] == [b"0", b"1"]
 
 
 async def test_a_closed_buffer_hands_out_nothing_more() -> None:
-    buffer = Buffer()
+    buffer = MessageBuffer()
     buffer.put(messages(2))
     assert [message.body for message in buffer.close()] == [b"0", b"1"]
     buffer.put(messages(1))
@@ -64,12 +66,12 @@ async def test_a_closed_buffer_hands_out_nothing_more() -> None:
 
 
 async def test_nothing_comes_in_time() -> None:
-    assert await Buffer().take(1, 0.01) == []
-    assert await Buffer().take(1, 0) == []
+    assert await MessageBuffer().take(1, 0.01) == []
+    assert await MessageBuffer().take(1, 0) == []
 
 
 async def test_a_wake_up_that_meets_a_cancelled_waiter_goes_to_the_next_one() -> None:
-    buffer = Buffer()
+    buffer = MessageBuffer()
     first, second = await start(buffer), await start(buffer)
     buffer.put(messages(1))  # wakes the first
     first.cancel()  # before it could run
@@ -79,7 +81,7 @@ async def test_a_wake_up_that_meets_a_cancelled_waiter_goes_to_the_next_one() ->
 
 
 async def test_messages_of_a_queue_that_was_given_up_are_passed_over() -> None:
-    buffer = Buffer()
+    buffer = MessageBuffer()
     held: ProcessQueue[ReceivedMessage] = ProcessQueue(QUEUE)
     buffer.put(messages(3, held))
     buffer.put(messages(1))
@@ -88,11 +90,11 @@ async def test_messages_of_a_queue_that_was_given_up_are_passed_over() -> None:
 
 
 async def test_closing_lets_everybody_go_and_tells_what_is_left() -> None:
-    buffer = Buffer()
+    buffer = MessageBuffer()
     waiters = [await start(buffer) for _ in range(3)]
     assert buffer.close() == []
     assert await asyncio.gather(*waiters) == [[], [], []]
-    full = Buffer()
+    full = MessageBuffer()
     full.put(messages(2))
     assert len(full.close()) == 2
     assert await full.take(1, None) == []
@@ -150,7 +152,7 @@ async def test_a_task_that_swallows_a_cancellation_is_cancelled_again() -> None:
 
 
 async def test_a_taker_may_wait_for_more_once_there_is_one() -> None:
-    buffer = Buffer()
+    buffer = MessageBuffer()
     task = asyncio.create_task(buffer.take(3, None, 30.0))
     for number in range(3):
         for _ in range(3):
@@ -161,21 +163,21 @@ async def test_a_taker_may_wait_for_more_once_there_is_one() -> None:
 
 
 async def test_a_taker_that_waited_long_enough_takes_what_there_is() -> None:
-    buffer = Buffer()
+    buffer = MessageBuffer()
     buffer.put(messages(2))
     assert len(await buffer.take(3, None, 0.01)) == 2
     assert await buffer.take(3, 0.01, 30.0) == []
 
 
 async def test_a_buffer_that_closes_lets_a_taker_go_that_waits_for_more() -> None:
-    buffer = Buffer()
+    buffer = MessageBuffer()
     buffer.put(messages(1))
     task = await start_filling(buffer)
     assert len(buffer.close()) == 1
     assert await task == []
 
 
-async def start_filling(buffer: Buffer) -> asyncio.Task[list[ReceivedMessage]]:
+async def start_filling(buffer: MessageBuffer) -> asyncio.Task[list[ReceivedMessage]]:
     task = asyncio.create_task(buffer.take(3, None, 30.0))
     for _ in range(3):
         await asyncio.sleep(0)
@@ -183,7 +185,7 @@ async def start_filling(buffer: Buffer) -> asyncio.Task[list[ReceivedMessage]]:
 
 
 async def test_what_was_put_back_comes_first_and_in_order() -> None:
-    buffer = Buffer()
+    buffer = MessageBuffer()
     first, second, third = messages(3)
     buffer.put([third])
     buffer.put_back([first, second])
@@ -191,7 +193,7 @@ async def test_what_was_put_back_comes_first_and_in_order() -> None:
 
 
 async def test_messages_of_a_queue_that_was_given_up_are_passed_over_wherever_they_stand() -> None:
-    buffer = Buffer()
+    buffer = MessageBuffer()
     kept, gone = ProcessQueue[ReceivedMessage](QUEUE), ProcessQueue[ReceivedMessage](QUEUE)
     buffer.put([*messages(1, gone), *messages(1, kept), *messages(1, gone)])
     gone.dropped = True

@@ -13,7 +13,7 @@ import pytest
 
 import mqcore.admin.running
 from mqcore import errors
-from mqcore.broker.security.validator import AclError, Refused
+from mqcore.broker.security.validator import AclError, Refusal
 from mqcore.client import errors as client_errors
 from mqcore.client.messages import SendReceipt, SendStatus
 from mqcore.codes import ClientErrorCode, ResponseCode
@@ -44,7 +44,7 @@ ARGUMENTS: dict[type[MQError], tuple[object, ...]] = {
     spark_errors.NoQueueError: ("Orders", "broker-b", 3),
     spark_errors.SinkError: (3, 17, "Orders", 14, "disk full"),
     NotThereYetError: ("Orders/broker-a/0", 40),
-    AclError: (Refused.SIGNATURE, "Check signature failed", "somebody"),
+    AclError: (Refusal.SIGNATURE, "Check signature failed", "somebody"),
 }
 """What classes with a constructor of their own are made of."""
 

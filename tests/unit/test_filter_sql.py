@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from mqcore import layout
-from mqcore._fast.filter.program import Program
+from mqcore._fast.filter.program import LoadedProgram
 from mqcore.errors import FilterSyntaxError
 from mqcore.filter.sql import compile_sql
 from mqcore.filter.values import EvaluationError
@@ -28,7 +28,7 @@ def by_tree(expression: str, properties: Mapping[str, str]) -> Any:
 
 def by_program(expression: str, properties: Mapping[str, str]) -> Any:
     text = "".join(f"{name}\x01{value}\x02" for name, value in properties.items())
-    return Program(compile_sql(expression).program).run(text.encode())
+    return LoadedProgram(compile_sql(expression).program).run(text.encode())
 
 
 TWINS = [pytest.param(by_tree, id="tree"), pytest.param(by_program, id="program")]
@@ -117,7 +117,7 @@ def test_a_thousand_conditions_and_a_thousand_texts_are_one_expression(evaluate:
 
 
 def test_the_last_of_several_properties_counts_and_an_empty_one_is_none() -> None:
-    program = Program(compile_sql("a = 'x'").program)
+    program = LoadedProgram(compile_sql("a = 'x'").program)
     assert program.run(b"a\x01y\x02a\x01x\x02") is True
     assert program.run(b"a\x01x\x02a\x01") is True
     assert program.run(b"a\x01\x02") is None
@@ -139,7 +139,7 @@ def test_the_last_of_several_properties_counts_and_an_empty_one_is_none() -> Non
     ],
 )
 def test_malformed_bytes_are_the_text_that_java_makes_of_them(expression: str, value: bytes, wanted: bool) -> None:
-    program = Program(compile_sql(expression).program)
+    program = LoadedProgram(compile_sql(expression).program)
     assert program.run(b"a\x01" + value + b"\x02b\x01\xfe\x02") is wanted
 
 
@@ -147,7 +147,7 @@ def test_a_damaged_program_is_not_loaded() -> None:
     whole = compile_sql("a > 5 AND b IN ('x', 'y') OR c CONTAINS 'z'").program
     for size in range(len(whole)):
         with pytest.raises(ValueError, match="not a filter program"):
-            Program(whole[:size])
+            LoadedProgram(whole[:size])
     step = layout.FILTER_HEAD.size
     for damaged in (
         whole[:step] + (99).to_bytes(4, sys.byteorder) + whole[step + 4 :],  # no such step
@@ -155,7 +155,7 @@ def test_a_damaged_program_is_not_loaded() -> None:
         (0).to_bytes(4, sys.byteorder) + whole[4:],
     ):
         with pytest.raises(ValueError, match="not a filter program"):
-            Program(damaged)
+            LoadedProgram(damaged)
 
 
 def test_the_grammar_is_not_read_before_the_first_expression() -> None:

@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from mqcore.codes import PermName, TopicSysFlag
-from mqcore.namesrv.route_table import BrokerIdentity, Master, RouteTable
+from mqcore.namesrv.route_table import BrokerIdentity, MasterAddresses, RouteTable
 from mqcore.protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -62,7 +62,9 @@ def topic(name: str = "T", **changes: Any) -> TopicConfig:
     return TopicConfig(name, 8, 8, **changes)
 
 
-def register(routes: RouteTable, broker: BrokerIdentity, *topics: TopicConfig, **options: Any) -> Master | None:
+def register(
+    routes: RouteTable, broker: BrokerIdentity, *topics: TopicConfig, **options: Any
+) -> MasterAddresses | None:
     by = options.pop("by", None)
     return routes.register_broker(broker, HA, body(*topics, **options), by)
 
@@ -78,7 +80,7 @@ def test_a_registered_topic_has_a_route(routes: RouteTable) -> None:
 def test_a_slave_learns_its_master_and_adds_its_address(routes: RouteTable) -> None:
     assert register(routes, SLAVE, topic()) is None
     register(routes, MASTER, topic())
-    assert register(routes, SLAVE, topic()) == Master(MASTER.address, HA)
+    assert register(routes, SLAVE, topic()) == MasterAddresses(MASTER.address, HA)
     route = routes.route("T")
     assert route is not None
     assert route.broker_datas == [BrokerData("C", "broker-a", {1: SLAVE.address, 0: MASTER.address})]

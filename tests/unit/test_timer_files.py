@@ -215,7 +215,7 @@ def test_timercheck_has_the_bytes_of_rocketmq(tmp_path: Path) -> None:
 
 
 def test_a_start_goes_on_from_the_state_that_timercheck_is_of(tmp_path: Path) -> None:
-    before, newest = checkpoint.TimerState(1000, 52, 1, 77), checkpoint.TimerState(2000, 104, 2, 99)
+    before, newest = checkpoint.ResumePoint(1000, 52, 1, 77), checkpoint.ResumePoint(2000, 104, 2, 99)
     checkpoint.write_states(tmp_path / "mqcore" / "timers", before, newest)
     states = checkpoint.read_states(tmp_path / "mqcore" / "timers")
     assert checkpoint.starting_state(checkpoint.TimerCheck(2000, 104, 2), states) == newest
@@ -225,13 +225,13 @@ def test_a_start_goes_on_from_the_state_that_timercheck_is_of(tmp_path: Path) ->
     assert checkpoint.starting_state(checkpoint.TimerCheck(), ()).scan_offset == checkpoint.FROM_THE_FIRST
     # RocketMQ has been there.
     foreign = checkpoint.starting_state(checkpoint.TimerCheck(3000, 104, 2), states)
-    assert foreign == checkpoint.TimerState(3000, 104, 2, checkpoint.UNKNOWN)
+    assert foreign == checkpoint.ResumePoint(3000, 104, 2, checkpoint.UNKNOWN)
 
 
 @pytest.mark.parametrize("at", range(68))
 def test_a_damaged_state_is_none(tmp_path: Path, at: int) -> None:
     path = tmp_path / "mqcore" / "timers"
-    checkpoint.write_states(path, checkpoint.TimerState(1000, 52, 1, 77), checkpoint.TimerState(2000, 104, 2, 99))
+    checkpoint.write_states(path, checkpoint.ResumePoint(1000, 52, 1, 77), checkpoint.ResumePoint(2000, 104, 2, 99))
     data = bytearray(path.read_bytes())
     data[at] ^= 1
     path.write_bytes(data)

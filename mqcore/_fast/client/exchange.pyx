@@ -33,7 +33,7 @@ cdef enum:
     RESPONSE_FLAG = 1
     NS_PER_US = 1000
 
-cdef enum Outcome:
+cdef enum CallOutcome:
     DONE, CLOSED, FAILED, TIMED_OUT, INTERRUPTED, NO_MEMORY, BAD_FRAME
 
 cdef frozenset STORED_CODES = frozenset(int(code) for code in codes.STORED_CODES)
@@ -122,7 +122,7 @@ cdef class Exchange:
         """
         cdef int64_t size = body.shape[0]
         cdef int64_t deadline_ns
-        cdef Outcome outcome
+        cdef CallOutcome outcome
         self.out.start = self.out.end = 0
         head.put_frame(&self.out, &self.scratch, opaque, sys_flag, born_timestamp, flag, properties,
                        &body[0] if size > 0 else NULL, size)
@@ -161,7 +161,7 @@ cdef class Exchange:
         self.timeout_s = timeout_s
         return 0
 
-    cdef Outcome transmit(self, int64_t deadline_ns) except *:
+    cdef CallOutcome transmit(self, int64_t deadline_ns) except *:
         cdef int64_t at = 0
         cdef ssize_t sent
         cdef int error = 0
@@ -182,7 +182,7 @@ cdef class Exchange:
         return DONE
 
     # Read until a whole frame is in the buffer.
-    cdef Outcome receive(self, int64_t deadline_ns) except *:
+    cdef CallOutcome receive(self, int64_t deadline_ns) except *:
         cdef ssize_t got
         cdef int32_t length
         cdef uint8_t *room
@@ -230,7 +230,7 @@ cdef class Exchange:
         buffer_take(&self.into, LENGTH_SIZE + length)
         return answer
 
-    cdef object error_of(self, Outcome outcome, double timeout_s):
+    cdef object error_of(self, CallOutcome outcome, double timeout_s):
         if outcome == TIMED_OUT:
             return RemotingTimeoutError(f"no response from {self.peer} within {timeout_s * 1000:.0f} ms")
         if outcome == BAD_FRAME:

@@ -31,7 +31,7 @@ cdef int64_t PROPERTIES_MAX = LIMIT
 cdef const char *DIGITS = b"0123456789ABCDEF"
 
 
-cdef struct TextView:
+cdef struct TextColumn:
     const int32_t *offsets
     const uint8_t *data
     const uint8_t *is_valid     # one byte per value, or NULL
@@ -41,10 +41,10 @@ cdef struct TextView:
 cdef struct Named:
     const uint8_t *name
     Py_ssize_t name_size
-    TextView values
+    TextColumn values
 
 
-cdef inline int64_t value_of(const TextView *view, Py_ssize_t row, const uint8_t **at) noexcept nogil:
+cdef inline int64_t value_of(const TextColumn *view, Py_ssize_t row, const uint8_t **at) noexcept nogil:
     # The size of a value and where it lies; 0 for null.
     at[0] = view.data + view.offsets[row]
     if view.is_valid != NULL and view.is_valid[row] == 0:
@@ -59,14 +59,14 @@ cdef inline bint has_separator(const uint8_t *at, int64_t size) noexcept nogil:
 cdef class BatchEncoder:
     """Encodes rows of a table; see the twin."""
 
-    cdef TextView bodies
+    cdef TextColumn bodies
     cdef Named texts[TEXTS_MAX]
     cdef int text_count
     cdef bint has_maps
     cdef const int32_t *map_offsets
     cdef const uint8_t *map_is_valid
-    cdef TextView map_names
-    cdef TextView map_values
+    cdef TextColumn map_names
+    cdef TextColumn map_values
     cdef const int32_t *flags
     cdef const uint8_t *system_names[SYSTEM_NAMES_MAX]
     cdef Py_ssize_t system_sizes[SYSTEM_NAMES_MAX]
@@ -147,8 +147,8 @@ cdef class BatchEncoder:
         self.kept.append(offsets)
         return &offsets[0]
 
-    cdef TextView view(self, texts, Py_ssize_t count=-1) except *:
-        cdef TextView view
+    cdef TextColumn view(self, texts, Py_ssize_t count=-1) except *:
+        cdef TextColumn view
         cdef const uint8_t[::1] data = texts.data
         view.offsets = self.offsets_of(texts.offsets, data.shape[0], count)
         view.count = len(texts.offsets) - 1

@@ -2,6 +2,6 @@ from typing import Literal
 
 from typing_extensions import Buffer
 
-class Program:
+class LoadedProgram:
     def __init__(self, data: Buffer) -> None: ...
     def run(self, properties: bytes) -> bool | None | Literal["error"]: ...

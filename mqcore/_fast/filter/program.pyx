@@ -433,7 +433,7 @@ cdef inline void put_unary(int32_t op, Value *value) noexcept nogil:
 # ------------------------------------------------------------------------------------------------- the Python side
 
 
-cdef class Program:
+cdef class LoadedProgram:
     """A loaded program, for tests. Raises ValueError for bytes that are none."""
 
     cdef FilterProgram program

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore._fast.log.mapped_file cimport FileSet
-from mqcore._fast.log.record cimport RecordFields
+from mqcore._fast.log.record cimport NewRecord
 from mqcore._fast.segment.boards cimport Shared, SharedSegment
 
 cdef struct Appender:
@@ -32,22 +32,22 @@ cdef struct MoreQueues:           # beside its own, of one record
 
 # Append one record (fields.queue_id names the queue, *queue_row* its row). Returns a PutStatus; *out* is set on PUT_OK.
 # On PUT_OK the record is complete in the mapped file and its end is published.
-cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+cdef int append_record(Appender *appender, NewRecord *fields, int32_t topic_row, int32_t queue_row,
                        Appended *out) noexcept nogil
 
 # Append one record that takes the next offset of further queues too.
-cdef int append_to_queues(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+cdef int append_to_queues(Appender *appender, NewRecord *fields, int32_t topic_row, int32_t queue_row,
                           MoreQueues *more, Appended *out) noexcept nogil
 
 # Append two records of different queues, both or neither, whoever dies over it: they lie side by side, and their end is
 # published once. *out* tells of the first, but for end_offset; the second counts in no topic's row. The first takes
 # offsets of further queues if *more* is not NULL.
-cdef int append_pair(Appender *appender, RecordFields *first, int32_t topic_row, int32_t queue_row,
-                     RecordFields *second, int32_t second_queue_row, MoreQueues *more, Appended *out) noexcept nogil
+cdef int append_pair(Appender *appender, NewRecord *first, int32_t topic_row, int32_t queue_row,
+                     NewRecord *second, int32_t second_queue_row, MoreQueues *more, Appended *out) noexcept nogil
 
 # Append the members of a batch body as records of their own, contiguous, with consecutive queue offsets. *fields* has
 # what they share, *ends* room for *ends_capacity* physical offsets (each member's start); batch.count says how many.
-cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size,
+cdef int append_batch(Appender *appender, NewRecord *fields, const uint8_t *body, int32_t body_size,
                       int32_t topic_row, int32_t queue_row, int64_t *starts, int32_t starts_capacity,
                       Appended *out) noexcept nogil
 
@@ -80,8 +80,8 @@ cdef class CommitLogWriter:
     cdef SharedSegment segment
     cdef int hold_lock(self) except -1
     cdef void give_lock(self) noexcept
-    cdef object append_fields(self, RecordFields *fields, Appended *done, int32_t topic_row, int32_t queue_row,
+    cdef object append_fields(self, NewRecord *fields, Appended *done, int32_t topic_row, int32_t queue_row,
                               bytes body, bytes properties, bint is_batch, list more_queues)
-    cdef int append_to_more(self, RecordFields *fields, int32_t topic_row, int32_t queue_row, list queues,
+    cdef int append_to_more(self, NewRecord *fields, int32_t topic_row, int32_t queue_row, list queues,
                             Appended *out) except -1
-    cdef int open_more(self, MoreQueues *more, const RecordFields *fields, list queues) except -1
+    cdef int open_more(self, MoreQueues *more, const NewRecord *fields, list queues) except -1

@@ -28,7 +28,7 @@ from mqcore._fast.log.mapped_file cimport (FileSet, MappedFile, file_at, file_ma
                                            files_release, files_rest, files_trim)
 from mqcore._fast.log.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS_TRANSACTION_MASK,
                                       SYS_TRANSACTION_PREPARED, SYS_TRANSACTION_ROLLBACK, BatchMember, DecodeStatus,
-                                      RecordFields, RecordView, decode_record, encode_record, next_batch_member,
+                                      NewRecord, RecordView, decode_record, encode_record, next_batch_member,
                                       record_size)
 from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic
 from mqcore._fast.segment.bounds cimport note_flushed, note_written, queue_max_offset
@@ -231,7 +231,7 @@ cdef bint any_dropped(const Shared *shared, const int32_t *rows, int32_t row_cou
 
 # Under the put lock, which is given back: one record into the log. *more* are rows of queues that it also counts in.
 cdef inline int place_record(
-    Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row, int32_t size, int64_t began,
+    Appender *appender, NewRecord *fields, int32_t topic_row, int32_t queue_row, int32_t size, int64_t began,
     const int32_t *more, int32_t more_count, Appended *out
 ) noexcept nogil:
     cdef Shared *shared = appender.shared
@@ -271,7 +271,7 @@ cdef inline bint is_too_large(const Appender *appender, int32_t size) noexcept n
     return size < 0 or size > appender.record_size_max or size + FILE_END_MIN_BLANK_SIZE > appender.file_size
 
 
-cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+cdef int append_record(Appender *appender, NewRecord *fields, int32_t topic_row, int32_t queue_row,
                        Appended *out) noexcept nogil:
     cdef int32_t size = record_size(fields)
     cdef int64_t began
@@ -285,8 +285,8 @@ cdef int append_record(Appender *appender, RecordFields *fields, int32_t topic_r
     return place_record(appender, fields, topic_row, queue_row, size, began, NULL, 0, out)
 
 
-cdef int append_pair(Appender *appender, RecordFields *first, int32_t topic_row, int32_t queue_row,
-                     RecordFields *second, int32_t second_queue_row, MoreQueues *more, Appended *out) noexcept nogil:
+cdef int append_pair(Appender *appender, NewRecord *first, int32_t topic_row, int32_t queue_row,
+                     NewRecord *second, int32_t second_queue_row, MoreQueues *more, Appended *out) noexcept nogil:
     cdef int32_t *taken = NULL
     cdef int64_t began = coarse_ms()
     cdef int status
@@ -310,7 +310,7 @@ cdef int append_pair(Appender *appender, RecordFields *first, int32_t topic_row,
 
 # Under the put lock: two records into the log. *taken* has room for the rows of *more*.
 cdef int place_pair(
-    Appender *appender, RecordFields *first, int32_t topic_row, int32_t queue_row, RecordFields *second,
+    Appender *appender, NewRecord *first, int32_t topic_row, int32_t queue_row, NewRecord *second,
     int32_t second_queue_row, int64_t began, MoreQueues *more, int32_t *taken, Appended *out
 ) noexcept nogil:
     cdef Shared *shared = appender.shared
@@ -363,7 +363,7 @@ cdef int place_pair(
     return PUT_STATUS_PUT_OK
 
 
-cdef int append_to_queues(Appender *appender, RecordFields *fields, int32_t topic_row, int32_t queue_row,
+cdef int append_to_queues(Appender *appender, NewRecord *fields, int32_t topic_row, int32_t queue_row,
                           MoreQueues *more, Appended *out) noexcept nogil:
     cdef int32_t *taken = <int32_t *>malloc((more.row_count + 1) * sizeof(int32_t))
     cdef int32_t taken_count = 0, size
@@ -392,7 +392,7 @@ cdef int append_to_queues(Appender *appender, RecordFields *fields, int32_t topi
 
 # Under the put lock: the offsets that a record takes of the queues *more* become part of its properties. *taken* gets
 # the rows to be counted on, each once and not the record's own. A PutStatus.
-cdef int list_offsets(const Shared *shared, RecordFields *fields, int32_t queue_row, MoreQueues *more, int32_t *taken,
+cdef int list_offsets(const Shared *shared, NewRecord *fields, int32_t queue_row, MoreQueues *more, int32_t *taken,
                       int32_t *taken_count) noexcept nogil:
     cdef int32_t index, row
     cdef int32_t size = more.text_size
@@ -440,7 +440,7 @@ cdef int32_t count_batch(const uint8_t *body, int32_t body_size) noexcept nogil:
 
 
 cdef int64_t batch_size(
-    Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size
+    Appender *appender, NewRecord *fields, const uint8_t *body, int32_t body_size
 ) noexcept nogil:
     # The bytes of all members as records, or -1 if one of them breaks a limit.
     cdef BatchMember member
@@ -461,7 +461,7 @@ cdef int64_t batch_size(
     return total
 
 
-cdef int append_batch(Appender *appender, RecordFields *fields, const uint8_t *body, int32_t body_size,
+cdef int append_batch(Appender *appender, NewRecord *fields, const uint8_t *body, int32_t body_size,
                       int32_t topic_row, int32_t queue_row, int64_t *starts, int32_t starts_capacity,
                       Appended *out) noexcept nogil:
     cdef Shared *shared = appender.shared
@@ -646,13 +646,13 @@ cdef bint wipe_behind(Appender *appender, int64_t end) noexcept nogil:
     return ok
 
 
-cdef bint fill_fields(SharedSegment segment, RecordFields *fields, bytes topic, int queue_id, int flag, int sys_flag,
+cdef bint fill_fields(SharedSegment segment, NewRecord *fields, bytes topic, int queue_id, int flag, int sys_flag,
                       int64_t born_timestamp, bytes born_address, int born_port, bytes store_address, int store_port,
                       int reconsume_times, int64_t prepared_transaction_offset, int32_t *topic_row,
                       int32_t *queue_row) except -1:
     # What is not content, borrowed from the arguments; the rows are made if they are not there. False: there is none.
     cdef const uint8_t *name = <const uint8_t *><const char *>topic
-    memset(fields, 0, sizeof(RecordFields))
+    memset(fields, 0, sizeof(NewRecord))
     topic_row[0] = make_topic(&segment.shared, name, <int32_t>len(topic))
     queue_row[0] = ROW_NONE
     if topic_row[0] != ROW_NONE:
@@ -674,7 +674,7 @@ cdef bint fill_fields(SharedSegment segment, RecordFields *fields, bytes topic, 
     return queue_row[0] != ROW_NONE
 
 
-cdef void fill_content(RecordFields *fields, bytes body, bytes properties):
+cdef void fill_content(NewRecord *fields, bytes body, bytes properties):
     fields.body = <const uint8_t *><const char *>body
     fields.body_size = <int32_t>len(body)
     fields.body_crc = <int32_t>(crc32(fields.body, fields.body_size) & BODY_CRC_MASK)
@@ -825,7 +825,7 @@ cdef class CommitLogWriter:
         Only on PUT_OK is anything stored. Addresses have 4 or 16 bytes. Blocks at most *wait_ms* for the lock, by
         default for its timeout, and lets other threads run meanwhile; they must not use this writer.
         """
-        cdef RecordFields fields
+        cdef NewRecord fields
         cdef Appended done
         cdef int64_t lock_timeout_ms = self.appender.lock_timeout_ms
         cdef int32_t topic_row, queue_row
@@ -848,7 +848,7 @@ cdef class CommitLogWriter:
         The dicts are the arguments of ``append`` that make one message: no batch, and further queues of the first only.
         The end offset is that of the second, and the size that of the first.
         """
-        cdef RecordFields fields[2]
+        cdef NewRecord fields[2]
         cdef int32_t topic_rows[2]
         cdef int32_t queue_rows[2]
         cdef Appended done
@@ -882,7 +882,7 @@ cdef class CommitLogWriter:
         offsets = [done.physical_offset] if status == PUT_STATUS_PUT_OK else []
         return status, offsets, done.end_offset, done.queue_offset, done.store_timestamp, done.size
 
-    cdef object append_fields(self, RecordFields *fields, Appended *done, int32_t topic_row, int32_t queue_row,
+    cdef object append_fields(self, NewRecord *fields, Appended *done, int32_t topic_row, int32_t queue_row,
                               bytes body, bytes properties, bint is_batch, list more_queues):
         cdef int64_t *starts = NULL
         cdef const uint8_t *members
@@ -913,7 +913,7 @@ cdef class CommitLogWriter:
         finally:
             free(starts)
 
-    cdef int append_to_more(self, RecordFields *fields, int32_t topic_row, int32_t queue_row, list queues,
+    cdef int append_to_more(self, NewRecord *fields, int32_t topic_row, int32_t queue_row, list queues,
                             Appended *out) except -1:
         cdef MoreQueues more
         cdef int status
@@ -925,7 +925,7 @@ cdef class CommitLogWriter:
         close_more(&more)
         return status
 
-    cdef int open_more(self, MoreQueues *more, const RecordFields *fields, list queues) except -1:
+    cdef int open_more(self, MoreQueues *more, const NewRecord *fields, list queues) except -1:
         # Fill *more*, which is all zero; only on PUT_OK is there anything to be closed.
         cdef Shared *shared = &self.segment.shared
         cdef int32_t row, topic, index

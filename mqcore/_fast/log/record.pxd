@@ -52,7 +52,7 @@ cdef struct RecordView:             # borrowed: valid only while the caller hold
 
 
 # What encode_record writes. Set it to zero bytes (memset) first: members may be added.
-cdef struct RecordFields:
+cdef struct NewRecord:
     int32_t body_crc                # already masked with BODY_CRC_MASK
     int32_t queue_id
     int32_t flag
@@ -91,11 +91,11 @@ cdef DecodeStatus decode_record(const uint8_t *buf, Py_ssize_t length, bint chec
 
 # Bytes that encode_record will write, or -1 if a limit of the layout is broken (topic 1..127, properties joined
 # 0..32767, hosts 4 or 16 bytes, total within i32). maxMessageSize is the caller's to check.
-cdef int32_t record_size(const RecordFields *fields) noexcept nogil
+cdef int32_t record_size(const NewRecord *fields) noexcept nogil
 
 # Write the record to out[0:record_size(fields)], which is zero where it begins; the caller has seen that the size is
 # not -1 and that there is room. Size and magic are written last, so that a killed writer leaves no record.
-cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil
+cdef void encode_record(uint8_t *out, const NewRecord *fields) noexcept nogil
 
 # Find *name* in a properties text; the last duplicate wins. True: *value points into props and *value_size > 0.
 cdef bint find_property(

@@ -117,12 +117,12 @@ cdef DecodeStatus read_tail(const uint8_t *at, Py_ssize_t left, bint check_crc, 
 
 
 # Whether the batch's properties need a separator in front of them.
-cdef inline bint needs_separator(const RecordFields *fields) noexcept nogil:
+cdef inline bint needs_separator(const NewRecord *fields) noexcept nogil:
     return (fields.properties_size > 0 and fields.batch_properties_size > 0
             and fields.properties[fields.properties_size - 1] != PROPERTY_SEPARATOR)
 
 
-cdef inline int64_t joined_size(const RecordFields *fields) noexcept nogil:
+cdef inline int64_t joined_size(const NewRecord *fields) noexcept nogil:
     return <int64_t>fields.properties_size + fields.batch_properties_size + needs_separator(fields)
 
 
@@ -130,7 +130,7 @@ cdef inline bint is_address(int32_t size) noexcept nogil:
     return size == 4 or size == 16
 
 
-cdef int32_t record_size(const RecordFields *fields) noexcept nogil:
+cdef int32_t record_size(const NewRecord *fields) noexcept nogil:
     cdef int64_t size
     if fields.topic_size < 1 or fields.topic_size > TOPIC_SIZE_MAX or fields.body_size < 0:
         return -1
@@ -155,7 +155,7 @@ cdef inline uint8_t *write_bytes(uint8_t *at, const uint8_t *data, int32_t size)
     return at + size
 
 
-cdef int32_t with_host_bits(const RecordFields *fields) noexcept nogil:
+cdef int32_t with_host_bits(const NewRecord *fields) noexcept nogil:
     cdef int32_t sys_flag = fields.sys_flag & ~(SYS_BORN_HOST_V6 | SYS_STORE_HOST_V6)
     if fields.born_host.address_size == 16:
         sys_flag |= SYS_BORN_HOST_V6
@@ -164,7 +164,7 @@ cdef int32_t with_host_bits(const RecordFields *fields) noexcept nogil:
     return sys_flag
 
 
-cdef void encode_record(uint8_t *out, const RecordFields *fields) noexcept nogil:
+cdef void encode_record(uint8_t *out, const NewRecord *fields) noexcept nogil:
     cdef uint8_t *at
     store_i32(out + RECORD_HEAD_BODY_CRC_AT, fields.body_crc)
     store_i32(out + RECORD_HEAD_QUEUE_ID_AT, fields.queue_id)
@@ -332,7 +332,7 @@ cdef Host from_host(host) except *:
 
 def encode(record, bytes batch_properties=b""):
     """Return the bytes of *record*; body_crc and total_size are computed, not taken from it."""
-    cdef RecordFields fields
+    cdef NewRecord fields
     cdef bytes body = record.body, topic = record.topic, properties = record.properties
     cdef bytearray out
     cdef uint8_t *target

@@ -15,7 +15,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t
 
 from mqcore._fast.log.append cimport Appended, Appender
 from mqcore._fast.log.mapped_file cimport FileSet, MappedFile
-from mqcore._fast.log.record cimport RecordFields, RecordView
+from mqcore._fast.log.record cimport NewRecord, RecordView
 from mqcore._fast.segment.boards cimport Shared
 
 cdef struct StoredRecord:
@@ -48,7 +48,7 @@ cdef struct Republication:
 # PROPERTIES_SIZE_MAX bytes, and both it and the record must stay as long as *out* is used. False: the properties grow
 # beyond what a record can have. The record's pages are in memory afterwards.
 cdef bint republished(const Shared *shared, const RecordView *record, const Republication *change, uint8_t *text,
-                      RecordFields *out) noexcept nogil
+                      NewRecord *out) noexcept nogil
 
 # Append the copy. Returns a PutStatus; *out* is set on PUT_OK.
 cdef int republish(Appender *appender, const RecordView *record, const Republication *change,

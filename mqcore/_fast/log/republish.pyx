@@ -7,7 +7,7 @@ from mqcore._fast.base.layout cimport (PROPERTIES_SIZE_MAX, PUT_STATUS_MESSAGE_I
                                        PUT_STATUS_PROPERTIES_SIZE_EXCEEDED, PUT_STATUS_PUT_OK)
 from mqcore._fast.log.append cimport Appended, Appender, CommitLogWriter, append_record
 from mqcore._fast.log.mapped_file cimport FileSet, file_pinned_at, file_unpin
-from mqcore._fast.log.record cimport DECODE_OK, RecordFields, RecordView, decode_record
+from mqcore._fast.log.record cimport DECODE_OK, NewRecord, RecordView, decode_record
 from mqcore._fast.segment.boards cimport ROW_NONE, Shared, make_queue, make_topic
 
 cdef extern from *:
@@ -89,8 +89,8 @@ cdef int32_t rewritten(const RecordView *record, const Republication *change, ui
 
 
 cdef bint republished(const Shared *shared, const RecordView *record, const Republication *change, uint8_t *text,
-                      RecordFields *out) noexcept nogil:
-    memset(out, 0, sizeof(RecordFields))
+                      NewRecord *out) noexcept nogil:
+    memset(out, 0, sizeof(NewRecord))
     out.properties_size = rewritten(record, change, text)
     if out.properties_size < 0:
         return False
@@ -117,7 +117,7 @@ cdef bint republished(const Shared *shared, const RecordView *record, const Repu
 cdef int republish(Appender *appender, const RecordView *record, const Republication *change,
                    Appended *out) noexcept nogil:
     cdef uint8_t text[PROPERTIES_SIZE_MAX]
-    cdef RecordFields fields
+    cdef NewRecord fields
     if not republished(appender.shared, record, change, text, &fields):
         return PUT_STATUS_PROPERTIES_SIZE_EXCEEDED
     return append_record(appender, &fields, change.topic_row, change.queue_row, out)

@@ -21,8 +21,8 @@ cdef struct PullRows:
     int32_t queue_row
     int32_t offset_row          # -1 = the two have not been looked up
 
-cdef struct Binding:
-    Binding *next               # of the same bucket
+cdef struct KnownBinding:
+    KnownBinding *next          # of the same bucket
     uint64_t hashed
     int64_t used_at             # coarse ms
     int32_t references          # pulls that point here; it stays while there are any
@@ -49,7 +49,7 @@ cdef struct Binding:
     uint8_t strings[1]
 
 cdef struct BindingTable:
-    Binding **buckets
+    KnownBinding **buckets
     int64_t bytes               # memory of all bindings
     int64_t budget
     int32_t hand                # the bucket to be swept next
@@ -59,17 +59,18 @@ cdef bint bindings_open(BindingTable *table, int64_t budget) noexcept nogil
 cdef void bindings_close(BindingTable *table) noexcept nogil
 # The binding of a request (its strings behind it), made empty with epoch -1 if it is new; others are forgotten if all
 # together would pass the budget. NULL when memory is short.
-cdef Binding *binding_of(BindingTable *table, const PullRequest *request, int64_t now_ms) noexcept nogil
+cdef KnownBinding *binding_of(BindingTable *table, const PullRequest *request, int64_t now_ms) noexcept nogil
 # Give it tags, which are copied. False when memory is short.
-cdef bint binding_set_tags(BindingTable *table, Binding *binding, const int32_t *tags, int32_t count) noexcept nogil
+cdef bint binding_set_tags(BindingTable *table, KnownBinding *binding, const int32_t *tags,
+                           int32_t count) noexcept nogil
 # Give it the filter in program[0:size], and the group's bits, which are copied; size 0 for none. False when memory is
 # short or the filter is no sound one.
-cdef bint binding_set_filter(BindingTable *table, Binding *binding, const uint8_t *program, int32_t size,
+cdef bint binding_set_filter(BindingTable *table, KnownBinding *binding, const uint8_t *program, int32_t size,
                              const int32_t *bits, int32_t bit_count) noexcept nogil
 # Where a binding remembers the rows of a queue; NULL where it does not, for want of memory or as there are too many.
-cdef PullRows *binding_rows(BindingTable *table, Binding *binding, int32_t queue_id) noexcept nogil
+cdef PullRows *binding_rows(BindingTable *table, KnownBinding *binding, int32_t queue_id) noexcept nogil
 # Forget, in the next part of the table, what is stale or has not been used for long.
 cdef void bindings_sweep(BindingTable *table, const Shared *shared, int64_t now_ms) noexcept nogil
-cdef inline bint binding_is_good(const Shared *shared, const Binding *binding) noexcept nogil:
+cdef inline bint binding_is_good(const Shared *shared, const KnownBinding *binding) noexcept nogil:
     return binding.epoch == pull_epoch(shared, binding.topic_epoch_row, binding.group_epoch_row)
-cdef bint binding_matches(const Binding *binding, int64_t tags_code) noexcept nogil
+cdef bint binding_matches(const KnownBinding *binding, int64_t tags_code) noexcept nogil

@@ -29,14 +29,14 @@ cdef enum:
 
 cdef bint bindings_open(BindingTable *table, int64_t budget) noexcept nogil:
     memset(table, 0, sizeof(BindingTable))
-    table.buckets = <Binding **>calloc(BUCKET_COUNT, sizeof(Binding *))
+    table.buckets = <KnownBinding **>calloc(BUCKET_COUNT, sizeof(KnownBinding *))
     table.budget = budget
     # Clients choose what is hashed here: without it they could have all their pulls in one bucket.
     table.seed = <uint64_t>monotonic_ns()
     return table.buckets != NULL
 
 
-cdef void free_binding(Binding *binding) noexcept nogil:
+cdef void free_binding(KnownBinding *binding) noexcept nogil:
     free(binding.tags)
     free(binding.bits)
     free(binding.rows)
@@ -46,8 +46,8 @@ cdef void free_binding(Binding *binding) noexcept nogil:
 
 cdef void bindings_close(BindingTable *table) noexcept nogil:
     cdef int32_t bucket
-    cdef Binding *binding
-    cdef Binding *following
+    cdef KnownBinding *binding
+    cdef KnownBinding *following
     if table.buckets == NULL:
         return
     for bucket in range(BUCKET_COUNT):
@@ -77,16 +77,16 @@ cdef int32_t strings_size(const BindingKey *key) noexcept nogil:
     return key.topic_size + key.group_size + max(key.subscription_size, 0) + max(key.expression_type_size, 0)
 
 
-cdef int64_t bytes_of(const Binding *binding) noexcept nogil:
-    return (<int64_t>sizeof(Binding) + strings_size(&binding.key) + binding.filter.size
+cdef int64_t bytes_of(const KnownBinding *binding) noexcept nogil:
+    return (<int64_t>sizeof(KnownBinding) + strings_size(&binding.key) + binding.filter.size
             + (binding.tag_count + binding.bit_count) * <int64_t>sizeof(int32_t)
             + binding.rows_count * <int64_t>sizeof(PullRows))
 
 
 cdef void sweep_next(BindingTable *table, const Shared *shared, int64_t now_ms) noexcept nogil:
     # Look through one bucket; without *shared* forget all that may be forgotten.
-    cdef Binding **link = &table.buckets[table.hand]
-    cdef Binding *binding
+    cdef KnownBinding **link = &table.buckets[table.hand]
+    cdef KnownBinding *binding
     table.hand = (table.hand + 1) & (BUCKET_COUNT - 1)
     while link[0] != NULL:
         binding = link[0]
@@ -109,16 +109,16 @@ cdef bint make_room(BindingTable *table, int64_t size) noexcept nogil:
     return table.bytes + size <= table.budget
 
 
-cdef Binding *make_binding(BindingTable *table, const BindingKey *key, const uint8_t *strings,
-                           uint64_t hashed) noexcept nogil:
+cdef KnownBinding *make_binding(BindingTable *table, const BindingKey *key, const uint8_t *strings,
+                                uint64_t hashed) noexcept nogil:
     cdef int32_t size = strings_size(key)
-    cdef Binding *binding
-    if not make_room(table, <int64_t>sizeof(Binding) + size):
+    cdef KnownBinding *binding
+    if not make_room(table, <int64_t>sizeof(KnownBinding) + size):
         return NULL
-    binding = <Binding *>malloc(sizeof(Binding) + size)
+    binding = <KnownBinding *>malloc(sizeof(KnownBinding) + size)
     if binding == NULL:
         return NULL
-    memset(binding, 0, sizeof(Binding))
+    memset(binding, 0, sizeof(KnownBinding))
     binding.hashed = hashed
     binding.epoch = -1
     binding.topic_epoch_row = epoch_row(strings, key.topic_size)
@@ -131,12 +131,12 @@ cdef Binding *make_binding(BindingTable *table, const BindingKey *key, const uin
     return binding
 
 
-cdef Binding *binding_of(BindingTable *table, const PullRequest *request, int64_t now_ms) noexcept nogil:
+cdef KnownBinding *binding_of(BindingTable *table, const PullRequest *request, int64_t now_ms) noexcept nogil:
     cdef const uint8_t *strings = <const uint8_t *>request + sizeof(PullRequest)
     cdef BindingKey key
     cdef int32_t size
     cdef uint64_t hashed
-    cdef Binding *binding
+    cdef KnownBinding *binding
     put_key(request, &key)
     size = strings_size(&key)
     hashed = hash_bytes(strings, size, hash_bytes(<const uint8_t *>&key, sizeof(BindingKey), table.seed))
@@ -153,7 +153,8 @@ cdef Binding *binding_of(BindingTable *table, const PullRequest *request, int64_
     return binding
 
 
-cdef bint binding_set_tags(BindingTable *table, Binding *binding, const int32_t *tags, int32_t count) noexcept nogil:
+cdef bint binding_set_tags(BindingTable *table, KnownBinding *binding, const int32_t *tags,
+                           int32_t count) noexcept nogil:
     cdef int32_t *copy = NULL
     if count > 0:
         copy = <int32_t *>malloc(count * sizeof(int32_t))
@@ -167,7 +168,7 @@ cdef bint binding_set_tags(BindingTable *table, Binding *binding, const int32_t 
     return True
 
 
-cdef bint binding_set_filter(BindingTable *table, Binding *binding, const uint8_t *program, int32_t size,
+cdef bint binding_set_filter(BindingTable *table, KnownBinding *binding, const uint8_t *program, int32_t size,
                              const int32_t *bits, int32_t bit_count) noexcept nogil:
     table.bytes -= bytes_of(binding)
     filter_free(&binding.filter)
@@ -186,7 +187,7 @@ cdef bint binding_set_filter(BindingTable *table, Binding *binding, const uint8_
     return True
 
 
-cdef bint grow_rows(BindingTable *table, Binding *binding, int32_t queue_id) noexcept nogil:
+cdef bint grow_rows(BindingTable *table, KnownBinding *binding, int32_t queue_id) noexcept nogil:
     cdef int32_t count = max(<int32_t>ROWS_FIRST, binding.rows_count)
     cdef int32_t index
     cdef int64_t size
@@ -207,7 +208,7 @@ cdef bint grow_rows(BindingTable *table, Binding *binding, int32_t queue_id) noe
     return True
 
 
-cdef PullRows *binding_rows(BindingTable *table, Binding *binding, int32_t queue_id) noexcept nogil:
+cdef PullRows *binding_rows(BindingTable *table, KnownBinding *binding, int32_t queue_id) noexcept nogil:
     if not 0 <= queue_id < ROWS_MAX:
         return NULL
     if queue_id >= binding.rows_count and not grow_rows(table, binding, queue_id):
@@ -221,7 +222,7 @@ cdef void bindings_sweep(BindingTable *table, const Shared *shared, int64_t now_
         sweep_next(table, shared, now_ms)
 
 
-cdef bint binding_matches(const Binding *binding, int64_t tags_code) noexcept nogil:
+cdef bint binding_matches(const KnownBinding *binding, int64_t tags_code) noexcept nogil:
     # As RocketMQ compares: the low 32 bits with the hashes of the subscribed tags, which are sorted.
     cdef int32_t wanted = <int32_t>tags_code
     cdef int32_t low = 0

@@ -2,7 +2,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore._fast.log.mapped_file cimport FileSet
-from mqcore._fast.pull.bindings cimport Binding
+from mqcore._fast.pull.bindings cimport KnownBinding
 from mqcore._fast.pull.cold_reader cimport ColdReader
 from mqcore._fast.queues.reader cimport QueueReader
 from mqcore._fast.queues.units cimport CqUnit, RecordVerdict
@@ -20,7 +20,7 @@ cdef struct Filtering:
     FileSet *files              # the newest part of the log, mapped
     ColdReader *cold            # the rest, which may have to come from the disk: read, never mapped
     QueueReader *queues
-    const Binding *binding
+    const KnownBinding *binding
     int32_t queue_row
     int64_t hot_from            # physical offset; what lies before it is cold
     int64_t now                 # coarse ms

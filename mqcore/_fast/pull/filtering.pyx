@@ -19,7 +19,7 @@ from mqcore._fast.queues.units cimport RECORD_GONE, RECORD_LATER, RECORD_UNWANTE
 
 # Whether the record's bitmap says that it does not match; it never says that it does.
 cdef bint is_ruled_out(Filtering *filtering, const CqUnit *unit) noexcept nogil:
-    cdef const Binding *binding = filtering.binding
+    cdef const KnownBinding *binding = filtering.binding
     cdef ExtUnit ext
     cdef int32_t number, bit
     if binding.bit_count == 0 or binding.bitmap_from < 0 or unit.physical_offset < binding.bitmap_from:

@@ -3,7 +3,7 @@
 from libc.stdint cimport int32_t, int64_t
 
 from mqcore._fast.base.layout cimport SEND_WORKERS_MAX, TICKETS_MAX, PullRequest
-from mqcore._fast.pull.bindings cimport Binding, PullRows
+from mqcore._fast.pull.bindings cimport KnownBinding, PullRows
 
 cdef enum:
     QUESTIONS_MAX = 1 << 18     # as many as there are tickets of all send workers
@@ -14,7 +14,7 @@ cdef struct Held:
     Held *next                  # of the same queue, newest first
     Held *previous
     Held *line                  # behind one that was asked about: who waits for the same answer, the newest first
-    Binding *binding
+    KnownBinding *binding
     PullRows rows               # of the queue that it reads; set when it is served
     int64_t resolve_id
     int64_t since               # coarse ms

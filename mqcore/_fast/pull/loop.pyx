@@ -27,7 +27,7 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_COMMIT_LOG_NOT_R
                                        SEND_WORKERS_MAX, TICKETS_MAX, WORKER_COMMAND_STOP, WORKER_STATE_RUNNING,
                                        WORKER_STATE_STOPPED, Arrival, LatePull, LinkHead, OffsetMoved, OffsetRow,
                                        PullRange, PullReply, PullRequest, QueueRow, Resolve, TopicRow, WorkerRow)
-from mqcore._fast.base.layout cimport Binding as BindingMessage
+from mqcore._fast.base.layout cimport Binding
 from mqcore._fast.pull.bindings cimport (BindingTable, PullRows, binding_is_good, binding_matches, binding_of,
                                          binding_rows, binding_set_filter, binding_set_tags, bindings_close,
                                          bindings_open, bindings_sweep)
@@ -380,14 +380,14 @@ cdef void start_filtering(PullState *state, const Held *held, int64_t began_ns, 
     out.until_ns = began_ns + FILTER_SCAN_NS
 
 
-cdef struct QueuePlace:             # of which queue a scan asks for tags codes
+cdef struct ScannedQueue:           # of which queue a scan asks for tags codes
     QueueReader *queues
     int32_t queue_row
     int64_t now
 
 
 cdef bint look_up_code(void *source, int64_t address, int64_t *tags_code) noexcept nogil:
-    cdef const QueuePlace *place = <const QueuePlace *>source
+    cdef const ScannedQueue *place = <const ScannedQueue *>source
     return ext_code_at(place.queues, place.queue_row, address, place.now, tags_code)
 
 
@@ -395,7 +395,7 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
     # The offset lies within the queue: scan its units. Returns the GetStatus; *reply* gets offsets and sizes.
     cdef RecordRange records[PULL_RANGES_MAX]
     cdef ScanResult result
-    cdef QueuePlace place
+    cdef ScannedQueue place
     cdef ExtSource ext
     cdef Filtering filtering
     cdef RecordFilter records_filter
@@ -725,8 +725,8 @@ cdef void end_line(PullState *state, Held *line) noexcept nogil:
             ask_about(state, held)
 
 
-cdef bint take_binding(PullState *state, Held *held, const BindingMessage *message) noexcept nogil:
-    cdef const int32_t *tags = <const int32_t *>(<const uint8_t *>message + sizeof(BindingMessage))
+cdef bint take_binding(PullState *state, Held *held, const Binding *message) noexcept nogil:
+    cdef const int32_t *tags = <const int32_t *>(<const uint8_t *>message + sizeof(Binding))
     cdef int32_t tag_count = 0 if message.match_all else message.tag_count
     cdef const uint8_t *program = <const uint8_t *>(tags + message.tag_count + message.bit_count)
     if not binding_set_tags(&state.bindings, held.binding, tags, tag_count) or not binding_set_filter(
@@ -743,7 +743,7 @@ cdef bint take_binding(PullState *state, Held *held, const BindingMessage *messa
     return True
 
 
-cdef void handle_binding(PullState *state, const BindingMessage *message) noexcept nogil:
+cdef void handle_binding(PullState *state, const Binding *message) noexcept nogil:
     cdef Held *held = question_take(&state.pulls.questions, message.resolve_id)
     cdef Held *line
     if held == NULL:
@@ -769,8 +769,8 @@ cdef void read_link(PullState *state) noexcept nogil:
     link_read(&state.link, LINK_READ_SIZE)
     payload = link_next(&state.link, &head)
     while payload != NULL:
-        if head.kind == LINK_KIND_BINDING and head.size >= <int32_t>sizeof(BindingMessage):
-            handle_binding(state, <const BindingMessage *>payload)
+        if head.kind == LINK_KIND_BINDING and head.size >= <int32_t>sizeof(Binding):
+            handle_binding(state, <const Binding *>payload)
         link_take(&state.link, &head)
         payload = link_next(&state.link, &head)
 

@@ -10,7 +10,7 @@ from libc.string cimport memset
 from mqcore._fast.filter.program cimport FILTER_TRUE, FilterProgram, filter_free, filter_load, filter_run
 
 
-cdef void free_filters(TopicFilters *filters) noexcept nogil:
+cdef void free_filters(TopicPrograms *filters) noexcept nogil:
     cdef int32_t number
     if filters.programs != NULL:
         for number in range(filters.count):
@@ -35,7 +35,7 @@ cdef void bitmaps_close(BitmapMaker *maker) noexcept nogil:
     memset(maker, 0, sizeof(BitmapMaker))
 
 
-cdef int32_t make_bitmap(const TopicFilters *filters, const uint8_t *properties, int32_t size,
+cdef int32_t make_bitmap(const TopicPrograms *filters, const uint8_t *properties, int32_t size,
                          uint8_t *out) noexcept nogil:
     cdef int32_t number, at, bit
     memset(out, 0, filters.bitmap_size)
@@ -50,19 +50,19 @@ cdef int32_t make_bitmap(const TopicFilters *filters, const uint8_t *properties,
 
 cdef bint grow(BitmapMaker *maker, int32_t topic_row) noexcept nogil:
     cdef int32_t capacity = max(64, 2 * maker.capacity, topic_row + 1)
-    cdef TopicFilters **topics
+    cdef TopicPrograms **topics
     if topic_row < maker.capacity:
         return True
-    topics = <TopicFilters **>realloc(maker.topics, capacity * sizeof(TopicFilters *))
+    topics = <TopicPrograms **>realloc(maker.topics, capacity * sizeof(TopicPrograms *))
     if topics == NULL:
         return False
-    memset(topics + maker.capacity, 0, (capacity - maker.capacity) * sizeof(TopicFilters *))
+    memset(topics + maker.capacity, 0, (capacity - maker.capacity) * sizeof(TopicPrograms *))
     maker.topics = topics
     maker.capacity = capacity
     return True
 
 
-cdef int fill(TopicFilters *made, int32_t bitmap_bits, list filters) except -1:
+cdef int fill(TopicPrograms *made, int32_t bitmap_bits, list filters) except -1:
     cdef int32_t number, at
     cdef const uint8_t[::1] program
     made.bitmap_size = bitmap_bits // 8
@@ -83,13 +83,13 @@ cdef int fill(TopicFilters *made, int32_t bitmap_bits, list filters) except -1:
 
 
 cdef int bitmaps_set(BitmapMaker *maker, int32_t topic_row, int32_t bitmap_bits, list filters) except -1:
-    cdef TopicFilters *made
+    cdef TopicPrograms *made
     bitmaps_clear(maker, topic_row)
     if not filters:
         return 0
     if not 0 < bitmap_bits <= EXT_BITMAP_MAX * 8 or bitmap_bits % 8 != 0 or topic_row < 0:
         raise ValueError(f"bitmap: got {bitmap_bits} bits, topic row {topic_row}")
-    made = <TopicFilters *>calloc(1, sizeof(TopicFilters))
+    made = <TopicPrograms *>calloc(1, sizeof(TopicPrograms))
     if made == NULL or not grow(maker, topic_row):
         free(made)
         raise MemoryError()

@@ -19,7 +19,7 @@ from mqcore._fast.log.mapped_file cimport (FileSet, bytes_at, files_close, files
                                            files_trim)
 from mqcore._fast.queues.dispatch cimport DISPATCH_BLANK, DISPATCH_FAILED, DISPATCH_INVALID, DISPATCH_SHORT, Dispatcher
 from mqcore._fast.log.record cimport RecordView
-from mqcore._fast.reput.bitmaps cimport (BitmapMaker, TopicFilters, bitmaps_close, bitmaps_set, filters_of,
+from mqcore._fast.reput.bitmaps cimport (BitmapMaker, TopicPrograms, bitmaps_close, bitmaps_set, filters_of,
                                          make_bitmap)
 from mqcore._fast.queues.first_files cimport (FirstFiles, drop_cradle, first_files_close, first_files_open,
                                               has_finished, make_first_files, stop_maker, tell_maker)
@@ -151,7 +151,7 @@ cdef class ReputLoop(Dispatcher):
             self.tell_arrival(topic, topic_size, queue_row, queue_offset + 1, tags_code, store_timestamp)
 
     cdef int32_t bitmap_of(self, const RecordView *record, uint8_t *out) noexcept nogil:
-        cdef const TopicFilters *filters
+        cdef const TopicPrograms *filters
         if self.bitmaps.topic_count == 0:
             return 0
         filters = filters_of(&self.bitmaps, make_topic(self.shared, record.topic, record.topic_size))

@@ -50,8 +50,8 @@ from mqcore._fast.send.state cimport (LISTENERS_MAX, MARK_LINK, MARK_LISTENER, M
                                       Ticket, TlsMode)
 from mqcore._fast.send.transaction cimport handle_end_transaction
 from mqcore._fast.send.ticket cimport tickets_open, tickets_tell
-from mqcore._fast.send.transport cimport (CHOICE_CLOSED, CHOICE_MADE, Choice, transport_choose, transport_is_late,
-                                          transport_read)
+from mqcore._fast.send.transport cimport (CHOICE_CLOSED, CHOICE_MADE, TransportChoice, transport_choose,
+                                          transport_is_late, transport_read)
 from mqcore._fast.tls.context cimport ServerContext
 from mqcore._fast.tls.session cimport tls_link_free, tls_link_open
 from mqcore._fast.wire.header cimport COMMAND_BAD, COMMAND_OK, CommandStatus, CommandView, scan_command
@@ -267,7 +267,7 @@ cdef void read_tls(SendState *state, Connection *connection) noexcept nogil:
 
 cdef void read_special(SendState *state, Connection *connection) noexcept nogil:
     # One that has not said what it is, or is not plain.
-    cdef Choice choice
+    cdef TransportChoice choice
     if connection.transport == TRANSPORT_OPEN:
         choice = transport_choose(state, connection)
         if choice != CHOICE_MADE:

@@ -20,7 +20,7 @@ from mqcore._fast.base.layout cimport (ASKER_SIZE_MAX, BODY_CRC_MASK, PROPERTIES
                                        PUT_STATUS_PUT_OK, TOPIC_WORD_EXISTS, TOPIC_WORD_READ_SHIFT,
                                        TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT)
 from mqcore._fast.log.append cimport Appended, append_record
-from mqcore._fast.log.record cimport RecordFields
+from mqcore._fast.log.record cimport NewRecord
 from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic
 from mqcore._fast.send.askers cimport asker_find
 from mqcore._fast.send.connections cimport (connection_id, doom, find_connection, mark_dirty, unsent_size,
@@ -263,7 +263,7 @@ cdef bint keep(SendState *state, const Connection *connection, const CommandView
                const ReplyProperties *properties, const ReplyPlace *place, Appended *done) noexcept nogil:
     # The text of the properties as it came, and without the system flags, as upstream: an answer that was compressed
     # does not say so in the store, only its push does.
-    cdef RecordFields fields
+    cdef NewRecord fields
     memset(&fields, 0, sizeof(fields))
     fields.queue_id = place.queue_id
     fields.flag = header.flag

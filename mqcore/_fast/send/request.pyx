@@ -17,7 +17,7 @@ from mqcore._fast.base.layout cimport (BODY_CRC_MASK, PROPERTIES_SIZE_MAX, PUT_S
                                        TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_READ_SHIFT,
                                        TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT, StoreBoard)
 from mqcore._fast.log.append cimport Appended, append_batch, append_record, tally_put
-from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, RecordFields
+from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, NewRecord
 from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic
 from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty
 from mqcore._fast.send.pressure cimport note_put, note_put_busy, refuse_page_cache_busy
@@ -232,7 +232,7 @@ cdef int32_t put_pair(uint8_t *out, int32_t size, const char *name, const uint8_
 
 # A half message goes to a queue of its own until its transaction has ended. Its properties say where it belongs, and
 # WAIT comes back into them, as in RocketMQ. False: the broker process must look at it.
-cdef bint make_half(SendState *state, const Traits *traits, RecordFields *fields, uint8_t *properties,
+cdef bint make_half(SendState *state, const Traits *traits, NewRecord *fields, uint8_t *properties,
                     int32_t *topic_row, int32_t *queue_row) noexcept nogil:
     cdef uint8_t queue_id[20]
     cdef int32_t size = fields.properties_size
@@ -431,7 +431,7 @@ cdef int32_t any_queue(SendState *state, int32_t count) noexcept nogil:
     return <int32_t>(state.random % <uint32_t>count)
 
 
-cdef bint make_timer(SendState *state, const Traits *traits, RecordFields *fields, uint8_t *properties,
+cdef bint make_timer(SendState *state, const Traits *traits, NewRecord *fields, uint8_t *properties,
                      int32_t *topic_row, int32_t *queue_row, Waiting *sent) noexcept nogil:
     # Let the message wait if it asks to; False: the broker process decides.
     cdef TimerPlace place
@@ -453,7 +453,7 @@ cdef bint make_timer(SendState *state, const Traits *traits, RecordFields *field
 
 cdef SendOutcome handle_send(SendState *state, Connection *connection, const CommandView *command) noexcept nogil:
     cdef SendHeader header
-    cdef RecordFields fields
+    cdef NewRecord fields
     cdef Appended done
     cdef Waiting sent
     cdef int32_t topic_row, queue_row, read_queues, write_queues, properties_size, status

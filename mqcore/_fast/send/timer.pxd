@@ -1,7 +1,7 @@
 # A message that wants to be delivered later: into the timer topic, with its real place in its properties.
 from libc.stdint cimport int32_t, uint8_t
 
-from mqcore._fast.log.record cimport RecordFields
+from mqcore._fast.log.record cimport NewRecord
 from mqcore._fast.send.state cimport SendState
 
 cdef enum TimerOutcome:
@@ -23,4 +23,4 @@ cdef struct TimerPlace:
 # Whether a property, whose name is longer than 11, has to do with timers.
 cdef bint names_timer(const uint8_t *name) noexcept nogil
 # Rewrite *fields*; on TIMER_REWRITTEN topic and queue are those of the timer topic.
-cdef TimerOutcome rewrite_timer(SendState *state, RecordFields *fields, TimerPlace *place) noexcept nogil
+cdef TimerOutcome rewrite_timer(SendState *state, NewRecord *fields, TimerPlace *place) noexcept nogil

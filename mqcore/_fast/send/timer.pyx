@@ -5,7 +5,7 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcmp, memcpy
 
 from mqcore._fast.base.atomics cimport now_ms, observe
-from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, RecordFields
+from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, NewRecord
 from mqcore._fast.log.timed cimport (TIMED_NOW, TIMED_WAITS, TimedProperties, TimedVerdict, find_timed, is_timed,
                                      judge_timed, put_number_property, put_text_property, slot_of)
 from mqcore._fast.send.state cimport SendState
@@ -51,7 +51,7 @@ cdef int32_t join(uint8_t *out, int32_t at, const uint8_t *text, int32_t size) n
     return at + size + 1
 
 
-cdef bint make_handle(SendState *state, const RecordFields *fields, const TimedProperties *found, int64_t slot,
+cdef bint make_handle(SendState *state, const NewRecord *fields, const TimedProperties *found, int64_t slot,
                       TimerPlace *place) noexcept nogil:
     # v1 topic broker time key: what names the message when its producer wants it back.
     cdef uint8_t text[HANDLE_MAX]
@@ -75,7 +75,7 @@ cdef bint make_handle(SendState *state, const RecordFields *fields, const TimedP
     return True
 
 
-cdef TimerOutcome rewrite_timer(SendState *state, RecordFields *fields, TimerPlace *place) noexcept nogil:
+cdef TimerOutcome rewrite_timer(SendState *state, NewRecord *fields, TimerPlace *place) noexcept nogil:
     cdef TimedProperties found
     cdef TimedVerdict verdict
     cdef int64_t deliver_time = 0

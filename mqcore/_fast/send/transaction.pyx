@@ -17,7 +17,7 @@ from mqcore._fast.base.crc32 cimport crc32
 from mqcore._fast.base.layout cimport (BODY_CRC_MASK, PROPERTIES_SIZE_MAX, PUT_STATUS_PUT_OK, STORE_FLAG_SLAVE,
                                        TOPIC_WORD_EXISTS, TOPIC_WORD_SENDABLE)
 from mqcore._fast.log.append cimport Appended, append_pair, append_record
-from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, RecordFields, RecordView
+from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, NewRecord, RecordView
 from mqcore._fast.log.republish cimport Republication, StoredRecord, republished, stored_close, stored_open
 from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic
 from mqcore._fast.send.connections cimport connection_id
@@ -140,9 +140,9 @@ cdef int32_t sendable_queue(const SendState *state, const Half *half, Republicat
     return find_queue(state.shared, change.topic_row, change.queue_id)
 
 
-cdef void make_op(const SendState *state, int64_t table_offset, uint8_t *body, RecordFields *out) noexcept nogil:
+cdef void make_op(const SendState *state, int64_t table_offset, uint8_t *body, NewRecord *out) noexcept nogil:
     # The message which says that the half message at *table_offset* is done with; *body* has room for 20 bytes.
-    memset(out, 0, sizeof(RecordFields))
+    memset(out, 0, sizeof(NewRecord))
     out.body = body
     out.body_size = put_decimal(body, table_offset)
     out.body_crc = <int32_t>(crc32(body, out.body_size) & BODY_CRC_MASK)
@@ -164,7 +164,7 @@ cdef int append_end(SendState *state, const EndHeader *header, const RecordView 
     cdef uint8_t text[PROPERTIES_SIZE_MAX]
     cdef uint8_t op_body[20]
     cdef Republication change
-    cdef RecordFields message, op
+    cdef NewRecord message, op
     cdef int32_t op_topic_row = find_topic(state.shared, <const uint8_t *>op_topic, op_topic_size)
     cdef int32_t op_queue_row = ROW_NONE
     cdef bint counts_topics = state.appender.counts_topics

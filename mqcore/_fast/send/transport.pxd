@@ -8,11 +8,11 @@ cdef extern from "<sys/uio.h>" nogil:
         void *iov_base
         size_t iov_len
 
-cdef enum Choice:
+cdef enum TransportChoice:
     CHOICE_MADE, CHOICE_LATER, CHOICE_CLOSED
 
 # Look at the first byte of a connection in TRANSPORT_OPEN. CHOICE_CLOSED: it may not come so, or is gone.
-cdef Choice transport_choose(SendState *state, Connection *connection) noexcept nogil
+cdef TransportChoice transport_choose(SendState *state, Connection *connection) noexcept nogil
 # What has come is put into the read buffer, as read(2) says it.
 cdef ssize_t transport_read(SendState *state, Connection *connection) noexcept nogil
 # Write the answers of a connection with TLS as far as its socket takes them. False: it is broken.

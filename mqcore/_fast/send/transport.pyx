@@ -53,7 +53,7 @@ cdef void refuse(SendState *state, const Connection *connection, TransportRefusa
     warn_closed(&state.refusals[<int>refusal], peer, cause, detail)
 
 
-cdef Choice begin_tls(SendState *state, Connection *connection) noexcept nogil:
+cdef TransportChoice begin_tls(SendState *state, Connection *connection) noexcept nogil:
     if state.settings.tls_mode == TLS_DISABLED:
         refuse(state, connection, REFUSED_TLS, CAUSE_TRANSPORT, DETAIL_TLS)
         return CHOICE_CLOSED
@@ -70,7 +70,7 @@ cdef Choice begin_tls(SendState *state, Connection *connection) noexcept nogil:
     return CHOICE_MADE
 
 
-cdef Choice transport_choose(SendState *state, Connection *connection) noexcept nogil:
+cdef TransportChoice transport_choose(SendState *state, Connection *connection) noexcept nogil:
     cdef uint8_t first
     cdef ssize_t got = recv(connection.fd, &first, 1, MSG_PEEK)
     if got < 0 and (errno == EAGAIN or errno == EINTR):

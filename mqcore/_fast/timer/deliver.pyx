@@ -10,7 +10,7 @@ from mqcore._fast.base.layout cimport (PROPERTIES_SIZE_MAX, PUT_STATUS_MESSAGE_I
                                        TIMER_MAGIC_ROLL)
 from mqcore._fast.base.worker_log cimport warn_unreadable
 from mqcore._fast.log.append cimport Appended, append_record, append_rest
-from mqcore._fast.log.record cimport RecordFields, RecordView
+from mqcore._fast.log.record cimport NewRecord, RecordView
 from mqcore._fast.log.republish cimport PropertyName, Republication, republished
 from mqcore._fast.log.timed cimport TimedProperties, find_timed, parse_long, put_number_property
 from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic, make_queue, make_topic
@@ -75,7 +75,7 @@ cdef int32_t new_properties(TimerState *state, const DueEntry *entry, const Time
 cdef Delivery put_due(TimerState *state, const DueEntry *entry, const RecordView *record, const TimedProperties *found,
                       int64_t now) noexcept nogil:
     cdef Republication change
-    cdef RecordFields fields
+    cdef NewRecord fields
     cdef Appended done
     cdef uint8_t added[NUMBERS_SIZE]
     cdef uint8_t text[PROPERTIES_SIZE_MAX]

@@ -14,6 +14,7 @@ from mqcore.broker.consumers import ConsumerGroupInfo, channel_address
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.filters import matches_all, not_supported_remark
 from mqcore.broker.ports import Channel, InnerMessage, PullBinding, PullHeader
+from mqcore.broker.processors.refused import Refused
 from mqcore.broker.remarks import HELP, group_not_exist, topic_not_exist
 from mqcore.codes import PermName, PullSysFlag, RequestCode, ResponseCode
 from mqcore.errors import FilterSyntaxError, ProtocolError
@@ -28,15 +29,6 @@ logger = logging.getLogger(__name__)
 
 LEFT_OUT: Final = {"commitOffset": "0", "suspendTimeoutMillis": "0", "subVersion": "0"}
 """What RocketMQ's broker takes of fields that must be there, and that it does not miss."""
-
-
-class _Refused(Exception):
-    """A check said no; *code* and *remark* go into the reply."""
-
-    def __init__(self, code: ResponseCode, remark: str) -> None:
-        super().__init__(code, remark)
-        self.code = code
-        self.remark = remark
 
 
 class PullProcessor:
@@ -60,20 +52,18 @@ class PullProcessor:
         """Make every check of *header* in order; return the binding, or the refusal as a reply to *request*."""
         try:
             return await self._checked(channel, header)
-        except _Refused as refusal:
+        except Refused as refusal:
             return request.reply(refusal.code, refusal.remark, ext_fields={})
 
     async def _checked(self, channel: Channel, header: PullHeader) -> PullBinding:
         broker, settings = self._broker, self._broker.settings.broker
         if not broker.is_readable:
-            raise _Refused(
-                ResponseCode.NO_PERMISSION, f"the broker[{settings.broker_ip1}] pulling message is forbidden"
-            )
+            raise Refused(ResponseCode.NO_PERMISSION, f"the broker[{settings.broker_ip1}] pulling message is forbidden")
         group = await broker.groups.find_or_create(header.group)
         if group is None:
-            raise _Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, group_not_exist(header.group))
+            raise Refused(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, group_not_exist(header.group))
         if not group.consume_enable:
-            raise _Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.group}")
+            raise Refused(ResponseCode.NO_PERMISSION, f"subscription group no permission, {header.group}")
         queue_count = self._check_queue(channel, header)
         own_expression = bool(header.sys_flag & PullSysFlag.SUBSCRIPTION)
         subscription = _parsed(header) if own_expression else self._registered(header, group)
@@ -103,14 +93,14 @@ class PullProcessor:
         if not own:
             known = broker.filters.find(header.topic, header.group)
             if known is None or known.compiled is None:
-                raise _Refused(
+                raise Refused(
                     ResponseCode.FILTER_DATA_NOT_EXIST,
                     "The broker's consumer filter data is not exist!Your expression may be wrong!",
                 )
             if known.client_version < header.sub_version:
-                raise _Refused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
+                raise Refused(ResponseCode.FILTER_DATA_NOT_LATEST, "the consumer's consumer filter data not latest")
         if not settings.enable_property_filter:
-            raise _Refused(ResponseCode.SYSTEM_ERROR, not_supported_remark(kind))
+            raise Refused(ResponseCode.SYSTEM_ERROR, not_supported_remark(kind))
         if settings.filter_support_retry and is_retry_topic(header.topic):
             group = header.topic.removeprefix(RETRY_GROUP_TOPIC_PREFIX)
             return {"program": await broker.filters.program_of_retries(group)}
@@ -127,26 +117,24 @@ class PullProcessor:
         except FilterSyntaxError as error:
             # Apache's broker takes an expression that it cannot read for one that everything matches.
             logger.warning("a pull's filter is not understood group=%s error=%s", header.group, error)
-            raise _Refused(
-                ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed"
-            ) from error
+            raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed") from error
 
     def _check_queue(self, channel: Channel, header: PullHeader) -> int:
         """Return how many queues of the topic may be read; this one is among them."""
         topic, config = header.topic, self._broker.topics.find(header.topic)
         if config is None:
             logger.error("pull from a topic that does not exist topic=%s consumer=%s", topic, channel_address(channel))
-            raise _Refused(ResponseCode.TOPIC_NOT_EXIST, topic_not_exist(topic, before_help=" "))
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, topic_not_exist(topic, before_help=" "))
         store = self._broker.settings.store
         if is_lmq(topic) and store.enable_lmq and store.enable_multi_dispatch:
             count = self._broker.store.light_queue_count()
             if count > store.max_lmq_consume_queue_num:
                 logger.warning("more light queues than maxLmqConsumeQueueNum, none is read count=%d", count)
-                raise _Refused(ResponseCode.SYSTEM_ERROR, "store getMessage return null")
+                raise Refused(ResponseCode.SYSTEM_ERROR, "store getMessage return null")
         if not PermName.is_readable(config.perm):
-            raise _Refused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
+            raise Refused(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
         if not 0 <= header.queue_id < config.read_queue_nums:
-            raise _Refused(
+            raise Refused(
                 ResponseCode.SYSTEM_ERROR,
                 f"queueId[{header.queue_id}] is illegal, topic:[{topic}] "
                 f"topicConfig.readQueueNums:[{config.read_queue_nums}] consumer:[/{channel_address(channel)}]",
@@ -157,9 +145,9 @@ class PullProcessor:
         """Return what the group said in its heart-beats about the topic."""
         members: ConsumerGroupInfo | None = self._broker.consumers.groups.get(header.group)
         if members is None:
-            raise _Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}")
+            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}")
         if not group.consume_broadcast_enable and members.message_model is MessageModel.BROADCASTING:
-            raise _Refused(
+            raise Refused(
                 ResponseCode.NO_PERMISSION, f"the consumer group[{header.group}] can not consume by broadcast way"
             )
         subscription = members.subscriptions.get(header.topic)
@@ -169,11 +157,11 @@ class PullProcessor:
             raise self._subscription_refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "not latest", header.group)
         return subscription
 
-    def _subscription_refused(self, code: ResponseCode, what: str, group: str, help_text: str = "") -> _Refused:
+    def _subscription_refused(self, code: ResponseCode, what: str, group: str, help_text: str = "") -> Refused:
         """Return the refusal that members get who take each other's topics away, which RocketMQ's clients log."""
         conflict = self._broker.consumers.conflicts.of(group)
         why = "" if conflict is None else f", {conflict}"
-        return _Refused(code, f"the consumer's subscription {what}{why}{help_text}")
+        return Refused(code, f"the consumer's subscription {what}{why}{help_text}")
 
     async def on_offset_moved(self, group: str, topic: str, queue_id: int, requested: int, new: int) -> None:
         """Leave a message about a consumer that was told to read elsewhere (reply PULL_OFFSET_MOVED)."""
@@ -224,4 +212,4 @@ def _parsed(header: PullHeader) -> SubscriptionData:
         )
     except ProtocolError as error:
         logger.warning("a pull's expression does not parse group=%s error=%s", header.group, error)
-        raise _Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed") from error
+        raise Refused(ResponseCode.SUBSCRIPTION_PARSE_FAILED, "parse the consumer's subscription failed") from error

@@ -13,7 +13,8 @@ from typing import Any, Final
 from mqcore.broker.consumers import channel_address
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.ports import Channel, InnerMessage
-from mqcore.broker.processors.send_checks import Refused, SendChecks, answer_fields, chosen_queue
+from mqcore.broker.processors.refused import Refused
+from mqcore.broker.processors.send_checks import SendChecks, answer_fields, chosen_queue
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import MQError
 from mqcore.layout import PUSH_TIMEOUT_MS

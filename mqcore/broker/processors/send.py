@@ -10,7 +10,8 @@ from typing import Any, Final
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.java_text import bool_text
 from mqcore.broker.ports import Channel, InnerMessage, PutResult, PutStatus
-from mqcore.broker.processors.send_checks import Refused, SendChecks, answer_fields, chosen_queue
+from mqcore.broker.processors.refused import Refused
+from mqcore.broker.processors.send_checks import SendChecks, answer_fields, chosen_queue
 from mqcore.broker.remarks import transaction_forbidden
 from mqcore.broker.services.timers import TimerRefusedError
 from mqcore.broker.topics import DLQ_QUEUE_COUNT, READ_WRITE

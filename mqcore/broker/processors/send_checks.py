@@ -13,6 +13,7 @@ from mqcore.broker.consumers import channel_address
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.java_text import bool_text, human_time, topic_config_text
 from mqcore.broker.ports import Channel
+from mqcore.broker.processors.refused import Refused
 from mqcore.broker.remarks import sending_forbidden, topic_not_exist
 from mqcore.broker.topics import READ_WRITE
 from mqcore.codes import ResponseCode, TopicSysFlag
@@ -21,15 +22,6 @@ from mqcore.protocol.names import is_forbidden_topic, is_retry_topic, validate_t
 from mqcore.protocol.properties import PROPERTY_MSG_REGION, PROPERTY_TRACE_SWITCH
 
 logger = logging.getLogger(__name__)
-
-
-class Refused(Exception):
-    """A check said no; *code* and *remark* go into the reply."""
-
-    def __init__(self, code: ResponseCode, remark: str) -> None:
-        super().__init__(code, remark)
-        self.code = code
-        self.remark = remark
 
 
 class SendChecks:

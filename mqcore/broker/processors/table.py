@@ -29,7 +29,7 @@ MAIN_ONLY: Final = frozenset({Port.MAIN})
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class RequestRow:
     """Where one request code is answered."""
 
     code: int
@@ -38,28 +38,28 @@ class Row:
     ports: frozenset[Port] = BOTH
 
 
-def _admin(code: Code, handler: str) -> Row:
-    return Row(code, "admin", handler)
+def _admin(code: Code, handler: str) -> RequestRow:
+    return RequestRow(code, "admin", handler)
 
 
 _ROWS: Final = (
-    Row(Code.SEND_MESSAGE, "send", "send.send_message"),
-    Row(Code.SEND_MESSAGE_V2, "send", "send.send_message"),
-    Row(Code.SEND_BATCH_MESSAGE, "send", "send.send_message"),
-    Row(Code.RECALL_MESSAGE, "send", "timers.recall"),
-    Row(Code.CONSUMER_SEND_MSG_BACK, "send", "send_back.send_back"),
-    Row(Code.SEND_REPLY_MESSAGE, "reply", "reply.send_reply"),
-    Row(Code.SEND_REPLY_MESSAGE_V2, "reply", "reply.send_reply"),
-    Row(Code.PULL_MESSAGE, "pull", "pull.pull_message", MAIN_ONLY),
-    Row(Code.LITE_PULL_MESSAGE, "pull", "pull.pull_message", MAIN_ONLY),
-    Row(Code.QUERY_MESSAGE, "query", "query.query_message"),
-    Row(Code.VIEW_MESSAGE_BY_ID, "query", "query.view_message"),
-    Row(Code.HEART_BEAT, "heartbeat", "client_manage.heart_beat"),
-    Row(Code.UNREGISTER_CLIENT, "client_manage", "client_manage.unregister_client"),
-    Row(Code.CHECK_CLIENT_CONFIG, "client_manage", "client_manage.check_client_config"),
-    Row(Code.GET_CONSUMER_LIST_BY_GROUP, "consumer_manage", "consumer_manage.consumer_list"),
-    Row(Code.QUERY_CONSUMER_OFFSET, "consumer_manage", "consumer_manage.query_offset"),
-    Row(Code.UPDATE_CONSUMER_OFFSET, "consumer_manage", "consumer_manage.update_offset"),
+    RequestRow(Code.SEND_MESSAGE, "send", "send.send_message"),
+    RequestRow(Code.SEND_MESSAGE_V2, "send", "send.send_message"),
+    RequestRow(Code.SEND_BATCH_MESSAGE, "send", "send.send_message"),
+    RequestRow(Code.RECALL_MESSAGE, "send", "timers.recall"),
+    RequestRow(Code.CONSUMER_SEND_MSG_BACK, "send", "send_back.send_back"),
+    RequestRow(Code.SEND_REPLY_MESSAGE, "reply", "reply.send_reply"),
+    RequestRow(Code.SEND_REPLY_MESSAGE_V2, "reply", "reply.send_reply"),
+    RequestRow(Code.PULL_MESSAGE, "pull", "pull.pull_message", MAIN_ONLY),
+    RequestRow(Code.LITE_PULL_MESSAGE, "pull", "pull.pull_message", MAIN_ONLY),
+    RequestRow(Code.QUERY_MESSAGE, "query", "query.query_message"),
+    RequestRow(Code.VIEW_MESSAGE_BY_ID, "query", "query.view_message"),
+    RequestRow(Code.HEART_BEAT, "heartbeat", "client_manage.heart_beat"),
+    RequestRow(Code.UNREGISTER_CLIENT, "client_manage", "client_manage.unregister_client"),
+    RequestRow(Code.CHECK_CLIENT_CONFIG, "client_manage", "client_manage.check_client_config"),
+    RequestRow(Code.GET_CONSUMER_LIST_BY_GROUP, "consumer_manage", "consumer_manage.consumer_list"),
+    RequestRow(Code.QUERY_CONSUMER_OFFSET, "consumer_manage", "consumer_manage.query_offset"),
+    RequestRow(Code.UPDATE_CONSUMER_OFFSET, "consumer_manage", "consumer_manage.update_offset"),
     # The default processor.
     _admin(Code.UPDATE_AND_CREATE_TOPIC, "admin_topic.update_topic"),
     _admin(Code.UPDATE_AND_CREATE_TOPIC_LIST, "admin_topic.update_topics"),
@@ -107,7 +107,7 @@ _ROWS: Final = (
     _admin(Code.CLEAN_EXPIRED_CONSUMEQUEUE, "admin_store.clean_consume_queues"),
     _admin(Code.CLEAN_UNUSED_TOPIC, "admin_store.clean_unused_topics"),
     _admin(Code.DELETE_EXPIRED_COMMITLOG, "admin_store.delete_expired_commit_log"),
-    Row(Code.END_TRANSACTION, "end_transaction", "transaction.end_transaction"),
+    RequestRow(Code.END_TRANSACTION, "end_transaction", "transaction.end_transaction"),
     _admin(Code.RESUME_CHECK_HALF_MESSAGE, "transaction.resume_check"),
     _admin(Code.UPDATE_AND_CREATE_ACL_CONFIG, "admin_acl.update_account"),
     _admin(Code.DELETE_ACL_CONFIG, "admin_acl.delete_account"),
@@ -120,7 +120,7 @@ assert len(TABLE) == len(_ROWS), "a request code stands twice in the table"
 assert all(row.pool in POOLS for row in _ROWS), "a row names an unknown pool"
 
 
-def row_for(code: int, is_vip: bool) -> Row | None:
+def row_for(code: int, is_vip: bool) -> RequestRow | None:
     """Return the row that answers *code* on that port; None leaves it to the default processor, which refuses it."""
     row = TABLE.get(code)
     if row is None or (Port.FAST if is_vip else Port.MAIN) not in row.ports:

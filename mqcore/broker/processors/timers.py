@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.ports import Channel, InnerMessage
+from mqcore.broker.processors.refused import Refused
 from mqcore.broker.services.timers import RecallHandle, TimerRefusedError, delete_key
 from mqcore.codes import ResponseCode
 from mqcore.errors import WorkerError
@@ -35,13 +36,6 @@ RECALL_BODY: Final = b"0"
 UNAVAILABLE: Final = "recall failed, broker service not available"
 
 
-class _Refused(Exception):
-    def __init__(self, code: ResponseCode, remark: str) -> None:
-        super().__init__(code, remark)
-        self.code = code
-        self.remark = remark
-
-
 class TimerProcessor:
     """Takes messages back that wait for their time, and tells of those that wait."""
 
@@ -57,7 +51,7 @@ class TimerProcessor:
             await self._store(self._deletion(channel, header, handle))
             assert reply.ext_fields is not None
             reply.ext_fields["msgId"] = handle.unique_key
-        except _Refused as refusal:
+        except Refused as refusal:
             reply.code, reply.remark = int(refusal.code), refusal.remark
         return reply
 
@@ -65,26 +59,26 @@ class TimerProcessor:
         broker, topic = self._broker, str(header["topic"])
         settings = broker.settings.broker
         if not settings.recall_message_enable:
-            raise _Refused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
+            raise Refused(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
         if broker.is_slave:
-            raise _Refused(ResponseCode.SLAVE_NOT_AVAILABLE, UNAVAILABLE)
+            raise Refused(ResponseCode.SLAVE_NOT_AVAILABLE, UNAVAILABLE)
         if broker.clock() < settings.start_accept_send_request_time_stamp_ms:
-            raise _Refused(ResponseCode.SERVICE_NOT_AVAILABLE, UNAVAILABLE)
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, UNAVAILABLE)
         if not broker.is_writeable and not settings.allow_recall_when_broker_not_writeable:
-            raise _Refused(ResponseCode.SERVICE_NOT_AVAILABLE, UNAVAILABLE)
+            raise Refused(ResponseCode.SERVICE_NOT_AVAILABLE, UNAVAILABLE)
         if broker.topics.find(topic) is None:
-            raise _Refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
+            raise Refused(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
         try:
             handle = RecallHandle.decode(str(header["recall_handle"]))
         except ValueError as error:
-            raise _Refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, str(error)) from None
         if handle.topic != topic:
-            raise _Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
         if handle.broker_name != settings.broker_name:
-            raise _Refused(ResponseCode.ILLEGAL_OPERATION, UNAVAILABLE)
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, UNAVAILABLE)
         left = handle.timestamp - broker.clock()
         if left <= 0 or left >= broker.settings.store.timer_max_delay_sec * 1000:
-            raise _Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
+            raise Refused(ResponseCode.ILLEGAL_OPERATION, "recall failed, timestamp invalid")
         return handle
 
     def _deletion(self, channel: Channel, header: dict[str, Any], handle: RecallHandle) -> InnerMessage:
@@ -116,9 +110,9 @@ class TimerProcessor:
             result = await broker.timers.put(waiting)
         except (TimerRefusedError, WorkerError) as error:
             logger.warning("recall failed topic=%s error=%s", deletion.topic, error)
-            raise _Refused(ResponseCode.SYSTEM_ERROR, "recall failed, execute error") from None
+            raise Refused(ResponseCode.SYSTEM_ERROR, "recall failed, execute error") from None
         if not result.is_stored:
-            raise _Refused(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
+            raise Refused(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
         broker.statistics.count_broker_put(result.count)
         broker.statistics.count_topic_put(TIMER_TOPIC, result.count, result.size)
 

@@ -24,7 +24,7 @@ from mqcore.broker.security.permissions import ADMIN_CODES
 from mqcore.broker.security.refusals import Refusals
 from mqcore.broker.security.signature import ACCESS_KEY
 from mqcore.broker.security.tables import AclTables, make_tables
-from mqcore.broker.security.validator import AclError, Principal, Refused, names_account, validate
+from mqcore.broker.security.validator import AclError, Principal, Refusal, names_account, validate
 from mqcore.errors import ConfigError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.topic_config import DataVersion
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 WATCH_INTERVAL_S: Final = 1.0
 """RocketMQ looks each five seconds."""
 
-GUESSES: Final = frozenset({Refused.SIGNATURE, Refused.UNKNOWN_KEY})
+GUESSES: Final = frozenset({Refusal.SIGNATURE, Refusal.UNKNOWN_KEY})
 
 
 class AclGuard:
@@ -126,7 +126,7 @@ class AclGuard:
         if self._must_leave(channel, request):
             self.refusals.turned_away += 1
             channel.close()
-            raise AclError(Refused.SIGNATURE, "Too many wrong signatures")
+            raise AclError(Refusal.SIGNATURE, "Too many wrong signatures")
         try:
             certified = self._certified(channel)
             self._grant(channel, validate(self.tables, request, address, self._admin_codes, certified))

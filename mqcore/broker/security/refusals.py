@@ -7,7 +7,7 @@ from collections import Counter, OrderedDict
 from typing import Final
 
 from mqcore.broker.ports import Clock
-from mqcore.broker.security.validator import AclError, Refused
+from mqcore.broker.security.validator import AclError, Refusal
 
 logger = logging.getLogger(__name__)
 
@@ -21,10 +21,10 @@ class Refusals:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.by_reason: Counter[Refused] = Counter()
+        self.by_reason: Counter[Refusal] = Counter()
         self.turned_away = 0
         """Connections that were closed unheard, as their address guesses keys."""
-        self._logged: OrderedDict[tuple[str, str, Refused], tuple[int, int]] = OrderedDict()
+        self._logged: OrderedDict[tuple[str, str, Refusal], tuple[int, int]] = OrderedDict()
 
     def note(self, error: AclError, address: str, code: int) -> None:
         """Count a refusal; log it unless this key, address and reason have been logged in the last minute."""

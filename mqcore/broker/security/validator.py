@@ -20,7 +20,7 @@ from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.names import RETRY_GROUP_TOPIC_PREFIX, TRACE_TOPIC, is_retry_topic
 
 
-class Refused(StrEnum):
+class Refusal(StrEnum):
     """Why a request is refused."""
 
     UNREADABLE = "unreadable"
@@ -34,12 +34,12 @@ class Refused(StrEnum):
 class AclError(MQError):
     """A request is refused. On the wire it reads as RocketMQ's exception, without the place in its code."""
 
-    def __init__(self, why: Refused, text: str, access_key: str = "") -> None:
+    def __init__(self, why: Refusal, text: str, access_key: str = "") -> None:
         super().__init__(why, text, access_key)
 
     @property
-    def why(self) -> Refused:
-        return Refused(self.args[0])
+    def why(self) -> Refusal:
+        return Refusal(self.args[0])
 
     @property
     def access_key(self) -> str:
@@ -80,7 +80,7 @@ def validate(
     try:
         needs = needs_of(request)
     except MQError as error:
-        raise AclError(Refused.UNREADABLE, str(error)) from error
+        raise AclError(Refusal.UNREADABLE, str(error)) from error
     if tables.is_white(address):
         return Principal(by_address=True)
     by_certificate = bool(certified) and not names_account(request)
@@ -89,7 +89,7 @@ def validate(
         return Principal(account, by_address=True, by_certificate=by_certificate)
     if not by_certificate and not is_signed(request, account.secret_key):
         key = account.access_key
-        raise AclError(Refused.SIGNATURE, f"Check signature failed for accessKey={key}", key)
+        raise AclError(Refusal.SIGNATURE, f"Check signature failed for accessKey={key}", key)
     check_perms(account, request.code, needs, admin_codes)
     return Principal(account, by_certificate=by_certificate)
 
@@ -103,17 +103,17 @@ def _certified_account(tables: AclTables, name: str) -> Account:
     account = tables.accounts.get(name)
     if account is None:
         # Nobody guesses certificates.
-        raise AclError(Refused.NO_KEY, f"No accessKey is configured, and no acl config for the certificate of {name}")
+        raise AclError(Refusal.NO_KEY, f"No accessKey is configured, and no acl config for the certificate of {name}")
     return account
 
 
 def _account(tables: AclTables, request: RemotingCommand) -> Account:
     key = (request.ext_fields or {}).get(ACCESS_KEY)
     if key is None:
-        raise AclError(Refused.NO_KEY, "No accessKey is configured")
+        raise AclError(Refusal.NO_KEY, "No accessKey is configured")
     account = tables.accounts.get(key)
     if account is None:
-        raise AclError(Refused.UNKNOWN_KEY, f"No acl config for {key}", key)
+        raise AclError(Refusal.UNKNOWN_KEY, f"No acl config for {key}", key)
     return account
 
 
@@ -125,12 +125,12 @@ def check_perms(account: Account, code: int, needs: Mapping[str, Perm], admin_co
     key = account.access_key
     if code in admin_codes and not account.is_admin:
         text = f"Need admin permission for request code={code}, but accessKey={key} is not"
-        raise AclError(Refused.ADMIN, text, key)
+        raise AclError(Refusal.ADMIN, text, key)
     if account.may_do_all:
         return
     for resource, needed in needs.items():
         if not account.may(resource, needed):
-            raise AclError(Refused.PERMISSION, f"No default permission for {_shown(resource)}", key)
+            raise AclError(Refusal.PERMISSION, f"No default permission for {_shown(resource)}", key)
 
 
 def _shown(resource: str) -> str:

@@ -75,7 +75,7 @@ class TimerCheck:
 
 
 @dataclass(frozen=True, slots=True)
-class TimerState:
+class ResumePoint:
     """Where a start goes on: the first three as in ``timercheck``; *scan_offset* -1 = nobody knows.
 
     -2 = there is no checkpoint, as of a slave that has become a master: what is in the log tells what was delivered.
@@ -93,7 +93,7 @@ class TimerState:
         )  # fmt: skip
 
 
-def write_states(path: Path, before: TimerState, newest: TimerState) -> None:
+def write_states(path: Path, before: ResumePoint, newest: ResumePoint) -> None:
     """Write both states, durably."""
     text = b"".join(
         TIMER_STATE.struct.pack(state.read_time, state.log_position, state.queue_offset, state.scan_offset)
@@ -103,7 +103,7 @@ def write_states(path: Path, before: TimerState, newest: TimerState) -> None:
     write_atomically(path, _CRC.pack(_signed(crc32(text))) + text, keep_backup=False)
 
 
-def write_checkpoint(states_path: Path, check_path: Path, before: TimerState, newest: TimerState) -> None:
+def write_checkpoint(states_path: Path, check_path: Path, before: ResumePoint, newest: ResumePoint) -> None:
     """Let a start go on from *newest*, durably; *before* is what it would go on from now."""
     write_states(states_path, before, newest)
     version = TimerCheck.read(check_path)
@@ -113,7 +113,7 @@ def write_checkpoint(states_path: Path, check_path: Path, before: TimerState, ne
     ).write(check_path)  # fmt: skip
 
 
-def read_states(path: Path) -> tuple[TimerState, ...]:
+def read_states(path: Path) -> tuple[ResumePoint, ...]:
     """The states of the file, the newest last; none if it is missing or damaged."""
     try:
         data = path.read_bytes()
@@ -123,17 +123,17 @@ def read_states(path: Path) -> tuple[TimerState, ...]:
     if len(text) != 2 * TIMER_STATE.size or _CRC.unpack_from(data)[0] != _signed(crc32(text)):
         logger.warning("what was delivered since the last checkpoint is not known, file damaged path=%s", path)
         return ()
-    return tuple(TimerState(*TIMER_STATE.struct.unpack_from(text, at)) for at in (0, TIMER_STATE.size))
+    return tuple(ResumePoint(*TIMER_STATE.struct.unpack_from(text, at)) for at in (0, TIMER_STATE.size))
 
 
-def starting_state(check: TimerCheck, states: tuple[TimerState, ...]) -> TimerState:
+def starting_state(check: TimerCheck, states: tuple[ResumePoint, ...]) -> ResumePoint:
     """The state from which a start goes on."""
     for state in reversed(states):
         if state.fits(check):
             return state
     if check == TimerCheck():
-        return TimerState(scan_offset=FROM_THE_FIRST)
-    return TimerState(check.read_time, check.log_position, check.queue_offset)
+        return ResumePoint(scan_offset=FROM_THE_FIRST)
+    return ResumePoint(check.read_time, check.log_position, check.queue_offset)
 
 
 def _signed(value: int) -> int:
