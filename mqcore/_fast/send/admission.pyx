@@ -36,7 +36,7 @@ cdef void count_address(SendState *state, const Connection *connection, int chan
     cdef int32_t *second = &counts[<uint64_t>HALF + (hashed >> 32) % <uint64_t>HALF]
     publish_i32(first, first[0] + change)
     publish_i32(second, second[0] + change)
-    put_relaxed(&state.row.connections, state.connection_count)
+    put_relaxed(&state.row.connections, state.clients.count)
 
 
 cdef int64_t count_from(SendState *state, const Connection *connection) noexcept nogil:
@@ -50,7 +50,7 @@ cdef int64_t count_from(SendState *state, const Connection *connection) noexcept
 
 
 cdef int64_t count_all(const SendState *state) noexcept nogil:
-    cdef int64_t count = state.connection_count
+    cdef int64_t count = state.clients.count
     cdef const WorkerRow *row
     cdef int index
     for index in range(WORKER_CAPACITY):

@@ -17,7 +17,7 @@ cdef void leave(SendState *state, Connection *connection) noexcept nogil:
     cdef Asker **at
     if asker == NULL:
         return
-    at = &state.askers[asker.hashed & (ASKER_BUCKETS - 1)]
+    at = &state.pushes.askers[asker.hashed & (ASKER_BUCKETS - 1)]
     while at[0] != asker:
         at = &at[0].next
     at[0] = asker.next
@@ -26,7 +26,7 @@ cdef void leave(SendState *state, Connection *connection) noexcept nogil:
 
 
 cdef Asker *find(const SendState *state, const uint8_t *name, int32_t size, uint64_t hashed) noexcept nogil:
-    cdef Asker *asker = state.askers[hashed & (ASKER_BUCKETS - 1)]
+    cdef Asker *asker = state.pushes.askers[hashed & (ASKER_BUCKETS - 1)]
     while asker != NULL:
         if asker.hashed == hashed and asker.size == size and memcmp(asker.name, name, size) == 0:
             break
@@ -35,14 +35,14 @@ cdef Asker *find(const SendState *state, const uint8_t *name, int32_t size, uint
 
 
 cdef void asker_set(SendState *state, Connection *connection, const uint8_t *name, int32_t size) noexcept nogil:
-    cdef uint64_t hashed = hash_bytes(name, size, state.asker_seed)
+    cdef uint64_t hashed = hash_bytes(name, size, state.pushes.asker_seed)
     cdef Asker *asker
     leave(state, connection)
     if not 0 < size <= ASKER_SIZE_MAX:
         return
     asker = find(state, name, size, hashed)
     if asker != NULL:
-        leave(state, state.connections[asker.slot])
+        leave(state, state.clients.slots[asker.slot])
     asker = <Asker *>malloc(sizeof(Asker) + size)
     if asker == NULL:
         return          # the broker process knows it all the same
@@ -50,15 +50,15 @@ cdef void asker_set(SendState *state, Connection *connection, const uint8_t *nam
     asker.size = size
     asker.hashed = hashed
     memcpy(asker.name, name, size)
-    asker.next = state.askers[hashed & (ASKER_BUCKETS - 1)]
-    state.askers[hashed & (ASKER_BUCKETS - 1)] = asker
+    asker.next = state.pushes.askers[hashed & (ASKER_BUCKETS - 1)]
+    state.pushes.askers[hashed & (ASKER_BUCKETS - 1)] = asker
     connection.asker = asker
 
 
 cdef Connection *asker_find(const SendState *state, const uint8_t *name, int32_t size) noexcept nogil:
-    cdef Asker *asker = find(state, name, size, hash_bytes(name, size, state.asker_seed))
+    cdef Asker *asker = find(state, name, size, hash_bytes(name, size, state.pushes.asker_seed))
     cdef Connection *connection
     if asker == NULL:
         return NULL
-    connection = state.connections[asker.slot]
+    connection = state.clients.slots[asker.slot]
     return NULL if connection.is_closing else connection

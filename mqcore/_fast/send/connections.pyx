@@ -67,31 +67,31 @@ cdef int64_t connection_id(const SendState *state, const Connection *connection)
 cdef Connection *find_connection(SendState *state, int64_t identity) noexcept nogil:
     cdef int32_t slot = <int32_t>(identity & ((1 << CONNECTION_SLOT_BITS) - 1))
     cdef Connection *connection
-    if slot >= state.connection_capacity:
+    if slot >= state.clients.capacity:
         return NULL
-    connection = state.connections[slot]
+    connection = state.clients.slots[slot]
     if connection == NULL or connection.is_closing or connection_id(state, connection) != identity:
         return NULL
     return connection
 
 
 cdef bint grow_connections(SendState *state) noexcept nogil:
-    cdef int32_t capacity = max(<int32_t>CONNECTION_CAPACITY_MIN, state.connection_capacity * 2)
+    cdef int32_t capacity = max(<int32_t>CONNECTION_CAPACITY_MIN, state.clients.capacity * 2)
     cdef Connection **connections
     cdef int32_t *dirty
     if capacity > 1 << CONNECTION_SLOT_BITS:
         return False
-    connections = <Connection **>realloc(state.connections, capacity * sizeof(Connection *))
+    connections = <Connection **>realloc(state.clients.slots, capacity * sizeof(Connection *))
     if connections == NULL:
         return False
-    state.connections = connections
-    dirty = <int32_t *>realloc(state.dirty, 2 * capacity * sizeof(int32_t))
+    state.clients.slots = connections
+    dirty = <int32_t *>realloc(state.clients.dirty, 2 * capacity * sizeof(int32_t))
     if dirty == NULL:
         return False
-    state.dirty = dirty
-    memset(connections + state.connection_capacity, 0,
-           (capacity - state.connection_capacity) * sizeof(Connection *))
-    state.connection_capacity = capacity
+    state.clients.dirty = dirty
+    memset(connections + state.clients.capacity, 0,
+           (capacity - state.clients.capacity) * sizeof(Connection *))
+    state.clients.capacity = capacity
     return True
 
 
@@ -104,13 +104,13 @@ cdef void read_peer(Connection *connection) noexcept nogil:
 
 
 cdef Connection *open_connection(SendState *state, int fd, bint is_vip) noexcept nogil:
-    cdef int32_t slot = state.slot_free
+    cdef int32_t slot = state.clients.slot_free
     cdef int one = 1
     cdef epoll_event event
     cdef Connection *connection
-    while slot < state.connection_capacity and state.connections[slot] != NULL:
+    while slot < state.clients.capacity and state.clients.slots[slot] != NULL:
         slot += 1
-    if slot >= state.connection_capacity and not grow_connections(state):
+    if slot >= state.clients.capacity and not grow_connections(state):
         return NULL
     connection = <Connection *>calloc(1, sizeof(Connection))
     if connection == NULL:
@@ -119,7 +119,7 @@ cdef Connection *open_connection(SendState *state, int fd, bint is_vip) noexcept
     connection.fd = fd
     connection.is_vip = is_vip
     connection.transport = TRANSPORT_OPEN
-    connection.generation = state.generation_next
+    connection.generation = state.clients.generation_next
     connection.active_at = state.turn_ms
     connection.first_ticket = -1
     read_peer(connection)
@@ -129,10 +129,10 @@ cdef Connection *open_connection(SendState *state, int fd, bint is_vip) noexcept
     if epoll_ctl(state.epoll, EPOLL_CTL_ADD, fd, &event) != 0:
         free(connection)
         return NULL
-    state.generation_next += 1
-    state.connections[slot] = connection
-    state.slot_free = slot + 1
-    state.connection_count += 1
+    state.clients.generation_next += 1
+    state.clients.slots[slot] = connection
+    state.clients.slot_free = slot + 1
+    state.clients.count += 1
     count_address(state, connection, 1)
     return connection
 
@@ -171,13 +171,13 @@ cdef void close_connection(SendState *state, Connection *connection) noexcept no
     tickets_end(state, connection)
     asker_set(state, connection, NULL, 0)
     if connection.push_count > 0:
-        state.has_lost_asker = True
+        state.pushes.has_lost_asker = True
     drop_partial(state, connection)
     buffer_free(&connection.out)
     count_unsent(state, connection)
-    state.connections[connection.slot] = NULL
-    state.slot_free = min(state.slot_free, connection.slot)
-    state.connection_count -= 1
+    state.clients.slots[connection.slot] = NULL
+    state.clients.slot_free = min(state.clients.slot_free, connection.slot)
+    state.clients.count -= 1
     count_address(state, connection, -1)
     if connection.is_known:
         # May not be dropped, or the broker process would keep a dead consumer in its group; it is 16 bytes.
@@ -188,25 +188,25 @@ cdef void close_connection(SendState *state, Connection *connection) noexcept no
 cdef void mark_dirty(SendState *state, Connection *connection) noexcept nogil:
     if not connection.is_dirty and not connection.is_closing:
         connection.is_dirty = True
-        state.dirty[state.dirty_count] = connection.slot
-        state.dirty_count += 1
+        state.clients.dirty[state.clients.dirty_count] = connection.slot
+        state.clients.dirty_count += 1
 
 
 cdef void drop_partial(SendState *state, Connection *connection) noexcept nogil:
-    state.partial_bytes -= connection.partial.capacity
-    check(state.partial_bytes >= 0, "unfinished frames give back what they took of the budget")
+    state.clients.partial_bytes -= connection.partial.capacity
+    check(state.clients.partial_bytes >= 0, "unfinished frames give back what they took of the budget")
     buffer_free(&connection.partial)
 
 
 cdef bint make_room(SendState *state, const Connection *connection) noexcept nogil:
     cdef int32_t slot
     cdef Connection *most
-    while state.partial_bytes > state.settings.read_budget:
+    while state.clients.partial_bytes > state.settings.read_budget:
         most = NULL
-        for slot in range(state.connection_capacity):
-            if state.connections[slot] != NULL and (
-                    most == NULL or state.connections[slot].partial.capacity > most.partial.capacity):
-                most = state.connections[slot]
+        for slot in range(state.clients.capacity):
+            if state.clients.slots[slot] != NULL and (
+                    most == NULL or state.clients.slots[slot].partial.capacity > most.partial.capacity):
+                most = state.clients.slots[slot]
         if most == NULL or most == connection:
             return False
         drop_partial(state, most)
@@ -216,8 +216,8 @@ cdef bint make_room(SendState *state, const Connection *connection) noexcept nog
 
 cdef void count_unsent(SendState *state, Connection *connection) noexcept nogil:
     cdef int64_t memory = connection.out.capacity + transport_memory(connection)
-    state.unsent_bytes += memory - connection.unsent_bytes
-    check(state.unsent_bytes >= 0, "unsent answers give back what they took of the budget")
+    state.clients.unsent_bytes += memory - connection.unsent_bytes
+    check(state.clients.unsent_bytes >= 0, "unsent answers give back what they took of the budget")
     connection.unsent_bytes = memory
 
 
@@ -230,17 +230,17 @@ cdef void cut_off_slowest(SendState *state) noexcept nogil:
     # Close those who leave most unread until the rest is within the budget.
     cdef int32_t slot
     cdef Connection *most
-    while state.unsent_bytes > state.settings.write_budget:
+    while state.clients.unsent_bytes > state.settings.write_budget:
         most = NULL
-        for slot in range(state.connection_capacity):
-            if state.connections[slot] != NULL and (
-                    most == NULL or state.connections[slot].unsent_bytes > most.unsent_bytes):
-                most = state.connections[slot]
+        for slot in range(state.clients.capacity):
+            if state.clients.slots[slot] != NULL and (
+                    most == NULL or state.clients.slots[slot].unsent_bytes > most.unsent_bytes):
+                most = state.clients.slots[slot]
         if most == NULL or most.unsent_bytes == 0:
             return
         cut_off(state, most)
         # Its memory goes at the end of this turn.
-        state.unsent_bytes -= most.unsent_bytes
+        state.clients.unsent_bytes -= most.unsent_bytes
         most.unsent_bytes = 0
 
 
@@ -285,7 +285,7 @@ cdef void write_connection(SendState *state, Connection *connection) noexcept no
         cut_off(state, connection)
         return
     count_unsent(state, connection)
-    if state.unsent_bytes > state.settings.write_budget:
+    if state.clients.unsent_bytes > state.settings.write_budget:
         cut_off_slowest(state)
     connection.wants_write = left > 0
     connection.is_paused = left > PAUSE_BYTES
@@ -297,8 +297,8 @@ cdef void write_dirty(SendState *state) noexcept nogil:
     # Writing may doom connections, which puts them at the end of this very list.
     cdef int32_t index = 0
     cdef Connection *connection
-    while index < state.dirty_count:
-        connection = state.connections[state.dirty[index]]
+    while index < state.clients.dirty_count:
+        connection = state.clients.slots[state.clients.dirty[index]]
         index += 1
         if connection == NULL:
             continue
@@ -307,7 +307,7 @@ cdef void write_dirty(SendState *state) noexcept nogil:
             write_connection(state, connection)
         if connection.is_closing and not connection.is_dirty:
             close_connection(state, connection)
-    state.dirty_count = 0
+    state.clients.dirty_count = 0
 
 
 cdef bint link_request(SendState *state, Connection *connection, const uint8_t *payload, int64_t size,
@@ -334,18 +334,18 @@ cdef bint link_request(SendState *state, Connection *connection, const uint8_t *
     if link_unsent(&state.link) > LINK_HOLD_BYTES and not connection.is_held:
         # The broker process is behind: who asks so much waits for it, so that the others' heart-beats do not.
         connection.is_held = True
-        state.has_held = True
+        state.clients.has_held = True
         arm(state, connection)
     return True
 
 
 cdef void resume_held(SendState *state) noexcept nogil:
     cdef int32_t slot
-    state.has_held = False
-    for slot in range(state.connection_capacity):
-        if state.connections[slot] != NULL and state.connections[slot].is_held:
-            state.connections[slot].is_held = False
-            arm(state, state.connections[slot])
+    state.clients.has_held = False
+    for slot in range(state.clients.capacity):
+        if state.clients.slots[slot] != NULL and state.clients.slots[slot].is_held:
+            state.clients.slots[slot].is_held = False
+            arm(state, state.clients.slots[slot])
 
 
 cdef void write_link(SendState *state) noexcept nogil:
@@ -353,7 +353,7 @@ cdef void write_link(SendState *state) noexcept nogil:
     cdef bint wants_write
     if link_unsent(&state.link) > 0:
         link_write(&state.link)
-    if state.has_held and link_unsent(&state.link) <= LINK_RESUME_BYTES:
+    if state.clients.has_held and link_unsent(&state.link) <= LINK_RESUME_BYTES:
         resume_held(state)
     wants_write = link_unsent(&state.link) > 0
     if wants_write != state.link_wants_write:

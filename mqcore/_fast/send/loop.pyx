@@ -179,7 +179,7 @@ cdef void serve_parked(SendState *state) noexcept nogil:
     cdef Connection *connection = NULL
     cdef int32_t size = 0
     cdef const uint8_t *payload
-    if state.parked_count == 0:
+    if state.parked.count == 0:
         return
     state.arrived_ms = state.turn_ms
     while True:
@@ -211,7 +211,7 @@ cdef int64_t handle_bytes(SendState *state, Connection *connection, const uint8_
 cdef bint keep_partial(SendState *state, Connection *connection, const uint8_t *data, int64_t size) noexcept nogil:
     cdef int64_t before = connection.partial.capacity
     cdef bint ok = buffer_put(&connection.partial, data, size)
-    state.partial_bytes += connection.partial.capacity - before
+    state.clients.partial_bytes += connection.partial.capacity - before
     return ok and make_room(state, connection)
 
 
@@ -306,7 +306,7 @@ cdef void read_connection(SendState *state, Connection *connection) noexcept nog
     room = min(need, max(<int64_t>PARTIAL_STEP_MIN, have))
     before = connection.partial.capacity
     parts[0].iov_base = buffer_room(&connection.partial, room)
-    state.partial_bytes += connection.partial.capacity - before
+    state.clients.partial_bytes += connection.partial.capacity - before
     if parts[0].iov_base == NULL or not make_room(state, connection):
         doom(state, connection)
         return
@@ -330,22 +330,22 @@ cdef void read_connection(SendState *state, Connection *connection) noexcept nog
 cdef void arm_listeners(SendState *state, bint wanted) noexcept nogil:
     cdef epoll_event event
     cdef int index
-    if wanted == state.listeners_armed:
+    if wanted == state.listeners.are_armed:
         return
-    for index in range(state.listener_count):
+    for index in range(state.listeners.count):
         event.events = EPOLLIN | EPOLLEXCLUSIVE
         event.data.u64 = MARK_LISTENER + index
-        epoll_ctl(state.epoll, EPOLL_CTL_ADD if wanted else EPOLL_CTL_DEL, state.listeners[index], &event)
-    state.listeners_armed = wanted
+        epoll_ctl(state.epoll, EPOLL_CTL_ADD if wanted else EPOLL_CTL_DEL, state.listeners.fds[index], &event)
+    state.listeners.are_armed = wanted
 
 
 cdef void accept_some(SendState *state, int index) noexcept nogil:
     cdef int _turn, fd
     cdef Connection *connection
     for _turn in range(ACCEPTS_PER_TURN):
-        fd = accept4(state.listeners[index], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
+        fd = accept4(state.listeners.fds[index], NULL, NULL, SOCK_NONBLOCK | SOCK_CLOEXEC)
         if fd >= 0:
-            connection = open_connection(state, fd, state.listener_is_vip[index])
+            connection = open_connection(state, fd, state.listeners.is_vip[index])
             if connection == NULL:
                 close(fd)
                 continue
@@ -416,7 +416,7 @@ cdef void handle_event(SendState *state, const epoll_event *event) noexcept nogi
     elif event.data.u64 == MARK_LINK:
         if event.events & (EPOLLIN | EPOLLHUP | EPOLLERR):
             read_link(state)
-    elif event.data.u64 < MARK_LISTENER + <uint64_t>state.listener_count:
+    elif event.data.u64 < MARK_LISTENER + <uint64_t>state.listeners.count:
         accept_some(state, <int>(event.data.u64 - MARK_LISTENER))
     else:
         connection = find_connection(state, <int64_t>event.data.u64)
@@ -437,8 +437,8 @@ cdef void handle_event(SendState *state, const epoll_event *event) noexcept nogi
 cdef void close_idle(SendState *state) noexcept nogil:
     cdef int32_t slot
     cdef Connection *connection
-    for slot in range(state.connection_capacity):
-        connection = state.connections[slot]
+    for slot in range(state.clients.capacity):
+        connection = state.clients.slots[slot]
         if connection != NULL and (state.turn_ms - connection.active_at >= state.settings.idle_timeout_ms
                                    or transport_is_late(state, connection)):
             doom(state, connection)
@@ -455,8 +455,8 @@ cdef void housekeeping(SendState *state) noexcept nogil:
     files_rest(state.read_files)
     if not state.is_draining:
         arm_listeners(state, True)
-    put_relaxed(&state.row.connections, state.connection_count)
-    put_relaxed(&state.row.buffered, state.partial_bytes + state.unsent_bytes + state.link.out.capacity)
+    put_relaxed(&state.row.connections, state.clients.count)
+    put_relaxed(&state.row.buffered, state.clients.partial_bytes + state.clients.unsent_bytes + state.link.out.capacity)
     put_relaxed(&state.row.heartbeat, now_ms())
 
 
@@ -474,31 +474,31 @@ cdef void wake_others(SendState *state) noexcept nogil:
     full_fence()
     if state.has_appended:
         state.has_appended = False
-        if peek(&state.reput_row.sleeping):
-            wake_fd(state.reput_wake)
+        if peek(&state.reput.row.sleeping):
+            wake_fd(state.reput.wake)
             state.row.wakes += 1
     for puller in range(state.settings.puller_count):
-        if state.puller_has_news[puller]:
-            state.puller_has_news[puller] = False
-            if peek(&state.puller_rows[puller].sleeping):
-                wake_fd(state.puller_wakes[puller])
+        if state.pullers[puller].has_news:
+            state.pullers[puller].has_news = False
+            if peek(&state.pullers[puller].row.sleeping):
+                wake_fd(state.pullers[puller].wake)
                 state.row.wakes += 1
 
 
 cdef bint has_news(SendState *state) noexcept nogil:
     cdef int puller
     for puller in range(state.settings.puller_count):
-        if not ring_is_empty(&state.reply_rings[puller]):
+        if not ring_is_empty(&state.pullers[puller].replies):
             return True
-    return state.waiting_head < state.waiting_tail and can_answer(
-        state, &state.waiting[state.waiting_head & (state.waiting_capacity - 1)])
+    return state.waiting.head < state.waiting.tail and can_answer(
+        state, &state.waiting.answers[state.waiting.head & (state.waiting.capacity - 1)])
 
 
 cdef int64_t unsent_connections(SendState *state) noexcept nogil:
     cdef int32_t slot
     cdef int64_t count = 0
-    for slot in range(state.connection_capacity):
-        if state.connections[slot] != NULL and unsent_size(state.connections[slot]) > 0:
+    for slot in range(state.clients.capacity):
+        if state.clients.slots[slot] != NULL and unsent_size(state.clients.slots[slot]) > 0:
             count += 1
     return count
 
@@ -514,7 +514,7 @@ cdef bint follow_command(SendState *state) noexcept nogil:
         arm_listeners(state, False)
     if state.is_draining and peek(&state.row.state) != WORKER_STATE_DRAINED:
         if state.turn_ms >= state.drain_deadline or (
-                state.waiting_head == state.waiting_tail and unsent_connections(state) == 0):
+                state.waiting.head == state.waiting.tail and unsent_connections(state) == 0):
             publish(&state.row.state, WORKER_STATE_DRAINED)
     return False
 
@@ -525,31 +525,31 @@ cdef int linger(SendState *state, epoll_event *events) noexcept nogil:
     # comes so soon we soon stop looking, and others who want this core go first.
     cdef int64_t until
     cdef int count
-    if state.linger_pause > 0:
-        state.linger_pause -= 1
+    if state.linger.pause > 0:
+        state.linger.pause -= 1
         return 0
     until = monotonic_ns() + LINGER_NS
     while True:
         count = epoll_wait(state.epoll, events, EVENTS_MAX, 0)
         if count != 0 or has_news(state):
-            state.linger_misses = 0
+            state.linger.misses = 0
             return count
         if monotonic_ns() >= until:
             break
         sched_yield()
-    state.linger_misses = min(state.linger_misses + 1, <int32_t>LINGER_MISSES_MAX)
-    state.linger_pause = (1 << state.linger_misses) - 1
+    state.linger.misses = min(state.linger.misses + 1, <int32_t>LINGER_MISSES_MAX)
+    state.linger.pause = (1 << state.linger.misses) - 1
     return 0
 
 
 cdef void wake_copiers(SendState *state) noexcept nogil:
     # Disk and slaves first: somebody may wait for them.
     full_fence()
-    if state.settings.wakes_flush and peek(&state.flush_row.sleeping):
-        wake_fd(state.flush_wake)
+    if state.settings.wakes_flush and peek(&state.flush.row.sleeping):
+        wake_fd(state.flush.wake)
         state.row.wakes += 1
-    if peek(&state.ha_row.sleeping):
-        wake_fd(state.ha_wake)
+    if peek(&state.ha.row.sleeping):
+        wake_fd(state.ha.wake)
         state.row.wakes += 1
 
 
@@ -558,15 +558,15 @@ cdef void turn(SendState *state) noexcept nogil:
     cdef int count = 0
     cdef int index
     cdef int timeout = HOUSEKEEPING_MS
-    if state.waiting_head < state.waiting_tail or state.is_draining:
+    if state.waiting.head < state.waiting.tail or state.is_draining:
         timeout = WAITING_TIMEOUT_MS
-    if state.was_busy:
+    if state.linger.was_busy:
         count = linger(state, events)
     if count <= 0:
         exchange_full(&state.row.sleeping, 1)
         count = epoll_wait(state.epoll, events, EVENTS_MAX, 0 if has_news(state) else quota_timeout(state, timeout))
         put_relaxed(&state.row.sleeping, 0)
-    state.was_busy = count > 0
+    state.linger.was_busy = count > 0
     state.turn_ms = coarse_ms()
     state.row.turns += 1
     note_turn_start(state)
@@ -583,10 +583,10 @@ cdef void turn(SendState *state) noexcept nogil:
     if state.turn_ms >= state.housekeeping_at:
         housekeeping(state)
     write_dirty(state)
-    if state.has_lost_asker:
+    if state.pushes.has_lost_asker:
         pushes_lose(state)
         write_dirty(state)
-    if state.has_ended:
+    if state.tickets.has_ended:
         tickets_tell(state)
     write_link(state)
     wake_others(state)
@@ -613,30 +613,30 @@ cdef class SendLoop:
         state.worker_number = options["number"]
         state.row = &segment.shared.workers[<int>options["row"]]
         # Ids of an earlier life of this worker may still be under way in rings.
-        state.generation_next = (<uint32_t>observe(&state.row.generation)
-                                 << (CONNECTION_GENERATION_BITS - CONNECTION_LIFE_BITS)) + 1
+        state.clients.generation_next = (<uint32_t>observe(&state.row.generation)
+                                         << (CONNECTION_GENERATION_BITS - CONNECTION_LIFE_BITS)) + 1
         self.take_settings(options)
         self.take_memory(options)
         state.wake = options["wake"]
         state.link.fd = options["link"]
-        state.reput_wake = options["reput_wake"]
-        state.flush_wake = options["flush_wake"]
-        state.ha_wake = options["ha_wake"]
-        state.reput_row = &segment.shared.workers[<int>options["reput_row"]]
-        state.flush_row = &segment.shared.workers[<int>options["flush_row"]]
-        state.ha_row = &segment.shared.workers[<int>options["ha_row"]]
+        state.reput.wake = options["reput_wake"]
+        state.flush.wake = options["flush_wake"]
+        state.ha.wake = options["ha_wake"]
+        state.reput.row = &segment.shared.workers[<int>options["reput_row"]]
+        state.flush.row = &segment.shared.workers[<int>options["flush_row"]]
+        state.ha.row = &segment.shared.workers[<int>options["ha_row"]]
         for index, (row, wake) in enumerate(options["pullers"]):
-            state.puller_rows[index] = &segment.shared.workers[<int>row]
-            state.puller_generations[index] = observe(&state.puller_rows[index].generation)
-            state.puller_wakes[index] = wake
-            open_pull_request_ring(&state.request_rings[index], state.shared, state.worker_number, index)
-            open_pull_reply_ring(&state.reply_rings[index], state.shared, state.worker_number, index)
+            state.pullers[index].row = &segment.shared.workers[<int>row]
+            state.pullers[index].generation = observe(&state.pullers[index].row.generation)
+            state.pullers[index].wake = wake
+            open_pull_request_ring(&state.pullers[index].requests, state.shared, state.worker_number, index)
+            open_pull_reply_ring(&state.pullers[index].replies, state.shared, state.worker_number, index)
         if len(options["listeners"]) > LISTENERS_MAX:
             raise ValueError(f"listeners: got {len(options['listeners'])}, wanted at most {LISTENERS_MAX}")
         for index, (listener, is_vip) in enumerate(options["listeners"]):
-            state.listeners[index] = listener
-            state.listener_is_vip[index] = is_vip
-        state.listener_count = len(options["listeners"])
+            state.listeners.fds[index] = listener
+            state.listeners.is_vip[index] = is_vip
+        state.listeners.count = len(options["listeners"])
         self.open_epoll()
 
     cdef take_settings(self, dict options):
@@ -698,31 +698,31 @@ cdef class SendLoop:
     @property
     def wants_context(self):
         """Whether a client waits in its handshake for ``use_context``."""
-        return self.state.wants_context
+        return self.state.tls.wants_context
 
     def use_context(self, ServerContext context):
         """Let connections that come from now on have TLS by *context*; None: there will be none."""
         cdef SendState *state = &self.state
-        state.wants_context = False
-        state.has_no_context = context is None
+        state.tls.wants_context = False
+        state.tls.has_no_context = context is None
         if context is None:
             return
-        if not tls_link_open(&state.tls):
+        if not tls_link_open(&state.tls.link):
             raise MemoryError()
         self.kept_context = context
-        state.tls.context = context.pointer
+        state.tls.link.context = context.pointer
 
     cdef take_memory(self, dict options):
         cdef SendState *state = &self.state
         state.appender.files = <FileSet *>calloc(1, sizeof(FileSet))
         state.read_files = <FileSet *>calloc(1, sizeof(FileSet))
-        state.tickets = <Ticket *>calloc(TICKETS_MAX, sizeof(Ticket))
+        state.tickets.slots = <Ticket *>calloc(TICKETS_MAX, sizeof(Ticket))
         state.pushes.places = <Push **>calloc(PUSHES_MAX, sizeof(Push *))
-        state.asker_seed = int.from_bytes(os.urandom(8), "little")
+        state.pushes.asker_seed = int.from_bytes(os.urandom(8), "little")
         state.read_buffer = <uint8_t *>malloc(READ_SIZE)
         state.scratch = <uint8_t *>malloc(SCRATCH_SIZE)
         state.starts = <int64_t *>malloc(MEMBERS_MAX * sizeof(int64_t))
-        if (state.appender.files == NULL or state.read_files == NULL or state.tickets == NULL
+        if (state.appender.files == NULL or state.read_files == NULL or state.tickets.slots == NULL
                 or state.pushes.places == NULL or state.read_buffer == NULL or state.scratch == NULL
                 or state.starts == NULL):
             raise MemoryError()
@@ -769,7 +769,7 @@ cdef class SendLoop:
                 publish(&state.row.state, WORKER_STATE_RUNNING)
             while True:
                 is_over = follow_command(state)
-                if (is_over or state.wants_context
+                if (is_over or state.tls.wants_context
                         or observe(&state.shared.board.settings_version) != settings_version):
                     break
                 turn(state)
@@ -780,13 +780,13 @@ cdef class SendLoop:
     def __dealloc__(self):
         cdef SendState *state = &self.state
         cdef int32_t slot
-        for slot in range(state.connection_capacity):
-            if state.connections[slot] != NULL:
-                close_connection(state, state.connections[slot])
-        while state.waiting_head < state.waiting_tail:
-            free(state.waiting[state.waiting_head & (state.waiting_capacity - 1)].ids)
-            free(state.waiting[state.waiting_head & (state.waiting_capacity - 1)].handle)
-            state.waiting_head += 1
+        for slot in range(state.clients.capacity):
+            if state.clients.slots[slot] != NULL:
+                close_connection(state, state.clients.slots[slot])
+        while state.waiting.head < state.waiting.tail:
+            free(state.waiting.answers[state.waiting.head & (state.waiting.capacity - 1)].ids)
+            free(state.waiting.answers[state.waiting.head & (state.waiting.capacity - 1)].handle)
+            state.waiting.head += 1
         pushes_free(state)
         if state.appender.files != NULL:
             files_close(state.appender.files)
@@ -796,15 +796,15 @@ cdef class SendLoop:
         quota_free(&state.quotas)
         link_free(&state.link)
         guard_free(&state.guard)
-        tls_link_free(&state.tls)
+        tls_link_free(&state.tls.link)
         free(state.appender.files)
         free(state.read_files)
-        free(state.tickets)
+        free(state.tickets.slots)
         free(state.read_buffer)
         free(state.scratch)
         free(state.starts)
-        free(state.waiting)
-        free(state.connections)
-        free(state.dirty)
+        free(state.waiting.answers)
+        free(state.clients.slots)
+        free(state.clients.dirty)
         if state.epoll > 0:
             close(state.epoll)

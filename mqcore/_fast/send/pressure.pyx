@@ -205,9 +205,9 @@ cdef void note_put(SendState *state) noexcept nogil:
 
 cdef bint has_too_many_waiting(SendState *state, Connection *connection, const CommandView *command) noexcept nogil:
     cdef Cause cause = CAUSE_DISK
-    if state.waiting_tail - state.waiting_head < WAITING_MAX:
+    if state.waiting.tail - state.waiting.head < WAITING_MAX:
         return False
-    if state.waiting[state.waiting_head & (state.waiting_capacity - 1)].needs_slave:
+    if state.waiting.answers[state.waiting.head & (state.waiting.capacity - 1)].needs_slave:
         cause = CAUSE_REPLICA
     if not command.flag & FLAG_ONEWAY:
         refuse_overload(state, connection, command, cause)

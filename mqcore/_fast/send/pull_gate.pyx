@@ -111,7 +111,7 @@ cdef int32_t take_ticket(SendState *state, Connection *connection, const Command
     cdef Ticket *ticket
     if index < 0:
         return -1
-    ticket = &state.tickets[index]
+    ticket = &state.tickets.slots[index]
     ticket.queue_offset = request.queue_offset
     ticket.opaque = command.opaque
     ticket.serialize_type = command.serialize_type
@@ -143,15 +143,15 @@ cdef PullOutcome handle_pull(SendState *state, Connection *connection, const Com
     if request.ticket < 0:
         refuse_overload(state, connection, command, CAUSE_PULLS)
         return PULL_GIVEN
-    at = ring_reserve(&state.request_rings[puller], <int32_t>sizeof(PullRequest) + strings, RING_KIND_PULL_REQUEST)
+    at = ring_reserve(&state.pullers[puller].requests, <int32_t>sizeof(PullRequest) + strings, RING_KIND_PULL_REQUEST)
     if at == NULL:
         ticket_free(state, request.ticket & TICKET_INDEX_MASK)
         refuse_overload(state, connection, command, CAUSE_PULLS)
         return PULL_GIVEN
     memcpy(at, &request, sizeof(PullRequest))
     memcpy(at + sizeof(PullRequest), state.scratch, strings)
-    ring_publish(&state.request_rings[puller], <int32_t>sizeof(PullRequest) + strings)
-    state.puller_has_news[puller] = True
+    ring_publish(&state.pullers[puller].requests, <int32_t>sizeof(PullRequest) + strings)
+    state.pullers[puller].has_news = True
     return PULL_GIVEN
 
 
@@ -265,7 +265,7 @@ cdef void write_ranges(SendState *state, Connection *connection, iovec *parts, i
 cdef bint reads_slowly(SendState *state, Connection *connection) noexcept nogil:
     # Whether so many answers wait for it already that messages would only pile up here. It may close the connection.
     # Each has its share of one half of the budget; the other half is for answers that must be given.
-    cdef int64_t share = state.settings.write_budget // 2 // max(1, state.connection_count)
+    cdef int64_t share = state.settings.write_budget // 2 // max(1, state.clients.count)
     cdef int64_t limit = min(max(<int64_t>UNSENT_MIN, share), state.settings.write_buffer_max // 2)
     if unsent_size(connection) <= limit:
         return False
@@ -290,7 +290,7 @@ cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ti
         return
     if answer.code == SYSTEM_BUSY and answer.status == GET_STATUS_WAITED_TOO_LONG:
         refuse_late(state, connection, ticket.serialize_type, ticket.opaque, answer.max_offset,
-                    TICKETS_MAX - state.tickets_left, CAUSE_DISK)
+                    TICKETS_MAX - state.tickets.left, CAUSE_DISK)
         return
     if answer.code == SYSTEM_BUSY and answer.status == GET_STATUS_QUOTA_EXCEEDED:
         answer_plain(state, connection, ticket.serialize_type, ticket.opaque, SYSTEM_BUSY, PULL_QUOTA)
@@ -327,7 +327,7 @@ cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ti
 
 cdef void take_reply(SendState *state, const PullReply *answer) noexcept nogil:
     cdef int32_t index = answer.ticket & TICKET_INDEX_MASK
-    cdef Ticket *ticket = &state.tickets[index]
+    cdef Ticket *ticket = &state.tickets.slots[index]
     cdef Connection *connection
     if ticket.connection_id != answer.connection_id or ticket.serial != (answer.ticket >> SERIAL_SHIFT):
         return
@@ -342,11 +342,11 @@ cdef void take_pull_replies(SendState *state) noexcept nogil:
     cdef const uint8_t *entry
     for puller in range(state.settings.puller_count):
         while True:
-            entry = ring_peek(&state.reply_rings[puller], &size, &kind)
+            entry = ring_peek(&state.pullers[puller].replies, &size, &kind)
             if entry == NULL:
                 break
             take_reply(state, <const PullReply *>entry)
-            ring_release(&state.reply_rings[puller], size)
+            ring_release(&state.pullers[puller].replies, size)
 
 
 cdef void answer_ask_again(SendState *state, const Ticket *ticket) noexcept nogil:
@@ -365,12 +365,12 @@ cdef void check_pullers(SendState *state) noexcept nogil:
     cdef int32_t puller, index
     cdef int64_t generation
     for puller in range(state.settings.puller_count):
-        generation = observe(&state.puller_rows[puller].generation)
-        if generation == state.puller_generations[puller]:
+        generation = observe(&state.pullers[puller].row.generation)
+        if generation == state.pullers[puller].generation:
             continue
-        state.puller_generations[puller] = generation
+        state.pullers[puller].generation = generation
         for index in range(TICKETS_MAX):
-            if state.tickets[index].connection_id != 0 and state.tickets[index].puller == puller:
-                answer_ask_again(state, &state.tickets[index])
+            if state.tickets.slots[index].connection_id != 0 and state.tickets.slots[index].puller == puller:
+                answer_ask_again(state, &state.tickets.slots[index])
                 # Its successor may find it in the ring.
                 ticket_end(state, index)

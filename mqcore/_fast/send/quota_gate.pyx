@@ -89,22 +89,22 @@ cdef void swap(Parked *first, Parked *second) noexcept nogil:
 
 
 cdef bint grow_parked(SendState *state) noexcept nogil:
-    cdef int64_t capacity = max(<int64_t>PARKED_MIN, 2 * state.parked_capacity)
-    cdef Parked *parked = <Parked *>realloc(state.parked, capacity * sizeof(Parked))
+    cdef int64_t capacity = max(<int64_t>PARKED_MIN, 2 * state.parked.capacity)
+    cdef Parked *parked = <Parked *>realloc(state.parked.sends, capacity * sizeof(Parked))
     if parked == NULL:
         return False
-    state.parked = parked
-    state.parked_capacity = capacity
+    state.parked.sends = parked
+    state.parked.capacity = capacity
     return True
 
 
 cdef bint park(SendState *state, const Connection *connection, const uint8_t *payload, int32_t size,
                int64_t due_ms) noexcept nogil:
-    cdef int64_t at = state.parked_count
+    cdef int64_t at = state.parked.count
     cdef Parked *entry
-    if state.parked_bytes + size > PARKED_BYTES_MAX or (at >= state.parked_capacity and not grow_parked(state)):
+    if state.parked.bytes + size > PARKED_BYTES_MAX or (at >= state.parked.capacity and not grow_parked(state)):
         return False
-    entry = &state.parked[at]
+    entry = &state.parked.sends[at]
     entry.payload = <uint8_t *>malloc(size)
     if entry.payload == NULL:
         return False
@@ -112,12 +112,12 @@ cdef bint park(SendState *state, const Connection *connection, const uint8_t *pa
     entry.size = size
     entry.connection_id = connection_id(state, connection)
     entry.due_ms = due_ms
-    entry.number = state.parked_number
-    state.parked_number += 1
-    state.parked_bytes += size
-    state.parked_count += 1
-    while at > 0 and is_before(&state.parked[at], &state.parked[(at - 1) >> 1]):
-        swap(&state.parked[at], &state.parked[(at - 1) >> 1])
+    entry.number = state.parked.number
+    state.parked.number += 1
+    state.parked.bytes += size
+    state.parked.count += 1
+    while at > 0 and is_before(&state.parked.sends[at], &state.parked.sends[(at - 1) >> 1]):
+        swap(&state.parked.sends[at], &state.parked.sends[(at - 1) >> 1])
         at = (at - 1) >> 1
     return True
 
@@ -125,42 +125,42 @@ cdef bint park(SendState *state, const Connection *connection, const uint8_t *pa
 cdef void quota_drop(SendState *state) noexcept nogil:
     cdef int64_t at = 0
     cdef int64_t child
-    state.parked_bytes -= state.parked[0].size
-    free(state.parked[0].payload)
-    state.parked_count -= 1
-    state.parked[0] = state.parked[state.parked_count]
+    state.parked.bytes -= state.parked.sends[0].size
+    free(state.parked.sends[0].payload)
+    state.parked.count -= 1
+    state.parked.sends[0] = state.parked.sends[state.parked.count]
     while True:
         child = 2 * at + 1
-        if child >= state.parked_count:
+        if child >= state.parked.count:
             return
-        if child + 1 < state.parked_count and is_before(&state.parked[child + 1], &state.parked[child]):
+        if child + 1 < state.parked.count and is_before(&state.parked.sends[child + 1], &state.parked.sends[child]):
             child += 1
-        if not is_before(&state.parked[child], &state.parked[at]):
+        if not is_before(&state.parked.sends[child], &state.parked.sends[at]):
             return
-        swap(&state.parked[at], &state.parked[child])
+        swap(&state.parked.sends[at], &state.parked.sends[child])
         at = child
 
 
 cdef const uint8_t *quota_due(SendState *state, Connection **connection, int32_t *size) noexcept nogil:
-    while state.parked_count > 0 and state.parked[0].due_ms <= state.turn_ms:
-        connection[0] = find_connection(state, state.parked[0].connection_id)
+    while state.parked.count > 0 and state.parked.sends[0].due_ms <= state.turn_ms:
+        connection[0] = find_connection(state, state.parked.sends[0].connection_id)
         if connection[0] != NULL:
-            size[0] = state.parked[0].size
-            return state.parked[0].payload
+            size[0] = state.parked.sends[0].size
+            return state.parked.sends[0].payload
         quota_drop(state)
     return NULL
 
 
 cdef int quota_timeout(const SendState *state, int timeout) noexcept nogil:
-    if state.parked_count == 0:
+    if state.parked.count == 0:
         return timeout
-    return <int>min(<int64_t>timeout, max(<int64_t>0, state.parked[0].due_ms - state.turn_ms))
+    return <int>min(<int64_t>timeout, max(<int64_t>0, state.parked.sends[0].due_ms - state.turn_ms))
 
 
 cdef void quota_close(SendState *state) noexcept nogil:
-    while state.parked_count > 0:
+    while state.parked.count > 0:
         quota_drop(state)
-    free(state.parked)
+    free(state.parked.sends)
 
 
 cdef void refuse_above(SendState *state, Connection *connection, const CommandView *command, QuotaKind kind,

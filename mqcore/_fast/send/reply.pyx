@@ -462,7 +462,7 @@ cdef void end_push(SendState *state, Push *push, const char *why) noexcept nogil
     if asker != NULL:
         asker.push_count -= 1
     if why != NULL:
-        warn_not_taken(&state.not_taken, push.asker, push.asker_size, why)
+        warn_not_taken(&state.pushes.not_taken, push.asker, push.asker_size, why)
     answer_reply(state, push, why == NULL)
     close_push(state, push)
 
@@ -481,7 +481,7 @@ cdef void pushes_expire(SendState *state) noexcept nogil:
 cdef void pushes_lose(SendState *state) noexcept nogil:
     cdef Push *following = state.pushes.oldest
     cdef Push *push
-    state.has_lost_asker = False
+    state.pushes.has_lost_asker = False
     while following != NULL:
         push = following
         following = push.next

@@ -322,27 +322,27 @@ cdef void answer_short(SendState *state, Connection *connection, int32_t seriali
 
 
 cdef bint grow_waiting(SendState *state) noexcept nogil:
-    cdef int64_t capacity = max(<int64_t>WAITING_MIN, state.waiting_capacity * 2)
+    cdef int64_t capacity = max(<int64_t>WAITING_MIN, state.waiting.capacity * 2)
     cdef Waiting *waiting = <Waiting *>malloc(capacity * sizeof(Waiting))
     cdef int64_t index
     if waiting == NULL:
         return False
-    for index in range(state.waiting_head, state.waiting_tail):
-        waiting[index & (capacity - 1)] = state.waiting[index & (state.waiting_capacity - 1)]
-    free(state.waiting)
-    state.waiting = waiting
-    state.waiting_capacity = capacity
+    for index in range(state.waiting.head, state.waiting.tail):
+        waiting[index & (capacity - 1)] = state.waiting.answers[index & (state.waiting.capacity - 1)]
+    free(state.waiting.answers)
+    state.waiting.answers = waiting
+    state.waiting.capacity = capacity
     return True
 
 
 cdef bint wait_for_others(SendState *state, const Waiting *sent) noexcept nogil:
-    if state.waiting_tail - state.waiting_head >= state.waiting_capacity and not grow_waiting(state):
+    if state.waiting.tail - state.waiting.head >= state.waiting.capacity and not grow_waiting(state):
         return False
-    check(state.waiting_head == state.waiting_tail or sent.end_offset > state.waiting[
-        (state.waiting_tail - 1) & (state.waiting_capacity - 1)].end_offset, "answers wait in the order of the log")
-    state.waiting[state.waiting_tail & (state.waiting_capacity - 1)] = sent[0]
-    state.waiting_tail += 1
-    put_relaxed(&state.row.parked, state.waiting_tail - state.waiting_head)
+    check(state.waiting.head == state.waiting.tail or sent.end_offset > state.waiting.answers[
+        (state.waiting.tail - 1) & (state.waiting.capacity - 1)].end_offset, "answers wait in the order of the log")
+    state.waiting.answers[state.waiting.tail & (state.waiting.capacity - 1)] = sent[0]
+    state.waiting.tail += 1
+    put_relaxed(&state.row.parked, state.waiting.tail - state.waiting.head)
     return True
 
 
@@ -412,16 +412,16 @@ cdef void release(SendState *state, Connection *connection, const Waiting *sent)
 cdef void release_waiting(SendState *state) noexcept nogil:
     cdef Waiting *sent
     cdef Connection *connection
-    while state.waiting_head < state.waiting_tail:
-        sent = &state.waiting[state.waiting_head & (state.waiting_capacity - 1)]
+    while state.waiting.head < state.waiting.tail:
+        sent = &state.waiting.answers[state.waiting.head & (state.waiting.capacity - 1)]
         if not can_answer(state, sent):
             break
         connection = find_connection(state, sent.connection_id)
         if connection != NULL:
             release(state, connection, sent)
         free_texts(sent)
-        state.waiting_head += 1
-    put_relaxed(&state.row.parked, state.waiting_tail - state.waiting_head)
+        state.waiting.head += 1
+    put_relaxed(&state.row.parked, state.waiting.tail - state.waiting.head)
 
 
 cdef int32_t any_queue(SendState *state, int32_t count) noexcept nogil:

@@ -126,6 +126,11 @@ cdef struct Pushes:
     int32_t number              # that was given last
     Push *oldest
     Push *youngest
+    Asker *askers[ASKER_BUCKETS]
+    uint64_t asker_seed
+    bint has_lost_asker         # a connection was closed that had not taken all its answers
+    Warning not_taken
+
 # A send that is above a quota, as it came, until it is due.
 cdef struct Parked:
     int64_t due_ms              # coarse
@@ -183,86 +188,110 @@ cdef struct SendSettings:
     TlsMode tls_mode
     int64_t handshake_timeout_ms
 
-cdef struct SendState:
-    Shared *shared
+# A worker to be told of news, if its row says that it sleeps.
+cdef struct Sleeper:
     WorkerRow *row
-    SendSettings settings
-    GuardTable guard            # with is_guarded only
-    Appender appender
-    FileSet *read_files
-    int worker_number
-    uint32_t generation_next
-    int epoll
-    int listeners[LISTENERS_MAX]
-    bint listener_is_vip[LISTENERS_MAX]
-    int listener_count
-    bint listeners_armed
-    bint is_draining
-    int64_t drain_deadline
     int wake
-    Link link
-    bint link_wants_write       # EPOLLOUT is armed
-    bint has_held               # some connection is_held
-    int puller_wakes[PULL_WORKERS_MAX]
-    int reput_wake
-    WorkerRow *reput_row
-    WorkerRow *flush_row
-    int flush_wake
-    WorkerRow *ha_row
-    int ha_wake
-    Ring request_rings[PULL_WORKERS_MAX]
-    Ring reply_rings[PULL_WORKERS_MAX]
-    WorkerRow *puller_rows[PULL_WORKERS_MAX]
-    int64_t puller_generations[PULL_WORKERS_MAX]
-    bint puller_has_news[PULL_WORKERS_MAX]
-    bint has_appended
-    Connection **connections
-    int32_t connection_capacity
-    int32_t connection_count
+
+# A pull worker, and what this worker and it have to say to each other.
+cdef struct Puller:
+    WorkerRow *row
+    int wake
+    int64_t generation
+    Ring requests
+    Ring replies
+    bint has_news               # of ours, in this turn
+    int32_t ended               # tickets that it must be told of before they are free, newest first; -1 = none
+    int32_t ended_count
+    bint has_begun              # it lets go of what a predecessor of this worker has asked for
+
+cdef struct ListenerSet:
+    int fds[LISTENERS_MAX]
+    bint is_vip[LISTENERS_MAX]
+    int count
+    bint are_armed
+
+cdef struct ClientTable:
+    Connection **slots
+    int32_t capacity
+    int32_t count
     int32_t slot_free           # lowest slot worth looking at
+    uint32_t generation_next
     int32_t *dirty
     int32_t dirty_count
     int64_t partial_bytes       # memory of partial frames over all connections
     int64_t unsent_bytes        # memory of unsent answers over all connections, as of each one's last write
-    Waiting *waiting            # ring in the order of end_offset
-    int64_t waiting_head
-    int64_t waiting_tail
-    int64_t waiting_capacity
-    Ticket *tickets
-    int32_t ticket_free         # -1 = none
-    int32_t tickets_left
-    int32_t ended[PULL_WORKERS_MAX]          # by pull worker: it must be told of them before they are free
-    int32_t ended_count[PULL_WORKERS_MAX]
-    bint has_ended
-    bint has_begun[PULL_WORKERS_MAX]         # it lets go of what a predecessor of this worker has asked for
-    bint may_pull               # all have begun
-    Asker *askers[ASKER_BUCKETS]
-    uint64_t asker_seed
+    bint has_held               # some connection is_held
+
+cdef struct WaitingAnswers:
+    Waiting *answers            # ring in the order of end_offset
+    int64_t head
+    int64_t tail
+    int64_t capacity
+
+cdef struct TicketTable:
+    Ticket *slots
+    int32_t free                # -1 = none
+    int32_t left
+    bint has_ended              # some pull worker must be told of some
+    bint may_pull               # all pull workers have begun
+
+cdef struct ParkedSends:
+    Parked *sends               # a heap, the one that is due first at its top
+    int64_t count
+    int64_t capacity
+    int64_t number
+    int64_t bytes
+
+# How long the worker looks out for what comes next before it sleeps.
+cdef struct Linger:
+    bint was_busy               # the last turn had events
+    int32_t misses              # times in a row that nothing came while it lingered
+    int32_t pause               # turns before it lingers again
+
+cdef struct TransportState:
+    TlsLink link
+    bint wants_context          # a handshake waits for link.context
+    bint has_no_context         # there will be none
+    Warning refusals[REFUSALS]
+
+cdef struct SendState:
+    Shared *shared
+    WorkerRow *row
+    int worker_number
+    SendSettings settings
+    GuardTable guard            # with is_guarded only
+    Appender appender
+    FileSet *read_files
+    int epoll
+    int wake
+    Link link
+    bint link_wants_write       # EPOLLOUT is armed
+    ListenerSet listeners
+    ClientTable clients
+    TransportState tls
+    WaitingAnswers waiting
     Pushes pushes
-    bint has_lost_asker         # a connection was closed that had not taken all its answers
-    Warning not_taken
+    TicketTable tickets
+    QuotaBook quotas
+    ParkedSends parked
+    Warning crowded
+    Puller pullers[PULL_WORKERS_MAX]
+    Sleeper reput
+    Sleeper flush
+    Sleeper ha
+    bint has_appended           # in this turn
     bint has_started
+    bint is_draining
+    int64_t drain_deadline
     int64_t turn_ms             # coarse_ms of this turn
     int64_t arrived_ms          # since when, at least, what is being handled has been here
     int32_t events_left         # connections that wait for their part of this turn
     Pressure pressure
     bint is_put_busy            # the last append did not get the put lock in time
-    QuotaBook quotas
-    Parked *parked              # a heap, the one that is due first at its top
-    int64_t parked_count
-    int64_t parked_capacity
-    int64_t parked_number
-    int64_t parked_bytes
-    Warning crowded
     int64_t housekeeping_at
-    bint was_busy               # the last turn had events
-    int32_t linger_misses       # times in a row that nothing came while it lingered
-    int32_t linger_pause        # turns before it lingers again
+    Linger linger
     Warning unreadable
-    TlsLink tls
-    bint wants_context          # a handshake waits for tls.context
-    bint has_no_context         # there will be none
-    Warning refusals[REFUSALS]
     uint32_t random
     uint8_t *read_buffer
     uint8_t *scratch

@@ -19,35 +19,35 @@ cdef void tickets_open(SendState *state) noexcept nogil
 
 # Index of a ticket for *connection*, of which *identity* is the id; -1 if it has its share.
 cdef inline int32_t ticket_take(SendState *state, Connection *connection, int64_t identity) noexcept nogil:
-    cdef int32_t index = state.ticket_free
+    cdef int32_t index = state.tickets.free
     cdef Ticket *ticket
-    if connection.ticket_count >= state.tickets_left:
+    if connection.ticket_count >= state.tickets.left:
         return -1
     check(0 <= index < TICKETS_MAX, "a ticket lies in the table")
-    ticket = &state.tickets[index]
+    ticket = &state.tickets.slots[index]
     check(ticket.connection_id == 0, "a ticket that is handed out has no holder")
-    state.ticket_free = ticket.next
-    state.tickets_left -= 1
+    state.tickets.free = ticket.next
+    state.tickets.left -= 1
     ticket.connection_id = identity
     ticket.serial = (ticket.serial + 1) & SERIAL_MASK
     ticket.previous = -1
     ticket.next = connection.first_ticket
     if ticket.next >= 0:
-        state.tickets[ticket.next].previous = index
+        state.tickets.slots[ticket.next].previous = index
     connection.first_ticket = index
     connection.ticket_count += 1
     return index
 
 cdef inline void ticket_leave(SendState *state, int32_t index) noexcept nogil:
     # It is nobody's. Its connection is there: it would have taken its tickets with it.
-    cdef Ticket *ticket = &state.tickets[index]
-    cdef Connection *connection = state.connections[ticket.connection_id & ((1 << CONNECTION_SLOT_BITS) - 1)]
+    cdef Ticket *ticket = &state.tickets.slots[index]
+    cdef Connection *connection = state.clients.slots[ticket.connection_id & ((1 << CONNECTION_SLOT_BITS) - 1)]
     check(ticket.connection_id != 0, "a ticket is given back once")
     check(connection != NULL and connection.ticket_count > 0, "a ticket ends before its connection")
     if ticket.next >= 0:
-        state.tickets[ticket.next].previous = ticket.previous
+        state.tickets.slots[ticket.next].previous = ticket.previous
     if ticket.previous >= 0:
-        state.tickets[ticket.previous].next = ticket.next
+        state.tickets.slots[ticket.previous].next = ticket.next
     else:
         connection.first_ticket = ticket.next
     connection.ticket_count -= 1
@@ -56,9 +56,9 @@ cdef inline void ticket_leave(SendState *state, int32_t index) noexcept nogil:
 # The pull worker has answered, or has never heard of it.
 cdef inline void ticket_free(SendState *state, int32_t index) noexcept nogil:
     ticket_leave(state, index)
-    state.tickets[index].next = state.ticket_free
-    state.ticket_free = index
-    state.tickets_left += 1
+    state.tickets.slots[index].next = state.tickets.free
+    state.tickets.free = index
+    state.tickets.left += 1
 
 # Nobody waits for the answer any more.
 cdef void ticket_end(SendState *state, int32_t index) noexcept nogil

@@ -15,22 +15,22 @@ assert <int>TICKETS_MAX == 1 << <int>SERIAL_SHIFT and <int>SERIAL_MASK < 1 << (3
 cdef void tickets_open(SendState *state) noexcept nogil:
     cdef int32_t index
     for index in range(TICKETS_MAX):
-        state.tickets[index].next = index + 1 if index + 1 < TICKETS_MAX else -1
-    state.ticket_free = 0
-    state.tickets_left = 0
-    state.has_ended = True
+        state.tickets.slots[index].next = index + 1 if index + 1 < TICKETS_MAX else -1
+    state.tickets.free = 0
+    state.tickets.left = 0
+    state.tickets.has_ended = True
     for index in range(PULL_WORKERS_MAX):
-        state.ended[index] = -1
-        state.has_begun[index] = False
+        state.pullers[index].ended = -1
+        state.pullers[index].has_begun = False
 
 
 cdef void ticket_end(SendState *state, int32_t index) noexcept nogil:
-    cdef int32_t puller = state.tickets[index].puller
+    cdef int32_t puller = state.tickets.slots[index].puller
     ticket_leave(state, index)
-    state.tickets[index].next = state.ended[puller]
-    state.ended[puller] = index
-    state.ended_count[puller] += 1
-    state.has_ended = True
+    state.tickets.slots[index].next = state.pullers[puller].ended
+    state.pullers[puller].ended = index
+    state.pullers[puller].ended_count += 1
+    state.tickets.has_ended = True
 
 
 cdef void tickets_end(SendState *state, Connection *connection) noexcept nogil:
@@ -39,22 +39,22 @@ cdef void tickets_end(SendState *state, Connection *connection) noexcept nogil:
 
 
 cdef bint tell_some(SendState *state, int32_t puller) noexcept nogil:
-    cdef int32_t count = min(state.ended_count[puller], <int32_t>ENDED_PER_ENTRY)
+    cdef int32_t count = min(state.pullers[puller].ended_count, <int32_t>ENDED_PER_ENTRY)
     cdef int32_t size = count * <int32_t>sizeof(int32_t)
-    cdef int32_t *numbers = <int32_t *>ring_reserve(&state.request_rings[puller], size, RING_KIND_PULLS_ENDED)
+    cdef int32_t *numbers = <int32_t *>ring_reserve(&state.pullers[puller].requests, size, RING_KIND_PULLS_ENDED)
     cdef int32_t number, index
     if numbers == NULL:
         return False
     for number in range(count):
-        index = state.ended[puller]
-        numbers[number] = state.tickets[index].serial << SERIAL_SHIFT | index
-        state.ended[puller] = state.tickets[index].next
-        state.tickets[index].next = state.ticket_free
-        state.ticket_free = index
-    state.ended_count[puller] -= count
-    state.tickets_left += count
-    ring_publish(&state.request_rings[puller], size)
-    state.puller_has_news[puller] = True
+        index = state.pullers[puller].ended
+        numbers[number] = state.tickets.slots[index].serial << SERIAL_SHIFT | index
+        state.pullers[puller].ended = state.tickets.slots[index].next
+        state.tickets.slots[index].next = state.tickets.free
+        state.tickets.free = index
+    state.pullers[puller].ended_count -= count
+    state.tickets.left += count
+    ring_publish(&state.pullers[puller].requests, size)
+    state.pullers[puller].has_news = True
     return True
 
 
@@ -63,26 +63,26 @@ cdef bint begin(SendState *state) noexcept nogil:
     cdef int32_t puller
     cdef bint have_begun = True
     for puller in range(state.settings.puller_count):
-        if not state.has_begun[puller]:
-            if ring_reserve(&state.request_rings[puller], 0, RING_KIND_PULLS_ENDED) == NULL:
+        if not state.pullers[puller].has_begun:
+            if ring_reserve(&state.pullers[puller].requests, 0, RING_KIND_PULLS_ENDED) == NULL:
                 have_begun = False
                 continue
-            ring_publish(&state.request_rings[puller], 0)
-            state.has_begun[puller] = True
-            state.puller_has_news[puller] = True
+            ring_publish(&state.pullers[puller].requests, 0)
+            state.pullers[puller].has_begun = True
+            state.pullers[puller].has_news = True
     return have_begun
 
 
 cdef void tickets_tell(SendState *state) noexcept nogil:
     cdef int32_t puller
-    if not state.may_pull:
-        state.may_pull = begin(state)
-        if not state.may_pull:
+    if not state.tickets.may_pull:
+        state.tickets.may_pull = begin(state)
+        if not state.tickets.may_pull:
             return
-        state.tickets_left = TICKETS_MAX
-    state.has_ended = False
+        state.tickets.left = TICKETS_MAX
+    state.tickets.has_ended = False
     for puller in range(state.settings.puller_count):
-        while state.ended_count[puller] > 0:
+        while state.pullers[puller].ended_count > 0:
             if not tell_some(state, puller):
-                state.has_ended = True
+                state.tickets.has_ended = True
                 break

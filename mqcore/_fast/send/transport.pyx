@@ -50,20 +50,20 @@ cdef void refuse(SendState *state, const Connection *connection, TransportRefusa
         put_relaxed(&state.row.transport_refused, state.row.transport_refused + 1)
     inet_ntop(AF_INET if connection.address_size == 4 else AF_INET6, connection.address, address, sizeof(address))
     snprintf(peer, sizeof(peer), "%s:%d", address, connection.port)
-    warn_closed(&state.refusals[<int>refusal], peer, cause, detail)
+    warn_closed(&state.tls.refusals[<int>refusal], peer, cause, detail)
 
 
 cdef TransportChoice begin_tls(SendState *state, Connection *connection) noexcept nogil:
     if state.settings.tls_mode == TLS_DISABLED:
         refuse(state, connection, REFUSED_TLS, CAUSE_TRANSPORT, DETAIL_TLS)
         return CHOICE_CLOSED
-    if state.tls.context == NULL:
-        if state.has_no_context:
+    if state.tls.link.context == NULL:
+        if state.tls.has_no_context:
             refuse(state, connection, REFUSED_WITHOUT_CONTEXT, CAUSE_TRANSPORT, DETAIL_NO_CONTEXT)
             return CHOICE_CLOSED
-        state.wants_context = True
+        state.tls.wants_context = True
         return CHOICE_LATER
-    connection.tls = tls_open(&state.tls, True, state.turn_ms)
+    connection.tls = tls_open(&state.tls.link, True, state.turn_ms)
     if connection.tls == NULL:
         return CHOICE_CLOSED
     connection.transport = TRANSPORT_TLS
@@ -89,7 +89,7 @@ cdef TransportChoice transport_choose(SendState *state, Connection *connection) 
 cdef ssize_t transport_read(SendState *state, Connection *connection) noexcept nogil:
     cdef TlsSession *session = connection.tls
     cdef bint was_established = session.is_established
-    cdef ssize_t got = tls_read(&state.tls, session, connection.fd, state.read_buffer)
+    cdef ssize_t got = tls_read(&state.tls.link, session, connection.fd, state.read_buffer)
     if not was_established:
         if session.is_established:
             put_relaxed(&state.row.handshakes, state.row.handshakes + 1)
@@ -99,7 +99,7 @@ cdef ssize_t transport_read(SendState *state, Connection *connection) noexcept n
 
 
 cdef bint push(SendState *state, Connection *connection) noexcept nogil:
-    cdef int64_t sent = tls_push(&state.tls, connection.tls, connection.fd)
+    cdef int64_t sent = tls_push(&state.tls.link, connection.tls, connection.fd)
     if sent > 0:
         connection.active_at = state.turn_ms
         add_relaxed(&state.row.bytes, sent)
@@ -115,7 +115,7 @@ cdef bint transport_write(SendState *state, Connection *connection) noexcept nog
         size = min(buffer_size(&connection.out), <int64_t>TLS_SEAL_SIZE)
         if size == 0:
             break
-        if not tls_seal(&state.tls, session, connection.out.data + connection.out.start, size):
+        if not tls_seal(&state.tls.link, session, connection.out.data + connection.out.start, size):
             return False
         buffer_take(&connection.out, size)
         if not push(state, connection):
@@ -129,13 +129,13 @@ cdef int64_t seal_part(SendState *state, TlsSession *session, const uint8_t *dat
     cdef int64_t taken
     if gathered[0] == 0 and size >= TLS_RECORD_SIZE:
         taken = min(size, <int64_t>TLS_SEAL_SIZE)
-        return taken if tls_seal(&state.tls, session, data, taken) else -1
+        return taken if tls_seal(&state.tls.link, session, data, taken) else -1
     taken = min(size, TLS_RECORD_SIZE - gathered[0])
-    memcpy(state.tls.record + gathered[0], data, taken)
+    memcpy(state.tls.link.record + gathered[0], data, taken)
     gathered[0] += taken
     if gathered[0] == TLS_RECORD_SIZE:
         gathered[0] = 0
-        if not tls_seal(&state.tls, session, state.tls.record, TLS_RECORD_SIZE):
+        if not tls_seal(&state.tls.link, session, state.tls.link.record, TLS_RECORD_SIZE):
             return -1
     return taken
 
@@ -156,11 +156,11 @@ cdef int64_t transport_write_parts(
             if taken < 0:
                 return -1
             at += taken
-            if buffer_size(&state.tls.sealed) >= TLS_SEAL_SIZE and not push(state, connection):
+            if buffer_size(&state.tls.link.sealed) >= TLS_SEAL_SIZE and not push(state, connection):
                 return -1
         total += at
         index += 1
-    if gathered > 0 and not tls_seal(&state.tls, session, state.tls.record, gathered):
+    if gathered > 0 and not tls_seal(&state.tls.link, session, state.tls.link.record, gathered):
         return -1
     return total if push(state, connection) else -1
 
@@ -184,5 +184,5 @@ cdef int64_t transport_memory(const Connection *connection) noexcept nogil:
 
 cdef void transport_close(SendState *state, Connection *connection) noexcept nogil:
     if connection.tls != NULL:
-        tls_close(&state.tls, connection.tls, connection.fd)
+        tls_close(&state.tls.link, connection.tls, connection.fd)
         connection.tls = NULL
