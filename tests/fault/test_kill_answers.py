@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.protocol.command import RemotingCommand
 from tests.fault import stepping
 from tests.fault.history import History, make_body, read_all, wait_for_acks
 from tests.fault.rig import (
@@ -23,6 +24,7 @@ from tests.fault.rig import (
     Witness,
     await_resumption,
     check_store,
+    find_worker,
     kill_worker,
     new_history,
     seeded,
@@ -43,6 +45,10 @@ SLOW_POINTS = 60
 SYSTEM_CALLS_MAX = 60
 """Between the arrival of an answer and the word to its answerer, so many ends of system calls at most are looked at."""
 
+SEND_SYSTEM_CALLS_MAX = 40
+"""As many as a send worker makes for an answer that it pushes by itself, and some of the sleep before and behind."""
+
+VICTIMS = ["broker", "send"]
 FLUSH_MODES = [pytest.param(SYNC_FLUSH, id="sync"), pytest.param(ASYNC_FLUSH, id="async")]
 
 
@@ -100,18 +106,30 @@ class Asker(threading.Thread):
                 self._talker.socket.sendall(push.reply().encode())
 
 
-def die_with_an_answer_under_way(broker: MqcoreBroker, history: History, number: int, calls: int) -> str:
-    """End the broker process at a system call, between the arrival of an answer and the word to its answerer.
+def note_told(history: History, told: RemotingCommand, body: bytes) -> None:
+    fields = told.ext_fields or {}
+    assert told.code == 0, told.remark
+    history.note_acked(int(fields["queueId"]), int(fields["queueOffset"]), body)
 
-    Gives how far it got: "told", "pushed", or "nothing" that anybody could see.
+
+def die_with_an_answer_under_way(broker: MqcoreBroker, history: History, number: int, calls: int, victim: str) -> str:
+    """End *victim* at a system call, between the arrival of an answer and the word to its answerer.
+
+    Gives how far it got: "told", "pushed", or "nothing" that anybody could see. The send worker is stopped over its
+    asker's second answer: over the first it knows nobody.
     """
-    body = make_body(history.run, 0, number, BODY_SIZE_MAX)
-    history.note_sent([body])
+    first, body = (make_body(history.run, 0, 2 * number + at, BODY_SIZE_MAX) for at in range(2))
+    taken = []
     with Talker(broker.broker_address) as talker, Talker(broker.broker_address) as answerer:
         assert talker.call(asker_heart_beat("asker")).code == 0
         asker = Asker(talker)
         asker.start()
-        with Stopped(broker.pid) as stopped:
+        if victim == "send":
+            history.note_sent([first])
+            note_told(history, answerer.call(answer_request(history.topic, 0, first, "asker")), first)
+            taken.append(first)
+        history.note_sent([body])
+        with Stopped(broker.pid if victim == "broker" else find_worker(broker, victim).pid) as stopped:
             answerer.send([answer_request(history.topic, number % history.queues, body, "asker")])
             stopped.to_system_call(calls)
             stopped.kill()
@@ -119,24 +137,23 @@ def die_with_an_answer_under_way(broker: MqcoreBroker, history: History, number:
         with contextlib.suppress(ConnectionError):
             told = answerer.receive()
         asker.join(DEADLINE_S)
-    assert asker.taken in ([], [body])
+    assert asker.taken in (taken, [*taken, body])
     if told is None:
         history.note_unanswered(1)
-        return "pushed" if asker.taken else "nothing"
-    fields = told.ext_fields or {}
-    assert told.code == 0, told.remark
-    history.note_acked(int(fields["queueId"]), int(fields["queueOffset"]), body)
+        return "pushed" if body in asker.taken else "nothing"
+    note_told(history, told, body)
     return "told"
 
 
-def die_at_points(tmp_path: Path, points: int) -> None:
+def die_at_points(tmp_path: Path, points: int, victim: str) -> None:
     (seed,) = seeds(1)
     rng = seeded(seed)
     seen = []
-    with start_broker(tmp_path, SYNC_FLUSH) as broker:
+    calls_max = SYSTEM_CALLS_MAX if victim == "broker" else SEND_SYSTEM_CALLS_MAX
+    with start_broker(tmp_path, SYNC_FLUSH if victim == "broker" else ASYNC_FLUSH) as broker:
         history = new_history(broker, "Answers", f"points{seed}")
         for number in range(points):
-            seen.append(die_with_an_answer_under_way(broker, history, number, rng.randrange(SYSTEM_CALLS_MAX)))
+            seen.append(die_with_an_answer_under_way(broker, history, number, rng.randrange(calls_max), victim))
             broker.kill()
             broker.start_again()
             check(history, broker)
@@ -147,12 +164,14 @@ def die_at_points(tmp_path: Path, points: int) -> None:
 
 @pytest.mark.root
 @pytest.mark.skipif(bool(stepping.missing_permission()), reason=stepping.missing_permission())
-def test_a_broker_may_die_at_any_moment_of_an_answer(tmp_path: Path) -> None:
-    die_at_points(tmp_path, POINTS)
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_broker_may_die_at_any_moment_of_an_answer(tmp_path: Path, victim: str) -> None:
+    die_at_points(tmp_path, POINTS, victim)
 
 
 @pytest.mark.slow
 @pytest.mark.root
 @pytest.mark.skipif(bool(stepping.missing_permission()), reason=stepping.missing_permission())
-def test_a_broker_may_die_at_many_moments_of_an_answer(tmp_path: Path) -> None:
-    die_at_points(tmp_path, SLOW_POINTS)
+@pytest.mark.parametrize("victim", VICTIMS)
+def test_a_broker_may_die_at_many_moments_of_an_answer(tmp_path: Path, victim: str) -> None:
+    die_at_points(tmp_path, SLOW_POINTS, victim)
