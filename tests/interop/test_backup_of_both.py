@@ -13,9 +13,10 @@ from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
 from tests.compat import apache_requests as requests
 from tests.compat.test_apache_opens_our_store import GEOMETRY, PROPERTIES, TOPICS, write_topics
-from tests.integration.backup_rig import QUEUES, TOPIC, assert_holds, back_up, grow, served, stored, talking
+from tests.integration.backup_rig import DEADLINE_S, QUEUES, TOPIC, assert_holds, back_up, grow, served, stored, talking
 from tests.rigs import ApacheServer, MqcoreBroker, maven, wire
 from tests.unit.store_builder import StoreBuilder
+from tests.waiting import wait_until
 
 pytestmark = [
     pytest.mark.compat,
@@ -47,6 +48,32 @@ def test_a_store_of_apaches_is_backed_up_while_it_is_written_and_serves_under_bo
     restore(target, tmp_path / "ours")
     with MqcoreBroker(tmp_path / "ours", SMALL) as ours:
         assert served(ours, TOPIC, QUEUES) == wanted
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("release", [RELEASE, "5.3.3"])
+def test_a_store_of_ours_is_restored_under_apaches_broker_with_its_groups_where_they_stood(
+    tmp_path: Path, release: str
+) -> None:
+    target = tmp_path / "backup"
+    offsets = tmp_path / "store" / "config" / "consumerOffset.json"
+    with MqcoreBroker(tmp_path / "store", SMALL | {"flushConsumerOffsetInterval": "100"}) as ours:
+        wire.create_topic(ours.broker_address, TOPIC, queues=QUEUES)
+        with talking(ours) as talker:
+            grow(talker, 700)
+            wire.commit_offset(ours.broker_address, "billing", TOPIC, 1, 123)
+            wait_until(lambda: offsets.exists() and "billing" in offsets.read_text(), DEADLINE_S, "offsets on disk")
+            acknowledged = talker.so_far()
+            back_up(target, tmp_path / "store")
+    wanted = stored(target)
+    assert_holds(wanted, acknowledged)
+    restore(target, tmp_path / "new")
+    with ApacheServer(release, tmp_path / "new", SMALL) as apache:
+        assert served(apache, TOPIC, QUEUES) == wanted
+        assert wire.consumer_offset(apache.broker_address, "billing", TOPIC, 1) == 123
+        _, high = requests.bounds(apache.broker_address, TOPIC, 0)
+        sent = requests.send(apache.broker_address, TOPIC, 0, b"on it goes", int(time.time() * 1000), {})
+        assert (sent.code, sent.ext_fields["queueOffset"]) == (wire.SUCCESS, str(high))
 
 
 def test_a_queue_whose_messages_have_expired_goes_on_where_it_was_under_apaches_broker(tmp_path: Path) -> None:
