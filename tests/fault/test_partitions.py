@@ -42,13 +42,13 @@ SLOW_ROUNDS = 6
 class Pair:
     """A master and its slave, each on a machine of its own."""
 
-    def __init__(self, wire: Network, home: Path) -> None:
+    def __init__(self, wire: Network, home: Path, role: str = "SYNC_MASTER") -> None:
         self.wire = wire
         self.master_machine, self.slave_machine = wire.machines
-        self.master = self._start(self.master_machine, home / "master", {"brokerRole": "SYNC_MASTER"})
+        self.master = self._start(self.master_machine, home / "master", {"brokerRole": role})
         try:
-            role = {"namesrvAddr": self.master.name_server, "brokerId": "1", "brokerRole": "SLAVE"}
-            self.slave = self._start(self.slave_machine, home / "slave", role)
+            slave = {"namesrvAddr": self.master.name_server, "brokerId": "1", "brokerRole": "SLAVE"}
+            self.slave = self._start(self.slave_machine, home / "slave", slave)
         except BaseException:
             self.master.kill()
             raise

@@ -40,11 +40,13 @@ UNCOPIED = {ResponseCode.FLUSH_SLAVE_TIMEOUT, ResponseCode.SLAVE_NOT_AVAILABLE}
 
 
 @contextlib.contextmanager
-def running_pair(tmp_path: Path, **properties: str) -> Iterator[tuple[MqcoreBroker, MqcoreBroker]]:
-    """A SYNC_MASTER and a slave that copies; *properties* are of both."""
+def running_pair(
+    tmp_path: Path, role: str = "SYNC_MASTER", **properties: str
+) -> Iterator[tuple[MqcoreBroker, MqcoreBroker]]:
+    """A master and a slave that copies; *properties* are of both."""
     given = {**TIMELY, **properties}
     with (
-        MqcoreBroker(tmp_path / "master", {**PAIR, **given, "brokerRole": "SYNC_MASTER"}) as master,
+        MqcoreBroker(tmp_path / "master", {**PAIR, **given, "brokerRole": role}) as master,
         start_slave(master, tmp_path / "slave", **given) as slave,
     ):
         await_slave(master)

@@ -261,10 +261,25 @@ def test_a_successor_wipes_what_was_not_whole_before_another_masters_bytes_come(
     master.frame(0, data[: ends[5] - 1])
     rig.await_end(ends[4])
     rig.stop()
+    # As one that died has left it.
+    with (rig.directory / file_name(0)).open("r+b") as file:
+        file.seek(ends[4])
+        file.write(data[ends[4] : ends[5] - 1])
     assert any(rig.bytes_at(ends[4], 1000))
     rig.start()
     assert rig.meet(start=-1).report() == ends[4]
     assert not any(rig.bytes_at(ends[4], 1000))
+
+
+def test_one_that_is_stopped_leaves_nothing_behind_its_end(source: Log, rig: ReplicaRig) -> None:
+    data, ends = log_bytes(source), bounds(source)
+    master = rig.meet(start=-1)
+    master.frame(0, data[: ends[5] - 1])
+    rig.await_end(ends[4])
+    wait_until(lambda: any(rig.bytes_at(ends[4], 100)), describe="half a record is there")
+    rig.stop()
+    assert rig.end == ends[4]
+    assert not any(rig.bytes_at(ends[4], FILE_SIZE - ends[4]))
 
 
 # What is not taken ------------------------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from mqcore._fast.ha.master cimport (accept_slaves, check_slaves, close_slave, h
                                      publish_slaves, push_slave, read_slave, wants_news)
 from mqcore._fast.ha.replica cimport begin_replica, close_replica, read_master, replica_deadline, tend_replica
 from mqcore._fast.ha.state cimport MARK_LINK, MARK_LISTENER, MARK_MASTER, MARK_SLAVE, MARK_WAKE, HaState
+from mqcore._fast.log.append cimport wipe_behind
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.segment.boards cimport SharedSegment
 
@@ -295,6 +296,8 @@ cdef class HaLoop:
                         close_slave(state, slot, NULL, 0)
                 if state.is_slave:
                     close_replica(state)
+                    # Half a record that came last is no part of a store that was stopped.
+                    wipe_behind(&state.appender, observe(&state.shared.board.received_offset))
                 publish(&state.row.state, WORKER_STATE_STOPPED)
         return not is_over
 
