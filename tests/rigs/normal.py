@@ -116,12 +116,12 @@ def _rows_in_order(lines: list[str]) -> list[str]:
 
 
 def _stats_all(lines: list[str]) -> list[str]:
-    """The topic, the group if there is one, and how much waits; rates and totals depend on when they were made up."""
-    return [*lines[:1], *sorted(" ".join(_stats_columns(line.split())) for line in lines[1:])]
+    """The topic, and the group if there is one; what waits, rates and totals depend on when they were made up.
 
-
-def _stats_columns(words: list[str]) -> list[str]:
-    return words[:2] if words[-1] == "NO_CONSUMER" else words[:3]
+    Traces are sent when their clients come to it.
+    """
+    rows = [line.split()[:2] for line in lines[1:]]
+    return [*lines[:1], *sorted(" ".join(row) for row in rows if row[0] != "RMQ_SYS_TRACE_TOPIC")]
 
 
 def _topic_list(lines: list[str]) -> list[str]:
@@ -138,7 +138,9 @@ _BY_COMMAND: dict[str, Callable[[list[str]], list[str]]] = {
     "brokerConsumeStats": _rows_in_order,
     "producer": _rows_in_order,
     "checkMsgSendRT": _without(r"(true|false) \d+$|(Avg RT:) .*", r"\1\2 <n>"),
-    "consumerStatus": _without(r"(@)[0-9a-f]+\b|(Lambda)\S+|(Timestamp=|consumeTimestamp : )\d+", r"\1\2\3<own>"),
+    "consumerStatus": _without(
+        r"(@)[0-9a-f]+\b|(Lambda)\S+|(Timestamp=|consumeTimestamp : )\d+|(?: \d+\.\d\d){5} \d+$", r"\1\2\3<own>"
+    ),
     "queryMsgById": _without(r"spentTimeMills=\d+", "spentTimeMills=<n>"),
     "queryMsgByUniqueKey": _without(r"spentTimeMills=\d+", "spentTimeMills=<n>"),
     "sendMsgStatus": _without(r"rt=\d+ms|<store>[0-9A-F]+", "<n>"),
