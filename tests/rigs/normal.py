@@ -132,6 +132,8 @@ def _topic_list(lines: list[str]) -> list[str]:
 _BY_COMMAND: dict[str, Callable[[list[str]], list[str]]] = {
     "brokerStatus": _broker_status,
     "clusterList": _cut_columns(5),
+    # How many rows it comes to is a matter of time.
+    "clusterRT": lambda lines: lines[:1],
     "consumerProgress": _consumer_progress,
     "getBrokerConfig": _broker_config,
     "getNamesrvConfig": _broker_config,

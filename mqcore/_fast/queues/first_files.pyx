@@ -26,7 +26,9 @@ cdef enum:
     LOOK_NS = 50000                 # between two looks at a job that the other thread has taken
     # A new topic has its messages read before the maker takes processors and locks of directories from those who do.
     LEISURE_NS = 10_000_000
-    LEISURE_MAX = 256               # jobs that may wait for it
+    # Then files are made one at a time: a kernel may let nobody on a processor where one is being made.
+    BREATH_NS = 500_000
+    LEISURE_MAX = 256               # jobs that may wait for that
 
 
 cdef bint first_files_open(FirstFiles *files, Shared *shared, int owner_wake) noexcept nogil:
@@ -212,6 +214,11 @@ cdef void make_first_file(FirstFiles *files, int32_t number) noexcept nogil:
 # ---------------------------------------------------------------------------------------------------------- the maker
 
 
+cdef void rest_maker(FirstFiles *files, int64_t nanoseconds) noexcept nogil:
+    if observe(&files.waiting_end) - files.waiting_begin <= LEISURE_MAX and observe(&files.stopping) == 0:
+        pause(nanoseconds)
+
+
 cdef void make_first_files(FirstFiles *files) noexcept nogil:
     cdef uint64_t count
     cdef int32_t number
@@ -228,13 +235,13 @@ cdef void make_first_files(FirstFiles *files) noexcept nogil:
             publish(&job.state, JOB_DONE if job.error == 0 else JOB_FAILED)
             publish(&files.finished, files.finished + 1)
             is_told = False
+            rest_maker(files, BREATH_NS)
         if not is_told:
             wake_fd(files.owner_wake)
             is_told = True
         if read(files.maker_wake, &count, sizeof(count)) < 0 and errno != EINTR:
             return
-        if observe(&files.waiting_end) - files.waiting_begin <= LEISURE_MAX and observe(&files.stopping) == 0:
-            pause(LEISURE_NS)
+        rest_maker(files, LEISURE_NS)
 
 
 cdef void stop_maker(FirstFiles *files) noexcept nogil:
