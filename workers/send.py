@@ -25,6 +25,9 @@ READ_BUDGET_BYTES = 512 * 2**20
 NO_LIMIT = 2**31 - 1
 """Of timerCongestNumEachSlot."""
 
+WAITING_MAX = 1 << 18
+"""Answers that wait for disk or slave; who sends meanwhile is refused."""
+
 WRITE_BUDGET_BYTES = 512 * 2**20
 """Memory for answers that have not been read, over all connections."""
 
@@ -86,6 +89,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "write_buffer_max": settings.mqcore.connection_write_buffer_bytes,
             "read_budget": READ_BUDGET_BYTES,
             "write_budget": WRITE_BUDGET_BYTES,
+            "waiting_max": WAITING_MAX,
             "idle_timeout_ms": settings.server.server_channel_max_idle_time_seconds * 1000,
             "is_guarded": settings.broker.acl_enable,
             "push_timeout_ms": PUSH_TIMEOUT_MS,

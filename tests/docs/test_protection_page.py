@@ -47,7 +47,7 @@ def test_each_limit_is_what_the_page_says(row: list[str]) -> None:
 @pytest.mark.parametrize(
     ("words", "number", "source"),
     [
-        ("262,144", "WAITING_MAX = 1 << 18", "_fast/send/pressure.pyx"),
+        ("262,144", "WAITING_MAX = 1 << 18", "workers/send.py"),
         ("20,000", "REQUESTS_MAX = 20_000", "broker/server.py"),
         ("65,536", "TICKETS_MAX = 1 << 16", "layout.py"),
         ("64 MiB", "PARKED_BYTES_MAX = 64 << 20", "_fast/send/quota_gate.pyx"),

@@ -15,7 +15,7 @@ from mqcore._fast.segment.boards import SharedSegment
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.config import parse_properties
 from mqcore.protocol.command import RemotingCommand
-from tests.fault.rig import DEADLINE_S, SMALL_FILES, start_broker
+from tests.fault.rig import DEADLINE_S, SMALL_FILES, find_worker, start_broker
 from tests.fault.talker import Talker, asker_heart_beat, pull_request, pulled, send_request
 from tests.rigs import MqcoreBroker, wire
 from tests.unit.fast_rig import Mortals
@@ -168,6 +168,22 @@ def test_a_heart_beat_that_the_broker_process_has_left_lying_is_refused(broker: 
         assert talker.call(asker_heart_beat("guarded@1")).code == ResponseCode.SUCCESS
 
 
+def test_a_pull_that_the_pull_worker_has_left_lying_is_refused(broker: MqcoreBroker) -> None:
+    with changed(broker, waitTimeMillsInPullQueue="300"), Talker(broker.broker_address) as talker:
+        assert talker.call(pull_request(TOPIC, 0, 0)).code in (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND)
+        puller = find_worker(broker, "pull").pid
+        os.kill(puller, signal.SIGSTOP)
+        try:
+            talker.send([pull_request(TOPIC, 0, 0)])
+            time.sleep(0.7)
+        finally:
+            os.kill(puller, signal.SIGCONT)
+        answer = talker.receive()
+        assert answer.code == ResponseCode.SYSTEM_BUSY
+        assert (answer.remark or "").startswith("[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while")
+        assert talker.call(pull_request(TOPIC, 0, 0)).code in (ResponseCode.SUCCESS, ResponseCode.PULL_NOT_FOUND)
+
+
 # Read-only and write-only -----------------------------------------------------------------------------------------
 
 
@@ -264,6 +280,19 @@ def test_pulls_above_a_quota_come_late_and_whole(broker: MqcoreBroker) -> None:
             assert got == 96
             # 32 are less than a second's 40, 64 more, so that the third waits for 24.
             assert time.monotonic() - began >= 0.4
+
+
+def test_a_pull_that_will_not_be_held_is_refused_above_its_quota(broker: MqcoreBroker) -> None:
+    with Talker(broker.broker_address) as talker:
+        assert talker.call(send_request(OTHER, 0, b"x")).code == ResponseCode.SUCCESS
+        settings = {"quotas": "client/127.0.0.1/pull=0,1", "quotaDelayMaxMillis": "100"}
+        wait_until(lambda: pulled(talker.call(pull_request(OTHER, 0, 0))), DEADLINE_S, "it can be read")
+        with changed(broker, **settings):
+            assert talker.call(pull_request(OTHER, 0, 0)).code == ResponseCode.SUCCESS
+            answer = talker.call(pull_request(OTHER, 0, 0))
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+            assert "cause: quota" in (answer.remark or "")
+        assert talker.call(pull_request(OTHER, 0, 0)).code == ResponseCode.SUCCESS
 
 
 # The notice -------------------------------------------------------------------------------------------------------

@@ -81,6 +81,7 @@ class LoopRig:
             "lock_timeout_ms": 1000, "is_only_sender": True, "is_guarded": False,
             "tls_mode": 0, "handshake_timeout_ms": 10_000, "send_wait_ms": 0, "transaction_wait_ms": 0,
             "connections_max": 0, "connections_per_host_max": 0, "quotas": (), "quota_delay_max_ms": 1000,
+            "waiting_max": 1 << 18,
         }  # fmt: skip
         self._loop = SendLoop(self.segment, {**options, **changes})
         self._options = options | changes

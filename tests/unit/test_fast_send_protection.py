@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fast_rig import Log, Mortals, RawSegment, shared_segment
+from fast_rig import Log, Mortals, RawRing, RawSegment, shared_segment
 from test_fast_send_loop import (
     DEADLINE_S,
     FILE_SIZE,
     LINK,
+    PULL_FIELDS,
     SEND_ROW,
     LoopRig,
     heart_beat,
@@ -25,6 +26,7 @@ from test_fast_send_loop import (
     send_request,
 )
 
+from mqcore import layout
 from mqcore.codes import RemotingFlag, RequestCode, ResponseCode
 from mqcore.protocol.batch import encode_batch
 from mqcore.protocol.command import RemotingCommand
@@ -214,6 +216,81 @@ def test_who_has_had_the_lock_for_as_long_as_no_append_takes_has_not_said_when_h
         client.sendall(send_request(1).encode())
         assert replies(client, 1)[0].code == ResponseCode.SUCCESS
         assert loop.word("page_cache_busy") == 0
+
+
+# Answers that wait ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("waits", "cause"),
+    [
+        ({"waits_for_flush": True, "sync_timeout_ms": PATIENT_MS}, "disk, the commit log is written to slowly"),
+        (
+            {"waits_for_slave": True, "slave_timeout_ms": PATIENT_MS, "slave_lag_max": 1 << 40},
+            "replica, too many sends wait for a slave",
+        ),
+    ],
+    ids=["flush", "slave"],
+)
+def test_only_so_many_answers_wait(log: Log, waits: dict[str, Any], cause: str) -> None:
+    log.segment.set("slave_count", 1)
+    with running(log, waiting_max=10, **waits) as loop, loop.connect() as client:
+        client.sendall(b"".join(send_request(number).encode() for number in range(13)))
+        for answer in replies(client, 3):
+            assert answer.code == ResponseCode.SYSTEM_BUSY
+            assert answer.remark == f"[OVERLOAD]system busy, start flow control for a while, cause: {cause}"
+        assert log.segment.get("put_times") == 10
+        for bound in ("flushed_offset", "replicated_offset"):
+            log.segment.set(bound, log.segment.get("wrote_offset"))
+        loop.wake()
+        assert {answer.code for answer in replies(client, 10)} == {ResponseCode.SUCCESS}
+
+
+# Pulls ------------------------------------------------------------------------------------------------------------
+
+
+def answered(log: Log, loop: LoopRig, client: socket.socket, **reply: int) -> RemotingCommand:
+    """What *client* gets when the pull worker answers its pull so."""
+    requests = RawRing(log.segment.fd, "pull_request_rings", 0)
+    client.sendall(RemotingCommand(RequestCode.PULL_MESSAGE, 5, ext_fields=PULL_FIELDS).encode())
+    entries: list[tuple[int, bytes]] = []
+    wait_until(
+        lambda: entries.extend(entry for entry in [requests.pop()] if entry and entry[1]) or entries,
+        DEADLINE_S,
+        "a pull",
+    )
+    names = [field.name for field in layout.PULL_REQUEST.fields]
+    asked = dict(zip(names, layout.PULL_REQUEST.struct.unpack_from(entries[0][1]), strict=True))
+    values = dict.fromkeys([field.name for field in layout.PULL_REPLY.fields], 0) | {
+        "connection_id": asked["connection_id"], "ticket": asked["ticket"], "code": ResponseCode.SYSTEM_BUSY,
+    } | reply  # fmt: skip
+    replies_ring = RawRing(log.segment.fd, "pull_reply_rings", 0)
+    replies_ring.push(layout.constants("RingKind")["PULL_REPLY"], layout.PULL_REPLY.struct.pack(*values.values()))
+    loop.wake()
+    (answer,) = replies(client, 1)
+    return answer
+
+
+def test_a_pull_that_the_pull_worker_finds_too_old_is_refused_in_rocketmqs_words(log: Log) -> None:
+    status = layout.constants("GetStatus")["WAITED_TOO_LONG"]
+    with running(log) as loop, loop.connect() as client:
+        answer = answered(log, loop, client, status=status, max_offset=6789)
+        assert (answer.opaque, answer.code) == (5, ResponseCode.SYSTEM_BUSY)
+        assert (answer.remark or "").startswith(
+            "[TIMEOUT_CLEAN_QUEUE]broker busy, start flow control for a while, period in queue: 6789ms, size of queue: "
+        )
+        assert loop.word("timed_out") == 1
+
+
+def test_a_pull_above_its_quota_is_refused_by_name(log: Log) -> None:
+    status = layout.constants("GetStatus")["QUOTA_EXCEEDED"]
+    with running(log) as loop, loop.connect() as client:
+        answer = answered(log, loop, client, status=status)
+    assert answer.code == ResponseCode.SYSTEM_BUSY
+    assert answer.remark == (
+        "[REJECTREQUEST]system busy, start flow control for a while, cause: quota, "
+        "this pull would have to wait for long"
+    )
 
 
 # Quotas -----------------------------------------------------------------------------------------------------------

@@ -659,6 +659,7 @@ cdef class SendLoop:
         state.settings.waits_for_flush = options["waits_for_flush"]
         state.settings.waits_for_slave = options["waits_for_slave"]
         state.settings.puller_count = len(options["pullers"])
+        state.settings.waiting_max = options["waiting_max"]
         state.settings.is_guarded = options["is_guarded"]
         state.settings.push_timeout_ms = options["push_timeout_ms"]
         state.settings.tls_mode = <TlsMode><int>options["tls_mode"]

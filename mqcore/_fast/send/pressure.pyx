@@ -48,7 +48,6 @@ cdef int32_t SYSTEM_BUSY = ResponseCode.SYSTEM_BUSY
 cdef enum:
     FLAG_ONEWAY = 2
     REMARK_MAX = 320
-    WAITING_MAX = 1 << 18           # answers that wait for disk or slave
     BUSY_MS_MAX = 10_000_000        # RocketMQ's: who has had the lock for longer has not said when he took it
     NS_PER_MS = 1_000_000
 
@@ -205,7 +204,7 @@ cdef void note_put(SendState *state) noexcept nogil:
 
 cdef bint has_too_many_waiting(SendState *state, Connection *connection, const CommandView *command) noexcept nogil:
     cdef Cause cause = CAUSE_DISK
-    if state.waiting.tail - state.waiting.head < WAITING_MAX:
+    if state.waiting.tail - state.waiting.head < state.settings.waiting_max:
         return False
     if state.waiting.answers[state.waiting.head & (state.waiting.capacity - 1)].needs_slave:
         cause = CAUSE_REPLICA

@@ -166,6 +166,7 @@ cdef struct SendSettings:
     int64_t transaction_wait_ms
     int64_t lock_timeout_ms     # osPageCacheBusyTimeOutMills: an append that takes longer makes others busy
     int64_t quota_delay_max_ms
+    int64_t waiting_max         # answers that wait for disk or slave
     bint limits_pulling_clients
     int64_t connections_max     # over all send workers; 0 = as many as come
     int64_t connections_per_host_max
