@@ -147,6 +147,8 @@ SEGMENT_ROWS = (
     "cradle_row",
     "group_row",
     "offset_row",
+    "slave_row",
+    "quota_row",
     "epoch_row",
     "worker_row",
     "settings_head",
@@ -170,6 +172,27 @@ def test_sharing_says_who_writes_every_field(name: str) -> None:
     assert len(told) == len(set(told)), "a field stands twice"
     assert {field.name for field in item.fields if not field.name.startswith("pad")} <= set(told)
     assert set(told) <= {field.name for row in SHARED if row.name in SEGMENT_ROWS for field in row.fields}
+
+
+ROOMS_OF = {"S": "send", "P": "pull", "R": "reput", "H": "ha", "T": "timer"}
+"""The rooms of mqcore/_fast that one kind of process alone runs, by its letter in SHARING.md."""
+
+READING = re.compile(r"\b(?:observe|peek)\(&[\w.]*\bboard\.(\w+)")
+WRITING = re.compile(r"\b(?:publish|put_relaxed|(?:add|or|and|raise)_\w+)\(&[\w.]*\bboard\.(\w+)")
+
+
+@pytest.mark.parametrize("letter", ROOMS_OF)
+def test_sharing_names_the_workers_that_read_and_write_words_of_the_board(letter: str) -> None:
+    lines = [line.split("|") for line in sharing_sections()["store_board"].splitlines() if line.startswith("| `")]
+    told = {field: columns for columns in lines for field in re.findall(r"`(\w+)`", columns[1])}
+    room = ROOT / "mqcore" / "_fast" / ROOMS_OF[letter]
+    code = "".join(path.read_text() for path in sorted(room.iterdir()) if path.suffix in (".pyx", ".pxd"))
+    read, written = set(READING.findall(code)), set(WRITING.findall(code))
+    assert read
+    unknown = {field for field in read if not re.search(rf"\b(all|{letter})\b", told[field][3] + told[field][4])}
+    assert unknown == set(), f"{letter} reads them"
+    unknown = {field for field in written if not re.search(rf"\b(all|{letter})\b", told[field][3])}
+    assert unknown == set(), f"{letter} writes them"
 
 
 def test_sharing_names_tests_that_exist() -> None:
