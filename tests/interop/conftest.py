@@ -25,19 +25,8 @@ from tests.rigs import (
 from tests.rigs import ali_ons as ali_ons_rig
 from tests.rigs import go_client as go_client_rig
 from tests.rigs.patience import patient_clients
-from tests.rigs.under_test import broker_is_apache
 
 RELEASES = ("4.9.8", "5.3.3")
-
-
-def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what mqcore's broker refuses by name so far; with Apache's broker under test those run too."""
-    if broker_is_apache():
-        return
-    beyond = [item for item in items if item.get_closest_marker("beyond_mqcore")]
-    if beyond:
-        config.hook.pytest_deselected(items=beyond)
-        items[:] = [item for item in items if item not in beyond]
 
 
 def _need(reason: str) -> None:

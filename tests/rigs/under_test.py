@@ -87,8 +87,3 @@ def make_topic(broker: RunningBroker, wanted: str, queues: int = 4) -> str:
     wire.create_topic(broker.broker_address, name, queues=queues)
     wait_until(lambda: wire.has_route(broker.name_server, name), describe=f"route to {name}")
     return name
-
-
-def broker_is_apache() -> bool:
-    """Whether MQCORE_TEST_BROKER names a broker of Apache's."""
-    return os.environ.get("MQCORE_TEST_BROKER", "mqcore") in APACHE_RELEASES
