@@ -6,7 +6,9 @@ import contextlib
 import random
 import shutil
 import signal
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -36,6 +38,7 @@ pytestmark = pytest.mark.fault
 TOPIC = "Reborn"
 OTHER = "Bystander"
 GROUP = "fault_readers"
+LOAD_WINDOW = 200
 POINTS = 6
 CALLS_MAX = 160
 
@@ -124,6 +127,46 @@ def test_a_deletion_waits_for_what_is_under_way_and_other_topics_do_not_mind(bro
     assert send(broker, 2, "new") == [0, 1]
     assert read(broker, 2) == marks("new", 2)
     assert read(broker, 5, OTHER) == [f"{round_} 0" for round_ in range(5)]
+
+
+@contextlib.contextmanager
+def load_on(broker: MqcoreBroker, topic: str) -> Iterator[Callable[[], int]]:
+    """Messages into *topic* all the while, many under way; gives how many are acknowledged so far."""
+    acknowledged, is_over = 0, threading.Event()
+
+    def keep_sending() -> None:
+        nonlocal acknowledged
+        with Talker(broker.broker_address, DEADLINE_S) as talker:
+            while not is_over.is_set():
+                talker.send(send_request(topic, 0, b"load" * 50) for _ in range(LOAD_WINDOW))
+                for _ in range(LOAD_WINDOW):
+                    assert talker.receive().code == ResponseCode.SUCCESS
+                acknowledged += LOAD_WINDOW
+
+    with ThreadPoolExecutor(1) as threads:
+        work = threads.submit(keep_sending)
+        try:
+            wait_until(lambda: acknowledged > 0 or work.done(), DEADLINE_S, "the load has begun")
+            yield lambda: acknowledged
+        finally:
+            is_over.set()
+            work.result()
+
+
+def test_a_topic_is_deleted_under_steady_load_of_another(broker: MqcoreBroker) -> None:
+    with load_on(broker, OTHER) as acknowledged:
+        for round_ in range(5):
+            before = acknowledged()
+            send(broker, 5, f"old {round_}")
+            assert delete(broker).code == ResponseCode.SUCCESS
+            create(broker)
+            assert send(broker, 5, f"new {round_}") == list(range(5))
+            assert read(broker, 5) == marks(f"new {round_}", 5)
+            wait_until(lambda before=before: acknowledged() > before, DEADLINE_S, "the load goes on")  # type: ignore[misc]
+            assert delete(broker).code == ResponseCode.SUCCESS
+            create(broker)
+        sent = acknowledged()
+    wait_until(lambda: wire.max_offset(broker.broker_address, OTHER, 0) >= sent, DEADLINE_S, "all of it can be read")
 
 
 @pytest.mark.parametrize("is_built_anew", [False, True], ids=["as it was", "consume queues built anew"])

@@ -318,6 +318,40 @@ def test_an_order_deletes_expired_files_and_moves_the_bounds_first(rig: Rig) -> 
     assert queue_files[0] == file_name(oldest // UNITS * GEOMETRY.consume_queue_file_size)
 
 
+def test_retention_looks_at_one_queue_after_the_other(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process may have 65,530 mappings by default, and a store more queues."""
+    queue_ids = range(40)
+    for _ in range(3 * UNITS):
+        for queue_id in queue_ids:
+            rig.store.append("Many", queue_id)
+    rig.publish()
+    rig.flush()
+    rig.dispatch()
+    long_ago = time.time() - 100 * 3600
+    for path in rig.store.paths.commit_log.iterdir():
+        os.utime(path, (long_ago, long_ago))
+    open_queues: set[int] = set()
+    open_at_once: list[int] = []
+
+    class Watched(ConsumeQueue):
+        def delete_expired(self, physical_offset: int) -> int:
+            open_queues.add(self.queue_id)
+            open_at_once.append(len(open_queues))
+            return super().delete_expired(physical_offset)
+
+        def close(self) -> None:
+            open_queues.discard(self.queue_id)
+            super().close()
+
+    monkeypatch.setattr(store_keeper, "ConsumeQueue", Watched)
+    keeper = StoreKeeper(rig.settings(diskMaxUsedSpaceRatio="95"), rig.segment)
+    rig.segment.add("delete_orders", 1)
+    keeper.tick(time.monotonic())
+    rows = [rig.segment.queue_row(b"Many", queue_id) for queue_id in queue_ids]
+    assert all(rig.segment.queue_bounds(row)[0] > 0 for row in rows), "each queue has been looked at"
+    assert open_at_once == [1] * len(queue_ids)
+
+
 def test_what_is_not_on_disk_yet_is_not_deleted_and_the_sync_finds_its_files(rig: Rig) -> None:
     """Not even when the disk is full: a sync that finds no file would make the store read-only for good."""
     rig.store.append_many(100)
