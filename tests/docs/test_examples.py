@@ -16,16 +16,16 @@ from tests.rigs import maven
 from tests.rigs.apache import ApacheServer
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
-NEED_APACHE = {"filter_by_sql", "request_reply", "transaction"}
+ASKS_SOON = {"transactionTimeOut": "1000", "transactionCheckInterval": "1000"}
 
 
 @pytest.fixture(scope="module")
 def broker() -> Iterator[RunningBroker]:
     topics = [
         "TopicTest", "TopicSimple", "TopicOrder", "TopicBroadcast", "TopicScheduled", "TopicBatch", "TagFilterTest",
-        "TopicLitePull", "TopicAssign", "TopicPull",
+        "TopicLitePull", "TopicAssign", "TopicPull", "SqlFilterTest", "RequestTopic", "TopicTest1234",
     ]  # fmt: skip
-    with running_broker(topics=topics) as broker:
+    with running_broker(topics=topics, settings=ASKS_SOON | {"enablePropertyFilter": "true"}) as broker:
         yield broker
 
 
@@ -128,20 +128,26 @@ def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheServer]:
     if missing := maven.missing_tools():
         pytest.skip(missing)
     # It asks again until it has heard the answer, and delivers once for each: an answer has five seconds to arrive.
-    properties = {"enablePropertyFilter": "true", "transactionTimeOut": "1000", "transactionCheckInterval": "5000"}
+    properties = {"enablePropertyFilter": "true"} | ASKS_SOON | {"transactionCheckInterval": "5000"}
     with ApacheServer("4.9.8", tmp_path_factory.mktemp("examples") / "store", properties) as server:
         yield server
 
 
-@pytest.mark.slow
-def test_filter_by_sql(apache: ApacheServer, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = output("filter_by_sql", capsys, apache.name_server)
+@pytest.fixture(params=["ours", pytest.param("Apache's", marks=pytest.mark.slow)])
+def name_server(request: pytest.FixtureRequest) -> str:
+    """That of either broker: RocketMQ's has to be told to filter, and both to ask soon."""
+    if request.param == "ours":
+        return request.getfixturevalue("broker").name_server
+    return request.getfixturevalue("apache").name_server
+
+
+def test_filter_by_sql(name_server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("filter_by_sql", capsys, name_server)
     assert sorted(lines) == [f"Receive New Messages: a={i} {tag}" for i, tag in ((0, "TagA"), (1, "TagB"), (3, "TagA"))]
 
 
-@pytest.mark.slow
-def test_request_reply(apache: ApacheServer, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = output("request_reply", capsys, apache.name_server)
+def test_request_reply(name_server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("request_reply", capsys, name_server)
     assert [line for line in lines if line.startswith("request to")] == [
         "request to <RequestTopic> replyMessage=reply message contents.",
         "request to <RequestTopic> success, replyMessage=reply message contents.",
@@ -152,9 +158,8 @@ def test_request_reply(apache: ApacheServer, capsys: pytest.CaptureFixture[str])
     ]
 
 
-@pytest.mark.slow
-def test_transaction(apache: ApacheServer, capsys: pytest.CaptureFixture[str]) -> None:
-    lines = output("transaction", capsys, apache.name_server)
+def test_transaction(name_server: str, capsys: pytest.CaptureFixture[str]) -> None:
+    lines = output("transaction", capsys, name_server)
     received = {line.split()[-1] for line in lines if line.startswith("received")}
     assert received == {"0", "1", "3", "4"}
     assert {line.split()[-1] for line in lines if line.startswith("check of")} == {"0", "3"}
