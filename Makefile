@@ -41,9 +41,6 @@ $(BUILT): setup.py $(SOURCES) | $(READY)
 run: $(READY) $(BUILT)
 	$(BIN)/python -m mqcore.broker --store ./store
 
-# Tests among real processes wait for most of their time: three times as many processes as cores, and few cores are idle.
-# make costs says how it is, and writes down what takes long, for the order of later runs.
-test costs: PROCESSES := 6
 # A master whose sends wait for its slave, and the slave, on one machine; Ctrl-C stops both.
 run-pair: $(READY) $(BUILT)
 	trap 'kill $$master $$slave' INT TERM; \
@@ -52,6 +49,10 @@ run-pair: $(READY) $(BUILT)
 	$(BIN)/python -m mqcore.broker --store ./store-pair/slave --set brokerName=broker-a --set brokerRole=SLAVE \
 		--set brokerId=1 --set listenPort=10921 --set haMasterAddress=127.0.0.1:10912 -n 127.0.0.1:9876 & \
 	slave=$$!; wait; wait
+
+# Tests among real processes wait for most of their time: three times as many processes as cores, and few cores are idle.
+# make costs says how it is, and writes down what takes long, for the order of later runs.
+test costs: PROCESSES := 6
 
 test: setup
 	$(PYTEST) -m "$(EVERYDAY)" --second-look
