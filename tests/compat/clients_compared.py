@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
-from tests.interop.mqadmin_differences import DIFFERENCES, LineDifference
+from tests.interop.mqadmin_differences import DIFFERENCES, OF_RELEASE_5, LineDifference
 from tests.interop.mqadmin_script import ELSEWHERE, EVERYDAY, Step
+from tests.interop.mqadmin_script_5 import ELSEWHERE_5, REFUSED_5, RELEASE_5
 
 
-def _result(steps: list[Step]) -> str:
+def _result(steps: list[Step], rows: Iterable[LineDifference]) -> str:
     """What differs of a command, and why; or that nothing does."""
-    found = [text for row in DIFFERENCES if (text := _difference(row, steps))]
+    found = [text for row in rows if (text := _difference(row, steps))]
     return " ".join(["differs:", *found] if found else ["passed"])
 
 
@@ -20,18 +21,33 @@ def _difference(row: LineDifference, steps: list[Step]) -> str:
     return f"({', '.join(about)}) {row.why}" if 0 < len(about) < len(steps) else row.why if about else ""
 
 
+def _of(command: str, script: Iterable[Step]) -> list[Step]:
+    return [step for step in script if step.command == command]
+
+
+def _by_4_9_8(command: str) -> str:
+    steps = _of(command, EVERYDAY)
+    return _result(steps, DIFFERENCES) if steps else ELSEWHERE.get(command, "has none")
+
+
+def _by_5_3_3(command: str) -> str:
+    steps = _of(command, RELEASE_5)
+    if command in REFUSED_5:
+        return "refused by name, as by Apache's broker 4.9.8"
+    if steps:
+        result = _result(steps, OF_RELEASE_5)
+        return "as with 4.9.8" if result == "passed" and _of(command, EVERYDAY) else result
+    return ELSEWHERE_5.get(command, "has none")
+
+
 def _mqadmin() -> Iterator[tuple[str, str, str]]:
-    commands = {step.command for step in EVERYDAY}
-    for command in sorted({*commands, *ELSEWHERE}, key=str.lower):
-        steps = [step for step in EVERYDAY if step.command == command]
-        if steps:
-            yield f"`{command}`", str(len(steps)), _result(steps)
-        else:
-            yield f"`{command}`", "", ELSEWHERE[command]
+    commands = {step.command for step in (*EVERYDAY, *RELEASE_5)} | {*ELSEWHERE, *ELSEWHERE_5}
+    for command in sorted(commands, key=str.lower):
+        yield f"`{command}`", _by_4_9_8(command), _by_5_3_3(command)
 
 
 MQADMIN: Final = tuple(_mqadmin())
-"""Command, in how many ways it was called, and what came of it."""
+"""Command, and what came of it when it was told by either release's mqadmin."""
 
 CLIENTS: Final = (
     (

@@ -143,6 +143,7 @@ _BY_COMMAND: dict[str, Callable[[list[str]], list[str]]] = {
     "consumerStatus": _without(
         r"(@)[0-9a-f]+\b|(Lambda)\S+|(Timestamp=|consumeTimestamp : )\d+|(?: \d+\.\d\d){5} \d+$", r"\1\2\3<own>"
     ),
+    "haStatus": _without(r"(Offset:?) \d+", r"\1 <n>"),
     "queryMsgById": _without(r"spentTimeMills=\d+", "spentTimeMills=<n>"),
     "queryMsgByUniqueKey": _without(r"spentTimeMills=\d+", "spentTimeMills=<n>"),
     "sendMsgStatus": _without(r"rt=\d+ms|<store>[0-9A-F]+", "<n>"),
