@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -42,14 +43,20 @@ def sealed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
     (directory / "conf" / "plain_acl.yml").write_text(yaml.safe_dump({"accounts": ACCOUNTS}))
     properties = {"aclEnable": "true", "rocketmqHome": str(directory), "tls.server.mode": "enforcing"}
     with MqcoreBroker(directory / "store", properties, tls=trusting()) as broker:
-        for topic in ("ReadOnly", "Python", *map(topic_of, RELEASES)):
-            with Client(f"rmq://operator:operator-secret@{broker.name_server}", tls=trusting()) as mq:
-                assert all(error is None for error in mq.admin.create_topic(topic, read_queues=4).values())
+        make_topic(broker, "ReadOnly")
         yield broker
 
 
-def topic_of(release: str) -> str:
-    return f"Java{release.replace('.', '_')}"
+def make_topic(broker: MqcoreBroker, topic: str) -> str:
+    with Client(f"rmq://operator:operator-secret@{broker.name_server}", tls=trusting()) as mq:
+        assert all(error is None for error in mq.admin.create_topic(topic, read_queues=4).values())
+    return topic
+
+
+@pytest.fixture
+def topic(sealed: MqcoreBroker, request: pytest.FixtureRequest) -> str:
+    """A new topic named after the test."""
+    return make_topic(sealed, re.sub(r"\W", "_", request.node.name))
 
 
 @pytest.fixture(params=["either", *(pytest.param(release, marks=pytest.mark.slow) for release in RELEASES)])
@@ -59,8 +66,10 @@ def java(request: pytest.FixtureRequest, chance: random.Random, tmp_path: Path) 
     return JavaDriver(release, tmp_path, options=TLS)
 
 
-def test_java_sends_and_receives_with_keys_and_tls(sealed: MqcoreBroker, corpus: Corpus, java: JavaDriver) -> None:
-    server, topic = sealed.name_server, topic_of(java.version)
+def test_java_sends_and_receives_with_keys_and_tls(
+    sealed: MqcoreBroker, topic: str, corpus: Corpus, java: JavaDriver
+) -> None:
+    server = sealed.name_server
     with java.consumer(server, topic, f"readers-{topic}", **KEYS) as consumer:
         wait_until(lambda: len(consumer.queues()) == 4, DEADLINE_S, "the consumer has its queues")
         produced = java.produce(server, topic, corpus.path, count=COUNT, **KEYS)
@@ -81,13 +90,13 @@ def test_java_with_a_wrong_secret_is_refused_through_tls(
     assert produced.failures == 1
 
 
-def test_python_sends_and_receives_with_keys_and_tls(sealed: MqcoreBroker) -> None:
+def test_python_sends_and_receives_with_keys_and_tls(sealed: MqcoreBroker, topic: str) -> None:
     with Client(f"rmq://member-1:member-secret@{sealed.name_server}", tls=trusting()) as mq:
         with mq.producer("python-senders") as producer:
             for number in range(COUNT):
-                producer.send(Message("Python", b"%d" % number))
+                producer.send(Message(topic, b"%d" % number))
         got: list[bytes] = []
-        with mq.consumer("python-readers", "Python", from_where="earliest") as consumer:
+        with mq.consumer("python-readers", topic, from_where="earliest") as consumer:
             while len(got) < COUNT:
                 for message in consumer.receive(timeout_s=60):
                     got.append(message.body)
