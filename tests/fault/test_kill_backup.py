@@ -46,11 +46,13 @@ def start_run(store: Path, target: Path, max_rate: int) -> subprocess.Popen[str]
 
 def finish(child: subprocess.Popen[str], wait_s: float) -> bool:
     """Let it go, kill it after *wait_s*; whether it came to its end."""
-    try:
-        _, said = child.communicate("go\n", wait_s)
-    except subprocess.TimeoutExpired:
-        child.kill()
-        _, said = child.communicate()
+    # Who runs out of time before a byte was written leaves the pipe to the child open.
+    with child:
+        try:
+            _, said = child.communicate("go\n", wait_s)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            _, said = child.communicate()
     assert child.returncode in (0, -signal.SIGKILL), said
     return child.returncode == 0
 

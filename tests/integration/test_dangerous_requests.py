@@ -72,8 +72,8 @@ def test_no_setting_that_leads_outside_is_marked_as_one_to_change() -> None:
     leading = [row.key for row in SETTINGS if row.changeable and row.key.lower().endswith(LEADS_OUTSIDE)]
     assert leading == []
     words = [row.key for row in SETTINGS if row.changeable and row.kind is Kind.STR]
-    assert words == ["deleteWhen"], (
-        "each text that may be changed is looked at here: its values are refused but for hours"
+    assert words == ["deleteWhen", "quotas"], (
+        "each text that may be changed is looked at here: its values are refused but for hours and rates"
     )
 
 
