@@ -43,7 +43,7 @@ def test_java_traces_what_it_sends_and_receives_and_mqadmin_shows_it(
         def is_traced() -> bool:
             """Send one more: a producer that is shut down gives its traces half a second, and loses the rest."""
             sent = java_4_9_8.produce(broker.name_server, "Traced", corpus.path, count=1, mode="sync", trace="yes")
-            (message,) = sent_by_key(sent).values()
+            (message,) = sent.sent
             await_deliveries(consumer, 1)
             printed = mqadmin_4_9_8.run(broker.name_server, "queryMsgTraceById", "-i", message.message_id).rows()
             return {"Pub", "Sub"} <= {row[0] for row in printed if row[-1] == "success"}
