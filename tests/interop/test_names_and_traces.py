@@ -7,7 +7,6 @@ import pytest
 from mqcore.client import Client, Message, ReceivedMessage, Retry
 from mqcore.protocol.names import is_retry_topic
 from tests.rigs import ApacheServer, Corpus, JavaConsumer, JavaDriver, Mqadmin, RunningBroker, StartBroker, wire
-from tests.rigs.deliveries import sent_by_key
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.compat
