@@ -242,6 +242,22 @@ def test_operators_see_what_waits(broker: MqcoreBroker, topic: str) -> None:
     wait_until(lambda: count() == 0, deadline_s=20, describe="none waits any more")
 
 
+def test_a_message_that_is_taken_back_in_time_is_not_delivered_though_dispatch_stands_still(tmp_path: Path) -> None:
+    with MqcoreBroker(tmp_path / "store", SMALL) as broker:
+        due = now_ms() + 4_000
+        handle = accepted(send(broker, "Back", b"gone", TIMER_DELIVER_MS=str(due))).ext_fields["recallHandle"]
+        accepted(send(broker, "Back", b"kept", TIMER_DELIVER_MS=str(due)))
+        wait_until(lambda: runtime(broker, "timerOffsetBehind") == "0", describe="both are in the wheel")
+        (reput,) = (worker for worker in broker.workers() if "reput" in worker.cmdline())
+        reput.suspend()
+        answer = call(broker.broker_address, RECALL_MESSAGE, {"topic": "Back", "recallHandle": handle})
+        assert (answer.code, now_ms() < due) == (0, True), answer
+        wait_until(lambda: now_ms() > due + 500, describe="it would be due")
+        reput.resume()
+        assert set(received(broker, "Back", 1)) == {"kept"}
+        broker.stop()
+
+
 def test_what_waits_outlives_a_stop_and_a_kill(broker: MqcoreBroker, topic: str) -> None:
     for number in range(300):  # more than a file of the timer log has units
         accepted(send(broker, topic, b"%d" % number, TIMER_DELAY_MS=str(100 + 10 * number)))

@@ -18,6 +18,7 @@ from mqcore._fast.segment.bounds cimport queue_max_offset
 from mqcore._fast.timer.due cimport DueEntry, due_pop, due_push, recall_has
 from mqcore._fast.timer.records cimport timer_record
 from mqcore._fast.timer.recovery cimport was_delivered
+from mqcore._fast.timer.skipped cimport timer_now
 from mqcore._fast.timer.slots cimport advance, over_until
 from mqcore._fast.timer.waiting cimport count_topic, count_waiting
 
@@ -152,6 +153,7 @@ cdef Delivery deliver(TimerState *state, const DueEntry *entry, int64_t now) noe
 
 cdef void wait_for_topic(TimerState *state) noexcept nogil:
     # Deliver nothing before what the log has now of the timer topic is in the wheel.
+    state.asked_ms = timer_now(state)
     state.stored_before = observe(&state.shared.board.wrote_offset)
     state.behind_until = -1
     state.is_behind = True
@@ -164,6 +166,7 @@ cdef bint waits_for_topic(TimerState *state) noexcept nogil:
         state.behind_until = queue_max_offset(&state.shared.queues[state.queue_row])
     if state.is_behind and (state.stops_enqueue or 0 <= state.behind_until <= state.queue_offset):
         state.is_behind = False
+        state.met_until = state.asked_ms
     return state.is_behind
 
 
@@ -172,15 +175,21 @@ cdef int deliver_some(TimerState *state, int64_t now) noexcept nogil:
     cdef DueEntry entry
     cdef Delivery outcome
     cdef int count = 0
-    if state.stops_dequeue or waits_for_topic(state):
+    if state.stops_dequeue:
+        return 0
+    # What takes a message back was stored before that is due, and may not be dispatched when it is.
+    if not state.is_behind and state.heap.count > 0 and (
+            state.met_until < state.heap.entries[0].deliver_time <= now):
+        wait_for_topic(state)
+    if waits_for_topic(state):
         return 0
     while state.parked.count > 0 and state.parked.entries[0].deliver_time <= now:
         entry = state.parked.entries[0]
         if not due_push(&state.heap, &entry):
             return -1
         due_pop(&state.parked)
-    while count < DELIVERED_PER_TURN and state.heap.count > 0 and state.heap.entries[0].deliver_time <= now and (
-            not state.is_behind):
+    while count < DELIVERED_PER_TURN and state.heap.count > 0 and not state.is_behind and (
+            state.heap.entries[0].deliver_time <= min(now, state.met_until)):
         advance(state, over_until(state, now))
         entry = state.heap.entries[0]
         outcome = deliver(state, &entry, now)

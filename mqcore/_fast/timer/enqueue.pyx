@@ -105,6 +105,12 @@ cdef bint enqueue(TimerState *state, int64_t offset, int32_t size, int64_t now) 
     return True
 
 
+cdef void go_on_without(TimerState *state, int64_t now) noexcept nogil:
+    # What waits is not held up by what cannot be read.
+    state.is_behind = False
+    state.met_until = now
+
+
 cdef int enqueue_some(TimerState *state, int64_t now) noexcept nogil:
     # How many; -1: it failed.
     cdef QueueRow *queue = &state.shared.queues[state.queue_row]
@@ -119,13 +125,13 @@ cdef int enqueue_some(TimerState *state, int64_t now) noexcept nogil:
     units = units_at(&state.queues, state.queue_row, first, limit, coarse_ms(), &count)
     if units == NULL:
         warn_unreadable(&state.unreadable, "consume queue of the timer topic", first, state.queues.error)
-        state.is_behind = False
+        go_on_without(state, now)
         return 0
     count = min(count, <int64_t>ENQUEUED_PER_TURN)
     for index in range(count):
         read_queue_unit(units + index * CQ_UNIT_SIZE, &unit)
         if not enqueue(state, unit.physical_offset, unit.record_size, now):
-            state.is_behind = False      # what waits longer than that is not held up
+            go_on_without(state, now)
             return -1
         state.queue_offset = first + index + 1
     put_relaxed(&state.shared.board.timer_queue_offset, state.queue_offset)

@@ -45,7 +45,9 @@ cdef struct TimerState:
     int64_t queue_offset
     int64_t scan_offset
     int64_t newest_delivered        # the latest slot of which something was delivered
-    int64_t stored_before           # bytes: what the log had at the start, or with a recall that comes late
+    int64_t met_until               # all that was stored before this time is in the wheel, ms
+    int64_t asked_ms                # when it was last looked how far the log goes
+    int64_t stored_before           # bytes: what the log had then
     int64_t behind_until            # where in the topic that ends; -1: that is not dispatched yet
     bint is_behind                  # whether some of that is not in the wheel yet
     bint has_appended               # since others were woken
