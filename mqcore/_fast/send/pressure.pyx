@@ -163,8 +163,11 @@ cdef void refuse_overload(SendState *state, Connection *connection, const Comman
 
 cdef bint is_too_late(SendState *state, Connection *connection, const CommandView *command,
                       int64_t limit_ms) noexcept nogil:
-    cdef int64_t waited = coarse_ms() - state.arrived_ms
-    if limit_ms == 0 or waited < limit_ms:
+    cdef int64_t waited
+    if limit_ms == 0:
+        return False
+    waited = coarse_ms() - state.arrived_ms
+    if waited < limit_ms:
         return False
     if command.flag & FLAG_ONEWAY:
         put_relaxed(&state.row.timed_out, state.row.timed_out + 1)

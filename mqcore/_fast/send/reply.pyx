@@ -26,7 +26,7 @@ from mqcore._fast.send.askers cimport asker_find
 from mqcore._fast.send.connections cimport (connection_id, doom, find_connection, mark_dirty, unsent_size,
                                             write_connection)
 from mqcore._fast.send.request cimport (MESSAGE_ID_MAX, SEND_DONE, SEND_UNUSUAL, SendOutcome, any_queue,
-                                        put_message_id)
+                                        put_message_id, set_hosts)
 from mqcore._fast.send.state cimport SCRATCH_SIZE, Connection, Push, SendState
 from mqcore._fast.wire.header cimport (CommandView, TextView, field_of, text_to_bool, text_to_i32, text_to_i64,
                                        text_unescape)
@@ -268,12 +268,7 @@ cdef bint keep(SendState *state, const Connection *connection, const CommandView
     fields.queue_id = place.queue_id
     fields.flag = header.flag
     fields.born_timestamp = header.born_timestamp
-    fields.born_host.address = connection.address
-    fields.born_host.address_size = connection.address_size
-    fields.born_host.port = connection.port
-    fields.store_host.address = state.shared.board.store_host
-    fields.store_host.address_size = state.shared.board.store_host_size
-    fields.store_host.port = state.shared.board.store_host_port
+    set_hosts(state, connection, &fields)
     fields.reconsume_times = header.reconsume_times
     fields.topic = header.topic.at
     fields.topic_size = header.topic.size

@@ -488,12 +488,7 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     if word & TOPIC_WORD_MULTI_TAG:
         fields.sys_flag |= MULTI_TAGS
     fields.born_timestamp = header.born_timestamp
-    fields.born_host.address = connection.address
-    fields.born_host.address_size = connection.address_size
-    fields.born_host.port = connection.port
-    fields.store_host.address = state.shared.board.store_host
-    fields.store_host.address_size = state.shared.board.store_host_size
-    fields.store_host.port = state.shared.board.store_host_port
+    set_hosts(state, connection, &fields)
     fields.reconsume_times = header.reconsume_times
     fields.topic = header.topic.at
     fields.topic_size = header.topic.size
