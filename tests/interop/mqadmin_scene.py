@@ -49,6 +49,8 @@ class Scene:
             # What is stored can be looked up a little later.
             wait_until(lambda: wire.is_dispatched(self.broker.broker_address), DEADLINE_S, "all is dispatched")
             greet(self.sender)
+            if step.command == "statsAll":
+                wait_until(self.is_committed, DEADLINE_S, "the consumer has committed what it was given")
             if step.awaits_statistics:
                 wait_until(lambda: has_statistics(self.broker.broker_address), DEADLINE_S, "the statistics are made up")
             words = {**self.words, "directory": str(session.directory)}
@@ -57,7 +59,16 @@ class Scene:
             self._learn(step, text)
             if step.writes:
                 text += written_json(session.directory / step.writes)
-            self.printed[step.name] = normalised(step.command, text.replace(str(session.directory), "<directory>"))
+            lines = normalised(step.command, text.replace(str(session.directory), "<directory>"))
+            self.printed[step.name] = [line for line in lines if not re.fullmatch(step.passes_over, line)]
+
+    def is_committed(self) -> bool:
+        """Whether the consumer, which commits each few seconds, has committed all that there is."""
+        address = self.broker.broker_address
+        return all(
+            wire.consumer_offset(address, ONLINE_GROUP, TOPIC, queue_id) == wire.max_offset(address, TOPIC, queue_id)
+            for queue_id in range(QUEUES)
+        )
 
     def _learn(self, step: Step, text: str) -> None:
         if step.learns is not None:

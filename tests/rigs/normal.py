@@ -116,12 +116,12 @@ def _rows_in_order(lines: list[str]) -> list[str]:
 
 
 def _stats_all(lines: list[str]) -> list[str]:
-    """The topic, and the group if there is one; what waits, rates and totals depend on when they were made up.
+    """The topic, the group if there is one, and how much waits; rates and totals depend on when they were made up."""
+    return [*lines[:1], *sorted(" ".join(_stats_columns(line.split())) for line in lines[1:])]
 
-    Traces are sent when their clients come to it.
-    """
-    rows = [line.split()[:2] for line in lines[1:]]
-    return [*lines[:1], *sorted(" ".join(row) for row in rows if row[0] != "RMQ_SYS_TRACE_TOPIC")]
+
+def _stats_columns(words: list[str]) -> list[str]:
+    return words[:2] if words[-1] == "NO_CONSUMER" else words[:3]
 
 
 def _topic_list(lines: list[str]) -> list[str]:
