@@ -13,6 +13,7 @@ import yaml
 
 from mqcore.client import Client, Message, MessageQueue, Producer
 from mqcore.errors import MQError
+from tests.integration.acl_clients import received, refusal_of
 from tests.rigs import wire
 from tests.rigs.mqcore_broker import MqcoreBroker
 from tests.waiting import wait_until
@@ -62,23 +63,12 @@ def topics(client: Callable[..., Client]) -> None:
             assert all(error is None for error in mq.admin.create_topic(topic, read_queues=1).values())
 
 
-def refusal_of(mq: Client, topic: str) -> str:
-    with mq.producer("some_producers", retries=0) as producer, pytest.raises(MQError) as caught:
-        producer.send(Message(topic, b"x"), queue=producer.queues(topic)[0])
-    return str(caught.value)
-
-
 def test_signed_messages_are_stored_and_received(client: Callable[..., Client], guarded: MqcoreBroker) -> None:
     with client() as mq:
         with mq.producer("producers") as producer:
             for number in range(20):
                 producer.send(Message("Open", b"%d" % number, properties={"a": "b"}, keys=[f"k{number}"]))
-        with mq.consumer("readers", "Open", from_where="earliest") as consumer:
-            got: list[bytes] = []
-            while len(got) < 20:
-                for message in consumer.receive(timeout_s=60):
-                    got.append(message.body)
-                    message.ack()
+        got = received(mq, "readers", "Open", 20)
     assert sorted(got) == sorted(b"%d" % number for number in range(20))
 
 

@@ -12,6 +12,7 @@ import yaml
 
 from mqcore.client import Client, Message
 from mqcore.errors import MQError
+from tests.integration.acl_clients import received, refusal_of
 from tests.rigs.certificates import NO_OPENSSL, OPENSSL, Authority
 from tests.rigs.mqcore_broker import MqcoreBroker
 
@@ -68,23 +69,12 @@ def client(broker: MqcoreBroker, tls: ssl.SSLContext, keys: str = "") -> Client:
     return Client(f"rmq://{keys}{broker.name_server}", tls=tls)
 
 
-def refusal_of(mq: Client, topic: str) -> str:
-    with mq.producer("some-producers", retries=0) as producer, pytest.raises(MQError) as caught:
-        producer.send(Message(topic, b"x"), queue=producer.queues(topic)[0])
-    return str(caught.value)
-
-
 def test_a_certified_client_sends_and_receives(certified: MqcoreBroker, authority: Authority) -> None:
     with client(certified, shown(authority, "publisher")) as mq:
         with mq.producer("producers") as producer:
             for number in range(20):
                 producer.send(Message("Open", b"%d" % number))
-        with mq.consumer("readers", "Open", from_where="earliest") as consumer:
-            got: list[bytes] = []
-            while len(got) < 20:
-                for message in consumer.receive(timeout_s=60):
-                    got.append(message.body)
-                    message.ack()
+        got = received(mq, "readers", "Open", 20)
     assert sorted(got) == sorted(b"%d" % number for number in range(20))
 
 

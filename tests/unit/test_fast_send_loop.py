@@ -160,6 +160,15 @@ class LoopRig:
         os.close(self._wake)
 
 
+@contextlib.contextmanager
+def running(log: Log, **changes: Any) -> Iterator[LoopRig]:
+    rig = LoopRig(log, **changes)
+    try:
+        yield rig
+    finally:
+        rig.close()
+
+
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
     with shared_segment() as segment:
@@ -168,20 +177,14 @@ def log(tmp_path: Path) -> Iterator[Log]:
 
 @pytest.fixture
 def loop(log: Log) -> Iterator[LoopRig]:
-    rig = LoopRig(log)
-    try:
+    with running(log) as rig:
         yield rig
-    finally:
-        rig.close()
 
 
 @pytest.fixture
 def synced_loop(log: Log) -> Iterator[LoopRig]:
-    rig = LoopRig(log, waits_for_flush=True, wakes_flush=True, sync_timeout_ms=SYNC_TIMEOUT_MS)
-    try:
+    with running(log, waits_for_flush=True, wakes_flush=True, sync_timeout_ms=SYNC_TIMEOUT_MS) as rig:
         yield rig
-    finally:
-        rig.close()
 
 
 def replies(client: socket.socket, count: int) -> list[RemotingCommand]:

@@ -23,6 +23,7 @@ from test_fast_send_loop import (
     heart_beat,
     is_closed,
     replies,
+    running,
     send_request,
 )
 
@@ -44,15 +45,6 @@ LOOPBACK = socket.inet_aton("127.0.0.1")
 def log(tmp_path: Path) -> Iterator[Log]:
     with shared_segment() as segment:
         yield Log(tmp_path, segment, FILE_SIZE)
-
-
-@contextlib.contextmanager
-def running(log: Log, **changes: Any) -> Iterator[LoopRig]:
-    rig = LoopRig(log, **changes)
-    try:
-        yield rig
-    finally:
-        rig.close()
 
 
 @contextlib.contextmanager

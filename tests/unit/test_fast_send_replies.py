@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fast_rig import Log, shared_segment
-from test_fast_send_loop import DEADLINE_S, FILE_SIZE, LINK, LoopRig, heart_beat
+from test_fast_send_loop import DEADLINE_S, FILE_SIZE, LINK, LoopRig, heart_beat, running
 
 from mqcore import layout
 from mqcore.codes import RemotingFlag, RequestCode, ResponseCode, SerializeType
@@ -36,15 +36,6 @@ SMALL_TIMEOUT_MS = 200
 def log(tmp_path: Path) -> Iterator[Log]:
     with shared_segment() as segment:
         yield Log(tmp_path, segment, FILE_SIZE)
-
-
-@contextlib.contextmanager
-def running(log: Log, **changes: Any) -> Iterator[LoopRig]:
-    rig = LoopRig(log, **changes)
-    try:
-        yield rig
-    finally:
-        rig.close()
 
 
 @pytest.fixture
