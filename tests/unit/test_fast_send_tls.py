@@ -8,6 +8,7 @@ import os
 import random
 import socket
 import ssl
+import struct
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -204,6 +205,20 @@ def test_a_stopped_handshake_is_closed_and_counted(make_loop: Any, caplog: pytes
         assert is_closed(client)
     assert loop.word("handshakes_failed") == 1
     assert "not over in tlsHandshakeTimeoutMillis" in caplog.text
+
+
+def test_a_handshake_that_is_reset_is_counted(make_loop: Any) -> None:
+    loop = make_loop()
+    loop.connect_tls().close()  # from here on it has its certificate
+    with loop.connect() as plain:
+        for _ in range(20):
+            with loop.connect() as client:
+                client.sendall(HELLO)
+                for _ in ("it is accepted", "it is read"):
+                    plain.sendall(send_request(5).encode())
+                    replies(plain, 1)
+                client.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+    wait_until(lambda: loop.word("handshakes_failed") == 20, describe="those who were reset are counted")
 
 
 def test_many_half_handshakes_keep_nobody_out(make_loop: Any) -> None:

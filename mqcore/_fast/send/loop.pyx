@@ -46,8 +46,8 @@ from mqcore._fast.send.quota_gate cimport (QUOTA_PASSED, quota_ask, quota_close,
                                            quota_timeout)
 from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, can_answer, handle_send, release_waiting
 from mqcore._fast.send.state cimport (LISTENERS_MAX, MARK_LINK, MARK_LISTENER, MARK_WAKE, MEMBERS_MAX, READ_SIZE,
-                                      SCRATCH_SIZE, TRANSPORT_OPEN, TRANSPORT_PLAIN, Connection, Push, SendState,
-                                      Ticket, TlsMode)
+                                      SCRATCH_SIZE, TRANSPORT_OPEN, TRANSPORT_PLAIN, TRANSPORT_TLS, Connection, Push,
+                                      SendState, Ticket, TlsMode)
 from mqcore._fast.send.transaction cimport handle_end_transaction
 from mqcore._fast.send.ticket cimport tickets_open, tickets_tell
 from mqcore._fast.send.transport cimport (CHOICE_CLOSED, CHOICE_MADE, TransportChoice, transport_choose,
@@ -423,6 +423,9 @@ cdef void handle_event(SendState *state, const epoll_event *event) noexcept nogi
         if connection == NULL:
             return
         if event.events & (EPOLLERR | EPOLLHUP):
+            if connection.transport == TRANSPORT_TLS and not connection.tls.is_established:
+                # It has said why, or been reset before it could: a handshake that failed either way, and is counted.
+                read_connection(state, connection)
             doom(state, connection)
             return
         if event.events & EPOLLOUT:
