@@ -38,8 +38,9 @@ WINDOW = 2304
 """Bytes that a client's system takes for it; the rest stays at the broker."""
 
 FEW, MANY = 100, 10_000
-PULLS = {FEW: 60, MANY: 24}
-"""What each asks for is more than its system and the broker's keep of it, 2.4 MiB; of ten thousand they keep less."""
+PULLS = {FEW: 120, MANY: 24}
+"""What each asks for: 7.5 MiB of a few, more than its system and the broker's ever keep of it, 4 MiB (tcp_wmem); of ten
+thousand they keep less."""
 
 SERVED_S = 20.0
 """Within which a bystander must have his answer, on a machine that has much else to do."""
