@@ -14,6 +14,7 @@ from types import MappingProxyType
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol.bodies import HeartbeatData, ProducerData
 from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.names import TRANS_HALF_TOPIC
 from tests.fault.talker import Talker
 from tests.interop.mqadmin_script import OFFLINE_GROUP, ONLINE_GROUP, SENDERS, TOPIC, Step
 from tests.rigs import Corpus, JavaConsumer, JavaDriver, Mqadmin, RunningBroker, normalised, wire
@@ -143,6 +144,10 @@ def settle(scene: Scene) -> None:
     for queue_id in range(QUEUES):
         wire.commit_offset(address, ONLINE_GROUP, TOPIC, queue_id, MESSAGES // QUEUES)
     wire.commit_offset(address, ONLINE_GROUP, f"%RETRY%{ONLINE_GROUP}", 0, 0)
+    # A topic that RocketMQ makes with its first check of transactions, and lists show from then on.
+    wait_until(
+        lambda: wire.has_route(scene.broker.name_server, TRANS_HALF_TOPIC), DEADLINE_S, "the half topic is there"
+    )
 
 
 @contextmanager
