@@ -26,6 +26,7 @@ spelled right, with its unit at the end (``_ms``, ``_seconds``, ``_hours``, ``_p
     settings.mqcore    MqcoreSettings   bind_address, namesrv_listen_port, send_worker_nums, frame_max_length, ...
     settings.namesrv   NamesrvSettings  kv_config_path, config_store_path, order_message_enable, ...
     settings.tls       TlsSettings      server_mode, server_cert_path, server_key_path, use_tls, ...
+    settings.failover  FailoverSettings  is_group, etcd, lease_seconds, min_in_sync_replicas, ...
     BrokerRole.ASYNC_MASTER, FlushDiskType.SYNC_FLUSH                     StrEnums, equal to their text
 
 Derived values, so that each rule stands once::
@@ -62,6 +63,7 @@ writes ``docs/settings.md``.
 from mqcore.address import Address
 from mqcore.config.groups import (
     BrokerSettings,
+    FailoverSettings,
     MqcoreSettings,
     NamesrvSettings,
     ServerSettings,
@@ -91,6 +93,7 @@ __all__ = [
     "BrokerRole",
     "BrokerSettings",
     "ClientAuth",
+    "FailoverSettings",
     "FlushDiskType",
     "Group",
     "Kind",

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from mqcore.address import Address
 from mqcore.config.index import SETTINGS
 from mqcore.config.table import BrokerRole, ClientAuth, FlushDiskType, Group, Setting, TlsMode
-from mqcore.config.texts import parse_affinity, parse_directories, parse_hours
+from mqcore.config.texts import parse_affinity, parse_directories, parse_endpoints, parse_hours
 from mqcore.delay_levels import parse_delay_levels
 
 
@@ -235,6 +236,34 @@ class TlsSettings:
     use_tls: bool
 
 
+@dataclass(frozen=True, slots=True)
+class FailoverSettings:
+    """The settings of a group that elects its master; without etcd's addresses there is none."""
+
+    etcd: str
+    etcd_user: str
+    etcd_password: str = field(repr=False)
+    etcd_tls: bool
+    etcd_ca_file: str
+    etcd_cert_file: str
+    etcd_key_file: str
+    lease_seconds: int
+    min_in_sync_replicas: int
+    ha_max_time_slave_not_catchup_ms: int
+    ha_ack_flushed: bool
+    enable_elect_unclean_master: bool
+    priority: int
+
+    @property
+    def is_group(self) -> bool:
+        """Whether the broker is one of a group."""
+        return bool(self.etcd)
+
+    @property
+    def etcd_addresses(self) -> tuple[Address, ...]:
+        return parse_endpoints(self.etcd)
+
+
 # Group to the attribute of Settings that holds it, and its class. NETTY_CLIENT has no used settings and no class.
 GROUPS: dict[Group, tuple[str, type[Any]]] = {
     Group.BROKER: ("broker", BrokerSettings),
@@ -243,6 +272,7 @@ GROUPS: dict[Group, tuple[str, type[Any]]] = {
     Group.MQCORE: ("mqcore", MqcoreSettings),
     Group.NAMESRV: ("namesrv", NamesrvSettings),
     Group.TLS: ("tls", TlsSettings),
+    Group.FAILOVER: ("failover", FailoverSettings),
 }
 
 USED_ROWS: dict[Group, tuple[Setting, ...]] = {

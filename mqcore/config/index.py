@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mqcore.config import broker_rows, later_rows, mqcore_rows, remoting_rows, store_rows, tls_rows
+from mqcore.config import broker_rows, failover_rows, later_rows, mqcore_rows, remoting_rows, store_rows, tls_rows
 from mqcore.config.table import Program, Setting
 
 SETTINGS: tuple[Setting, ...] = (
@@ -10,6 +10,7 @@ SETTINGS: tuple[Setting, ...] = (
     *store_rows.ROWS,
     *remoting_rows.ROWS,
     *tls_rows.ROWS,
+    *failover_rows.ROWS,
     *mqcore_rows.ROWS,
     *later_rows.ROWS,
 )

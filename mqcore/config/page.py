@@ -35,6 +35,7 @@ TITLES = {
     Group.NETTY_CLIENT: "Client of the broker",
     Group.NAMESRV: "Name server (`settings.namesrv`)",
     Group.TLS: "TLS (`settings.tls`)",
+    Group.FAILOVER: "Groups that elect their master (`settings.failover`)",
     Group.MQCORE: "Not in RocketMQ (`settings.mqcore`)",
 }
 

@@ -7,13 +7,14 @@ from pathlib import Path
 
 from mqcore.address import parse_addresses
 from mqcore.config.credentials import parse_credentials
-from mqcore.config.index import find
+from mqcore.config.index import SETTINGS, find
 from mqcore.config.quotas import parse_quotas
-from mqcore.config.table import BrokerRole, ClientAuth, Program, TlsMode, Value, format_value
+from mqcore.config.table import BrokerRole, ClientAuth, Group, Program, TlsMode, Value, format_value
 from mqcore.config.texts import (
     parse_affinity,
     parse_directories,
     parse_directory,
+    parse_endpoints,
     parse_host,
     parse_hours,
     parse_name,
@@ -37,6 +38,9 @@ PATHS = (
     *TLS_FILES,
     "tls.server.trustCertPath",
     "tls.client.trustCertPath",
+    "failoverEtcdCaFile",
+    "failoverEtcdCertFile",
+    "failoverEtcdKeyFile",
 )
 PATH_LISTS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 
@@ -49,6 +53,7 @@ TEXT_FORMS: dict[str, Callable[[str], object]] = {
     "brokerClusterName": parse_name,
     "msgTraceTopicName": parse_topic,
     "storePathRootDir": parse_directory,
+    "failoverEtcd": parse_endpoints,
     "messageDelayLevel": parse_delay_levels,
     "deleteWhen": parse_hours,
     "workerCpuAffinity": parse_affinity,
@@ -73,6 +78,7 @@ def settle(values: dict[str, Value], program: Program, where: Mapping[str, str])
     if program is not Program.BROKER:
         return []
     check_certificates(values, where)
+    check_failover(values, where)
     return [*check_role(values, where), *round_queue_file(values, where), *raise_backoff(values, where)]
 
 
@@ -80,7 +86,7 @@ def advise(values: Mapping[str, Value], program: Program, where: Mapping[str, st
     """What is allowed and probably not meant, in sentences."""
     if program is not Program.BROKER:
         return []
-    return [*advise_on_frames(values), *advise_on_address(values, where)]
+    return [*advise_on_frames(values), *advise_on_address(values, where), *advise_on_failover(values, where)]
 
 
 def _refuse(name: str, values: Mapping[str, Value], where: Mapping[str, str], wanted: str) -> ConfigError:
@@ -172,8 +178,39 @@ def check_tls(values: Mapping[str, Value], where: Mapping[str, str]) -> None:
         raise _refuse("tls.server.authClient", values, where, "true, since tls.server.need.client.auth is require")
 
 
+def check_failover(values: Mapping[str, Value], where: Mapping[str, str]) -> None:
+    """What a group would be set up with, and go another way."""
+    for name, needs in (
+        ("failoverEtcdPassword", "failoverEtcdUser"),
+        ("failoverEtcdCaFile", "failoverEtcdTls"),
+        ("failoverEtcdCertFile", "failoverEtcdTls"),
+        ("failoverEtcdCertFile", "failoverEtcdKeyFile"),
+        ("failoverEtcdKeyFile", "failoverEtcdCertFile"),
+    ):
+        if values[name] and not values[needs]:
+            raise _refuse(needs, values, where, f"one, since {name} is given")
+    if not values["failoverEtcd"]:
+        return
+    because = "since failoverEtcd is given"
+    if values["brokerRole"] == BrokerRole.SLAVE:
+        raise _refuse("brokerRole", values, where, f"ASYNC_MASTER or SYNC_MASTER, {because}: who is slave is elected")
+    if values["haMasterAddress"]:
+        raise _refuse("haMasterAddress", values, where, f"nothing, {because}: the master is elected")
+    for name in ("enableMultiDispatch", "enableLmq"):
+        if values[name]:
+            raise _refuse(
+                name, values, where, f"false, {because}: what the queues of a message count is not in its log"
+            )
+    if not values["namesrvAddr"]:
+        raise _refuse(
+            "namesrvAddr", values, where, f"name servers, {because}: one in each broker would know that broker alone"
+        )
+
+
 def check_role(values: dict[str, Value], where: Mapping[str, str]) -> list[str]:
     """A master has broker id 0 whatever the file says; a slave has its own, and stops the start without one."""
+    if values["failoverEtcd"]:
+        return []  # who founds the group says so with id 0; which id a broker has there, the group knows
     role, broker_id = values["brokerRole"], int(values["brokerId"])
     if role == BrokerRole.SLAVE:
         if broker_id <= 0:
@@ -212,6 +249,14 @@ def advise_on_address(values: Mapping[str, Value], where: Mapping[str, str]) -> 
 
     warning = bridge_warning(str(values["brokerIP1"]))
     return [f"brokerIP1: {warning}"] if warning else []
+
+
+def advise_on_failover(values: Mapping[str, Value], where: Mapping[str, str]) -> list[str]:
+    """Configurations are shared with RocketMQ 5, where two of these mean something in a group that we do not have."""
+    if values["failoverEtcd"]:
+        return []
+    given = [row.key for row in SETTINGS if row.group is Group.FAILOVER and row.key in where and values[row.key]]
+    return [f"{key}: it has no effect without failoverEtcd ({where[key]})" for key in given]
 
 
 def raise_backoff(values: dict[str, Value], where: Mapping[str, str]) -> list[str]:

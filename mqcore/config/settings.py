@@ -12,6 +12,7 @@ from mqcore.config.groups import (
     GROUPS,
     USED_ROWS,
     BrokerSettings,
+    FailoverSettings,
     MqcoreSettings,
     NamesrvSettings,
     ServerSettings,
@@ -40,6 +41,7 @@ class Settings:
     mqcore: MqcoreSettings
     namesrv: NamesrvSettings
     tls: TlsSettings
+    failover: FailoverSettings
     unused: Mapping[str, Value]
     sources: Mapping[str, str]
     warnings: tuple[str, ...] = field(default=(), compare=False)

@@ -29,7 +29,7 @@ class Program(StrEnum):
 
 
 class Group(StrEnum):
-    """RocketMQ's class of settings that a row belongs to; MQCORE has no counterpart there."""
+    """RocketMQ's class of settings that a row belongs to; FAILOVER and MQCORE have no counterpart there."""
 
     BROKER = "broker"
     STORE = "store"
@@ -37,6 +37,7 @@ class Group(StrEnum):
     NETTY_CLIENT = "netty_client"
     NAMESRV = "namesrv"
     TLS = "tls"
+    FAILOVER = "failover"
     MQCORE = "mqcore"
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 
-from mqcore.address import HOST_FORM
+from mqcore.address import HOST_FORM, Address, parse_address
 from mqcore.layout import TOPIC_FORM, TOPIC_SIZE_MAX, constants
 
 WORKER_KINDS = tuple(kind.lower() for kind in constants("WorkerKind"))
@@ -53,6 +53,16 @@ def parse_name(text: str) -> str:
     if not NAME_FORM.fullmatch(text) or text in (".", ".."):
         raise ValueError("a name of 1 to 127 characters without blanks and slashes")
     return text
+
+
+def parse_endpoints(text: str) -> tuple[Address, ...]:
+    """The addresses in "host:port,host:port", each once; empty text has none."""
+    if not text:
+        return ()
+    try:
+        return tuple(dict.fromkeys(parse_address(part) for part in text.split(",")))
+    except ValueError as error:
+        raise ValueError(f"{error}, several separated by commas") from None
 
 
 def parse_topic(text: str) -> str:

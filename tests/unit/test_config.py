@@ -215,6 +215,8 @@ def test_choice_is_one_of_its_names() -> None:
         ("workerCpuAffinity", "cook=1"),
         ("workerCpuAffinity", "send=3-1"),
         ("workerCpuAffinity", "send=0;send=1"),
+        ("failoverEtcd", "host"),
+        ("failoverEtcd", "a:1,,b:2"),
         ("listenPort", "2"),
         ("listenPort", "65535"),
     ],
@@ -319,6 +321,50 @@ def test_slave_keeps_its_id() -> None:
 @pytest.mark.parametrize("role", ["ASYNC_MASTER", "SYNC_MASTER"])
 def test_every_role_is_had(role: str) -> None:
     assert broker(brokerRole=role).store.broker_role == role
+
+
+# Groups that elect their master.
+
+ETCD = {"failoverEtcd": "a:2379,b:2379", "namesrvAddr": "n:9876"}
+
+
+def test_group_has_its_engine_and_brokers_keep_the_id_by_which_it_is_founded() -> None:
+    settings = broker(brokerRole="SYNC_MASTER", brokerId="2", **ETCD)
+    assert settings.failover.is_group
+    assert settings.failover.etcd_addresses == (Address("a", 2379), Address("b", 2379))
+    assert settings.broker.broker_id == 2
+    assert settings.warnings == ()
+    assert not broker().failover.is_group
+
+
+@pytest.mark.parametrize(
+    ("given", "key"),
+    [
+        ({"brokerRole": "SLAVE", "brokerId": "1"}, "brokerRole"),
+        ({"haMasterAddress": "a:10912"}, "haMasterAddress"),
+        ({"enableMultiDispatch": "true"}, "enableMultiDispatch"),
+        ({"enableLmq": "true"}, "enableLmq"),
+        ({"namesrvAddr": ""}, "namesrvAddr"),
+        ({"failoverEtcdPassword": "p"}, "failoverEtcdUser"),
+        ({"failoverEtcdCaFile": "/ca"}, "failoverEtcdTls"),
+        ({"failoverEtcdCertFile": "/c", "failoverEtcdTls": "true"}, "failoverEtcdKeyFile"),
+        ({"failoverEtcdKeyFile": "/k"}, "failoverEtcdCertFile"),
+    ],
+)
+def test_what_makes_no_sense_in_a_group_is_refused_by_its_key(given: dict[str, str], key: str) -> None:
+    message = refusal(**{**ETCD, **given})
+    assert message.startswith(f"{key}: got ")
+    assert ", since failoverE" in message
+
+
+def test_group_settings_without_a_group_are_warned_about_and_a_password_is_not_shown() -> None:
+    settings = broker(minInSyncReplicas="2", failoverEtcdUser="u", failoverEtcdPassword="secret")
+    assert [warning.partition(":")[0] for warning in settings.warnings] == [
+        "failoverEtcdUser",
+        "failoverEtcdPassword",
+        "minInSyncReplicas",
+    ]
+    assert "secret" not in repr(settings.warnings) + repr(settings) + settings.as_properties()
 
 
 # Where values come from.
