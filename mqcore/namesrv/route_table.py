@@ -3,6 +3,8 @@
     topic -> broker name -> queues          broker name -> cluster, id -> address          cluster -> broker names
     broker address -> when it was last heard of, its data version, its connection          address -> filter servers
 
+and the newest mastership of each broker name, which outlives its brokers for a while.
+
 There is no lock, because only the event loop touches it. Times are monotonic ms.
 Source: RocketMQ namesrv/routeinfo/RouteInfoManager.java.
 """
@@ -26,6 +28,13 @@ logger = logging.getLogger(__name__)
 BROKER_EXPIRY_MS: Final = 120_000
 """A broker that has not registered for so long counts as dead."""
 
+MASTERSHIP_KEPT_MS: Final = 3_600_000
+"""For how long the newest mastership of a broker name counts after it was last heard of, whoever lives.
+
+Much longer than a deposed master may go on without learning of it, but not for ever: a group that was founded anew
+counts from one again.
+"""
+
 
 @dataclass(frozen=True, slots=True)
 class BrokerIdentity:
@@ -47,6 +56,14 @@ class LiveBroker:
     ha_address: str
 
 
+@dataclass(slots=True)
+class Mastership:
+    """The highest state version that a broker name has registered, by whichever of its brokers."""
+
+    version: int
+    heard_ms: int
+
+
 @dataclass(frozen=True, slots=True)
 class MasterAddresses:
     """What a slave learns when it registers."""
@@ -66,6 +83,7 @@ class RouteTable:
         self._clusters: dict[str, dict[str, None]] = {}  # a dict as an ordered set
         self._live: dict[str, LiveBroker] = {}
         self._filter_servers: dict[str, list[str]] = {}
+        self._masterships: dict[str, Mastership] = {}
 
     # Brokers come and go.
 
@@ -75,11 +93,11 @@ class RouteTable:
         """Take a registration; return the live master if the broker is its slave.
 
         Topics are taken from a master only, and only if its data version has changed or the broker is new. Topics that
-        the registration does not name stay. Who takes the id of a broker that lives must not have a lower state
-        version than that one, and is passed over: the master that was deposed does not know it yet.
+        the registration does not name stay. A registration that is older than the mastership which is known changes
+        neither who is master nor what else is known of its sender.
         """
-        if self._is_deposed(broker, body.topic_config_serialize_wrapper.data_version):
-            self._live.pop(broker.address, None)
+        if self._is_outdated(broker, body.topic_config_serialize_wrapper.data_version):
+            self._forget_unlisted(broker.address)
             return None
         self._clusters.setdefault(broker.cluster_name, {})[broker.broker_name] = None
         data = self._brokers.setdefault(broker.broker_name, BrokerData(broker.cluster_name, broker.broker_name))
@@ -87,7 +105,7 @@ class RouteTable:
         for other_id in [id_ for id_, at in data.broker_addrs.items() if at == broker.address]:
             if other_id != broker.broker_id:
                 del data.broker_addrs[other_id]
-        is_new = broker.broker_id not in data.broker_addrs
+        is_new = data.broker_addrs.get(broker.broker_id) != broker.address
         data.broker_addrs[broker.broker_id] = broker.address
         wrapper = body.topic_config_serialize_wrapper
         if broker.broker_id == MASTER_ID and (is_new or self.is_changed(broker.address, wrapper.data_version)):
@@ -101,17 +119,35 @@ class RouteTable:
             self._filter_servers.pop(broker.address, None)
         return None if broker.broker_id == MASTER_ID else self._live_master(data)
 
-    def _is_deposed(self, broker: BrokerIdentity, version: DataVersion) -> bool:
+    def _is_outdated(self, broker: BrokerIdentity, version: DataVersion) -> bool:
+        """Whether a registration is of a mastership that has ended, and would change who is master.
+
+        What counts is the newest mastership that anybody of the broker name has told of, although its master may be
+        gone: its connection may be lost for a moment, and who was deposed may not know it yet. The master that is known
+        may come again with a lower version. Brokers that count no masterships are compared with who lives only, as in
+        RocketMQ 5.
+        """
+        offered = version.state_version or 0
+        newest = self._newest_mastership(broker.broker_name, offered)
         data = self._brokers.get(broker.broker_name)
-        holder = data.broker_addrs.get(broker.broker_id) if data is not None else None
-        live = self._live.get(holder) if holder is not None else None
-        if live is None or holder == broker.address:
+        master = data.master_address() if data is not None else None
+        if (broker.broker_id == MASTER_ID) == (broker.address == master):
             return False
-        held, offered = live.data_version.state_version or 0, version.state_version or 0
-        if offered < held:
-            logger.warning("broker passed over %s state_version=%d holder=%s state_version=%d", broker, offered, holder,
-                           held)  # fmt: skip
-        return offered < held
+        live = self._live.get(master) if master is not None else None
+        held = 0 if live is None else live.data_version.state_version or 0
+        wanted = max(held, newest) if offered else held
+        if offered < wanted:
+            logger.warning(
+                "broker passed over %s state_version=%d newest=%d master=%s", broker, offered, wanted, master
+            )
+        return offered < wanted
+
+    def _newest_mastership(self, broker_name: str, offered: int) -> int:
+        """Return the highest state version of *broker_name*, 0 for none, and note that *offered* was heard of."""
+        known = self._masterships.get(broker_name)
+        if offered and (known is None or offered >= known.version):
+            known = self._masterships[broker_name] = Mastership(offered, self._clock())
+        return 0 if known is None else known.version
 
     def _take_topics(self, broker_name: str, topics: Iterable[TopicConfig]) -> None:
         for topic in topics:
@@ -126,12 +162,17 @@ class RouteTable:
 
     def unregister_broker(self, broker: BrokerIdentity) -> None:
         """Forget a broker that says goodbye. The id of another address, which has taken its place, stays."""
-        self._live.pop(broker.address, None)
-        self._filter_servers.pop(broker.address, None)
         data = self._brokers.get(broker.broker_name)
         if data is not None and data.broker_addrs.get(broker.broker_id) == broker.address:
             self._drop_id(data, broker.broker_id)
             logger.info("broker unregistered %s", broker)
+        self._forget_unlisted(broker.address)
+
+    def _forget_unlisted(self, address: str) -> None:
+        """Forget an address unless a broker name has it, be it under another id than the one that it left."""
+        if not any(address in data.broker_addrs.values() for data in self._brokers.values()):
+            self._live.pop(address, None)
+            self._filter_servers.pop(address, None)
 
     def connection_closed(self, connection: Connection) -> None:
         """Forget at once the brokers that had registered by *connection*."""
@@ -140,10 +181,14 @@ class RouteTable:
 
     def drop_silent_brokers(self) -> list[Connection]:
         """Forget the brokers that have not been heard of for too long; return their connections, to be closed."""
-        oldest_ms = self._clock() - self._expiry_ms
+        now_ms = self._clock()
+        oldest_ms = now_ms - self._expiry_ms
         silent = {address: live for address, live in self._live.items() if live.heard_ms < oldest_ms}
         for address in silent:
             self._forget_address(address, f"it was silent for {self._expiry_ms} ms")
+        for name, mastership in list(self._masterships.items()):
+            if mastership.heard_ms < now_ms - MASTERSHIP_KEPT_MS:
+                del self._masterships[name]
         return [live.connection for live in silent.values() if live.connection is not None]
 
     def _forget_address(self, address: str, reason: str) -> None:

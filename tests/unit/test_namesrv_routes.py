@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import random
+from collections.abc import Callable
 from typing import Any, cast
 
 import pytest
 
 from mqcore.codes import PermName, TopicSysFlag
-from mqcore.namesrv.route_table import BrokerIdentity, MasterAddresses, RouteTable
+from mqcore.namesrv.route_table import MASTERSHIP_KEPT_MS, BrokerIdentity, MasterAddresses, RouteTable
 from mqcore.protocol.bodies import (
     BrokerData,
     ClusterInfo,
@@ -136,13 +138,105 @@ def test_a_lower_state_version_cannot_take_the_id_of_a_master_that_lives(
     assert ("Other" in routes.topics()) == is_taken
 
 
-def test_a_lower_state_version_takes_the_id_of_a_master_that_is_gone(routes: RouteTable) -> None:
+@pytest.fixture(params=["goodbye", "closed", "silent"])
+def leave(request: pytest.FixtureRequest, routes: RouteTable, clock: FakeClock) -> Callable[[BrokerIdentity], None]:
+    """Return what takes a broker away, by each of the ways to go."""
+
+    def go(broker: BrokerIdentity) -> None:
+        if request.param == "goodbye":
+            routes.unregister_broker(broker)
+        elif request.param == "closed":
+            live = routes._live[broker.address]
+            live.connection = connection()
+            routes.connection_closed(live.connection)
+        else:
+            clock.now_ms += 120_001
+            routes.drop_silent_brokers()
+
+    return go
+
+
+def test_a_deposed_master_cannot_take_its_id_back_while_nobody_has_it(
+    routes: RouteTable, clock: FakeClock, leave: Callable[[BrokerIdentity], None]
+) -> None:
+    deposed = BrokerIdentity("C", "broker-a", 0, "10.0.0.9:10911")
+    register(routes, deposed, topic(), state=6)
     register(routes, MASTER, topic(), state=7)
+    leave(MASTER)
+    register(routes, deposed, topic(), state=6)
+    assert routes.route("T") is None
+    clock.now_ms += MASTERSHIP_KEPT_MS - 200_000
+    routes.drop_silent_brokers()
+    register(routes, deposed, topic(), state=6)
+    assert routes.route("T") is None
+    register(routes, MASTER, topic(), state=7)
+    assert addresses(routes) == {0: MASTER.address}
+
+
+def test_what_a_slave_tells_of_a_newer_master_counts_before_that_one_registers(routes: RouteTable) -> None:
+    register(routes, MASTER, topic(), state=6)
     register(routes, SLAVE, state=7)
+    deposed = BrokerIdentity("C", "broker-a", 0, "10.0.0.9:10911")
+    routes.unregister_broker(MASTER)
+    register(routes, deposed, topic(), state=6)
+    assert addresses(routes) == {1: SLAVE.address}
+
+
+def test_an_old_word_of_the_master_does_not_take_its_id_from_it(routes: RouteTable) -> None:
+    register(routes, MASTER, topic(), state=7)
+    register(routes, BrokerIdentity("C", "broker-a", 1, MASTER.address), state=6)
+    assert addresses(routes) == {0: MASTER.address}
+    routes.unregister_broker(BrokerIdentity("C", "broker-a", 1, MASTER.address))
+    assert routes.data_version_of(MASTER.address) == DataVersion(1, 1, 7)
+
+
+def test_a_group_that_was_founded_anew_is_taken_when_the_old_one_is_long_silent(
+    routes: RouteTable, clock: FakeClock
+) -> None:
+    register(routes, MASTER, topic(), state=7)
+    clock.now_ms += MASTERSHIP_KEPT_MS + 1
+    routes.drop_silent_brokers()
+    other = BrokerIdentity("C", "broker-a", 0, "10.0.0.9:10911")
+    register(routes, other, topic(), state=1)
+    assert addresses(routes) == {0: other.address}
+
+
+def test_a_broker_without_masterships_takes_the_id_of_a_group_that_is_gone(routes: RouteTable) -> None:
+    register(routes, MASTER, topic(), state=7)
     routes.unregister_broker(MASTER)
     other = BrokerIdentity("C", "broker-a", 0, "10.0.0.9:10911")
-    register(routes, other, topic(), state=6)
-    assert addresses(routes) == {0: other.address, 1: SLAVE.address}
+    register(routes, other, topic())
+    assert addresses(routes) == {0: other.address}
+
+
+def test_whatever_comes_in_whatever_order_no_older_mastership_has_the_id_of_the_master(
+    routes: RouteTable, clock: FakeClock, chance: random.Random
+) -> None:
+    hosts = [f"10.0.0.{number}:10911" for number in range(1, 5)]
+    connections = {host: connection() for host in hosts}
+    newest = 0
+    for _ in range(3_000):
+        host, version = chance.choice(hosts), max(1, newest - chance.randrange(4) + (chance.random() < 0.1))
+        who = BrokerIdentity("C", "broker-a", chance.choice([0, 0, 1, 2, 3]), host)
+        held = {} if routes.route("T") is None else addresses(routes)
+        match chance.randrange(8):
+            case 0:
+                routes.unregister_broker(who)
+            case 1:
+                routes.connection_closed(connections[host])
+                connections[host] = connection()
+            case 2:
+                clock.now_ms += chance.choice([10, 130_000])
+                routes.drop_silent_brokers()
+            case _:
+                newest = max(newest, version)
+                register(routes, who, topic(), state=version, by=connections[host])
+                now_held = {} if routes.route("T") is None else addresses(routes)
+                if now_held.get(0) != held.get(0):
+                    assert version == newest
+        listed = [at for data in routes.cluster_info().broker_addr_table.values() for at in data.broker_addrs.values()]
+        assert len(listed) == len(set(listed))
+        assert all(routes.data_version_of(at) is not None for at in listed)
 
 
 def test_a_broker_may_come_again_with_a_lower_state_version(routes: RouteTable) -> None:
