@@ -357,6 +357,37 @@ HA_REPORT = Layout(
     doc="Slave to master: first what it asks to be sent from, then what it has.",
     fields=(Field("end", "q", "end of the slave's commit log, bytes"),),
 )
+HA_HELLO = Layout(
+    "ha_hello",
+    size=48,
+    place="wire",
+    source="mqcore",
+    doc="A member of a failover group to its master, once, before its reports; RocketMQ's slaves begin with a report.",
+    fields=(
+        Field("magic", "q", "HA_HELLO_MAGIC, negative: no report is"),
+        Field("term", "q", "epoch of the master that it follows"),
+        Field("nonce", "q", "what it has announced itself by, 63 random bits"),
+        Field("end", "q", "where it is to be sent from: the end of its commit log, bytes"),
+        Field("member", "i", "its id in the group"),
+        Field("zero", "i", "0"),
+        Field("spare", "q", "0"),
+    ),
+)
+HA_HELLO_MAGIC = -0x4D51434F52453031
+HA_GROUP_FRAME_HEAD = Layout(
+    "ha_group_frame_head",
+    size=32,
+    place="wire",
+    source="mqcore",
+    doc="The master of a failover group to who said hello; the bytes of the commit log follow as they are.",
+    fields=(
+        Field("physical_offset", "q", "where the bytes belong; of a heart-beat: where the next ones will"),
+        Field("size", "i", "bytes that follow; 0 = a heart-beat"),
+        Field("zero", "i", "0"),
+        Field("term", "q", "epoch that the master leads"),
+        Field("confirmed", "q", "what all required members have, bytes"),
+    ),
+)
 BATCH_MEMBER_HEAD = Layout(
     "batch_member_head",
     size=20,
@@ -393,7 +424,7 @@ PUT_TALLY_BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 1
 
 STORE_BOARD = Layout(
     "store_board",
-    size=25 * CACHE_LINE,
+    size=27 * CACHE_LINE,
     place="shared",
     source="mqcore",
     doc="One row: watermarks, locks, flags and totals of the store.",
@@ -508,6 +539,8 @@ STORE_BOARD = Layout(
             Field("master_seen", "q", "of a slave: when its master was last heard, ms; 0 = not connected"),
             Field("master_end", "q", "of a slave: end of the newest frame that its master sent, bytes"),
             Field("master_state", "q", "of a slave: see MasterState"),
+            Field("followed_version", "q", "of a slave: the master_version it goes by; those before are closed"),
+            Field("master_heard", "q", "of a slave: its master's last frame, ms of the monotonic clock; 0 = none yet"),
         ),
         *line(
             Field("master_version", "q", "of a slave: grows when the address of its master has changed"),
@@ -515,6 +548,20 @@ STORE_BOARD = Layout(
             Field("master_host_size", "i", "4 or 16 address bytes"),
             Field("master_host", "16s", "its address bytes"),
             Field("master_start", "q", "where an empty log begins: 0 = with all; -1 = where the master begins, bytes"),
+        ),
+        *line(
+            Field("ha_role", "q", "of a broker in a failover group: see HaRole"),
+            Field("ha_term", "q", "the epoch that it leads or follows; 0 = none yet"),
+            Field("ha_member", "q", "its id in the group"),
+            Field("ha_nonce", "q", "of its life: what it announces itself by"),
+            Field("epoch_start", "q", "of a master: where the epoch that it leads begins, bytes"),
+            Field("required_version", "q", "grows before and behind each change of the next two: odd = under way"),
+            Field("required_generation", "q", "number of the required set; 0 = there is none, nothing is confirmed"),
+            Field("required_members", "q", "who must have what is confirmed: bit by id"),
+        ),
+        *line(
+            Field("confirmed_offset", "q", "all required members have the log up to here, bytes"),
+            Field("required_seen", "q", "generation that confirmed_offset goes by, from here on"),
         ),
     ),
 )
@@ -535,7 +582,8 @@ SLAVE_ROW = Layout(
         Field("sent", "q", "end of what was sent to it, bytes"),
         Field("caught_up_at", "q", "when it last had all that the log had, ms; 0 = never"),
         Field("sent_bytes", "q", "bytes of the log sent over this connection"),
-        Field("pad", "48s", "to the next cache line"),
+        Field("member", "q", "id in the failover group; -1 = of none"),
+        Field("pad", "40s", "to the next cache line"),
     ),
 )
 TOPIC_ROW = Layout(
@@ -1027,6 +1075,9 @@ SEND_WORKERS_MAX = 4
 PULL_WORKERS_MAX = 4
 WORKER_CAPACITY = 16
 SLAVE_CAPACITY = 8
+GROUP_MEMBERS_MAX = 63
+"""Ids in a failover group are below: each has a bit of a positive word."""
+
 """Slaves that may be connected to a master at a time."""
 EPOCH_ROWS = 1 << 16
 """Names that share a row go stale together, which is rare and costs a question; no number of names is too many."""
@@ -1086,6 +1137,7 @@ REGIONS: tuple[Region, ...] = (
     Region("slaves", SLAVE_ROW, SLAVE_CAPACITY, SLAVE_ROW.size),
     Region("quotas", QUOTA_ROW, QUOTA_ROWS, QUOTA_ROW.size),
     Region("address_counts", None, SEND_WORKERS_MAX * ADDRESS_COUNTS, 4),
+    Region("group_nonces", None, GROUP_MEMBERS_MAX, 8),
 )
 
 
@@ -1158,9 +1210,14 @@ CONSTANTS: tuple[Constants, ...] = (
             "WORKER_MISSING": 1024,
             "PULL_CLOSED": 2048,
             "SLAVE": 4096,
+            "NOT_ENOUGH_REPLICAS": 8192,
         },
     ),
-    Constants("ReadGate", "bits of store_board.read_gates: what must have happened to what is read", {"FLUSHED": 1}),
+    Constants(
+        "ReadGate",
+        "bits of store_board.read_gates: what must have happened to what is read",
+        {"FLUSHED": 1, "CONFIRMED": 2},
+    ),
     Constants(
         "TopicWord",
         "topic_row.config: flags, permission and queue counts in one word, so that a reader sees all or nothing",
@@ -1175,6 +1232,11 @@ CONSTANTS: tuple[Constants, ...] = (
         "SlaveState",
         "slave_row.state: REFUSED_AHEAD and BEFORE_FIRST_FILE count for nothing",
         {"FREE": 0, "CONNECTED": 1, "COPYING": 2, "BEFORE_FIRST_FILE": 3, "REFUSED_AHEAD": 4},
+    ),
+    Constants(
+        "HaRole",
+        "store_board.ha_role: NONE follows nobody and is followed by nobody",
+        {"NONE": 0, "SLAVE": 1, "MASTER": 2},
     ),
     Constants(
         "MasterState",
@@ -1249,6 +1311,7 @@ CONSTANTS: tuple[Constants, ...] = (
             "PROPERTIES_SIZE_EXCEEDED": 7,
             "OS_PAGECACHE_BUSY": 8,
             "UNKNOWN_ERROR": 9,
+            "IN_SYNC_REPLICAS_NOT_ENOUGH": 10,
         },
     ),
     Constants("TimerMagic", "bits of timer_unit.magic", {"DEFAULT": 1, "ROLL": 2, "DELETE": 4}),
@@ -1299,7 +1362,7 @@ REFUSING_FLAGS = sum(
     constants("StoreFlag")[name]
     for name in (
         "NOT_WRITABLE", "CONSUME_QUEUE_ERROR", "INDEX_ERROR", "DISK_FULL", "SYNC_FAILED", "SHUTTING_DOWN",
-        "WORKER_MISSING", "SLAVE",
+        "WORKER_MISSING", "SLAVE", "NOT_ENOUGH_REPLICAS",
     )
 )  # fmt: skip
 

@@ -19,6 +19,7 @@ SCALARS = (
     "SEND_WORKERS_MAX", "PULL_WORKERS_MAX", "WORKER_CAPACITY",
     "TICKETS_MAX", "PUSHES_MAX", "PUSH_NUMBER_BIT", "ASKER_SIZE_MAX",
     "PULL_RING_BYTES", "ARRIVAL_RING_BYTES", "PULL_RANGES_MAX", "LOG_PLACES_MAX", "SLAVE_CAPACITY",
+    "GROUP_MEMBERS_MAX",
     "QUOTA_ROWS", "QUOTA_PROBES", "QUOTA_RULES_MAX", "ADDRESS_COUNTS",
     "PULL_STRINGS_MAX", "RECORD_OVERHEAD_MAX", "PAGE_SIZE",
     "TIMER_SLOT_COUNT", "TIMER_WHEEL_FILE_SIZE", "TIMER_FILLER_SIZE",
@@ -58,6 +59,7 @@ def c_header() -> str:
             last = item.fields[-1].name
             lines += [f'static_assert(offsetof({name}, {last}) == {item.offsets[last]}, "{name}.{last}");', ""]
     lines.append(f"#define SHARED_MAGIC INT64_C({layout.SHARED_MAGIC})")
+    lines.append(f"#define HA_HELLO_MAGIC INT64_C({layout.HA_HELLO_MAGIC})")
     for name, at in layout.region_offsets().items():
         lines.append(f"#define REGION_{name.upper()}_AT INT64_C({at})")
     lines += ["", "#endif", ""]
@@ -67,7 +69,7 @@ def c_header() -> str:
 def pxd() -> str:
     lines = [f"# {GENERATED}", "from libc.stdint cimport int8_t, int16_t, int32_t, int64_t, uint8_t", "", "cdef enum:"]
     lines += [f"    {name} = {value}" for name, value in enum_members()]
-    lines += ["", 'cdef extern from "shared_layout.h" nogil:', "    const int64_t SHARED_MAGIC"]
+    lines += ["", 'cdef extern from "shared_layout.h" nogil:', "    const int64_t SHARED_MAGIC, HA_HELLO_MAGIC"]
     lines += [f"    const int64_t REGION_{name.upper()}_AT" for name in layout.region_offsets()]
     for item in layout.layouts():
         if item.place == "shared":

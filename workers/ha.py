@@ -81,7 +81,7 @@ class Master:
         told = self._segment.master()
         if told is None:
             return  # it is being told
-        version, address, port, start = told
+        version, address, port, start, _ = told
         if version == self._version:
             self._note_end(self._loop.leave_master())
             return

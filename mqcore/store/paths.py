@@ -75,6 +75,21 @@ class StorePaths:
         return self.root / "mqcore" / "dispatched"
 
     @property
+    def ha_identity(self) -> Path:
+        """Who this store is in a failover group; of ours, as the next two."""
+        return self.root / "mqcore" / "ha_identity"
+
+    @property
+    def epochs(self) -> Path:
+        """Which mastership wrote which part of the log."""
+        return self.root / "mqcore" / "epochs"
+
+    @property
+    def confirmed(self) -> Path:
+        """How far all members in sync are known to have had the log."""
+        return self.root / "mqcore" / "confirmed"
+
+    @property
     def timer_wheel(self) -> Path:
         return self.root / "timerwheel"
 

@@ -7,9 +7,9 @@ from typing import Final
 
 from mqcore.broker.failover.coordinator import Coordinator
 from mqcore.broker.failover.effects import Effect
-from mqcore.broker.failover.epochs import EpochEntry
 from mqcore.broker.failover.facts import LeaderFacts, LogFacts, MemberFacts
 from mqcore.broker.failover.group_state import GroupState
+from mqcore.store.epochs import EpochEntry
 from tests.failover.replica import Broker, Frame
 from tests.failover.world import World
 

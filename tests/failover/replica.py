@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from mqcore.broker.failover.coordinator import Coordinator, Phase
-from mqcore.broker.failover.epochs import EpochEntry, common_point, held_by
 from mqcore.broker.failover.facts import LeaderFacts, LogFacts, MemberFacts
 from mqcore.broker.failover.group_state import GroupState
+from mqcore.store.epochs import EpochEntry, common_point, held_by
 
 
 class Violation(AssertionError):

@@ -14,9 +14,9 @@ from typing import Final
 from mqcore.broker.failover import effects
 from mqcore.broker.failover.coordinator import Coordinator, Outcome, Pace, Phase
 from mqcore.broker.failover.effects import Effect
-from mqcore.broker.failover.epochs import EpochEntry, held_by
 from mqcore.broker.failover.facts import Announcement, Surroundings
 from mqcore.broker.failover.group_state import GroupState
+from mqcore.store.epochs import EpochEntry, held_by
 from tests.failover.engine import Call, Engine
 from tests.failover.replica import Ack, Broker, Frame, Hello, Link, Process, Violation, Welcome, is_up, joins
 

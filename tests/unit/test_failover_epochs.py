@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcore.broker.failover.epochs import EpochEntry, common_point, held_by
 from mqcore.broker.failover.group_state import GroupState
 from mqcore.errors import ProtocolError
+from mqcore.store.epochs import EpochEntry, common_point, held_by
 
 FIRST, SECOND, THIRD = EpochEntry(1, 0), EpochEntry(2, 40), EpochEntry(3, 70)
 

@@ -480,6 +480,15 @@ def test_a_store_that_refuses_messages_refuses_raw_bytes(log: Log) -> None:
         log.writer.append_raw(0, data)
 
 
+def test_too_few_members_in_sync_refuse_messages_by_a_status_of_their_own(log: Log) -> None:
+    flags = layout.constants("StoreFlag")
+    log.segment.set_flags(flags["NOT_ENOUGH_REPLICAS"])
+    assert log.append().status == layout.constants("PutStatus")["IN_SYNC_REPLICAS_NOT_ENOUGH"]
+    log.segment.set_flags(flags["DISK_FULL"])
+    assert log.append().status == layout.constants("PutStatus")["SERVICE_NOT_AVAILABLE"]
+    assert log.end == 0
+
+
 # How far may be read ---------------------------------------------------------------------------------------------
 
 

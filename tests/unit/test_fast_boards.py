@@ -18,6 +18,7 @@ from mqcore.errors import StoreError
 STORE_FLAG = layout.constants("StoreFlag")
 TOPIC_WORD = layout.constants("TopicWord")
 KIND = layout.constants("WorkerKind")
+HA_ROLE = layout.constants("HaRole")
 NONE = -1
 
 
@@ -373,7 +374,7 @@ def test_a_row_that_counts_is_whole(segment: SharedSegment, children: Mortals, c
 def test_where_the_master_is_can_be_told_and_told_anew(segment: SharedSegment, address: bytes) -> None:
     segment.set_master(b"\x0a\0\0\1", 1)
     segment.set_master(address, 10912, 4096)
-    assert segment.master() == (4, address, 10912, 4096)
+    assert segment.master() == (4, address, 10912, 4096, 0)
     segment.add("master_version", 1)
     assert segment.master() is None, "somebody is writing it"
 
@@ -381,4 +382,29 @@ def test_where_the_master_is_can_be_told_and_told_anew(segment: SharedSegment, a
 def test_a_masters_address_has_the_size_of_one(segment: SharedSegment) -> None:
     with pytest.raises(ValueError, match="got 5 address bytes"):
         segment.set_master(b"12345", 10912)
-    assert segment.master() == (0, b"", 0, 0)
+    assert segment.master() == (0, b"", 0, 0, 0)
+
+
+def test_a_slave_of_a_group_is_told_the_term_with_its_master(segment: SharedSegment) -> None:
+    segment.set_master(b"\x0a\0\0\1", 10912, 0, term=7)
+    assert segment.master() == (2, b"\x0a\0\0\1", 10912, 0, 7)
+    assert segment.get("ha_role") == HA_ROLE["SLAVE"]
+
+
+def test_a_master_can_be_forgotten(segment: SharedSegment) -> None:
+    segment.set_master(b"\x0a\0\0\1", 10912, 0, term=7)
+    assert segment.forget_master() == 4
+    assert segment.master() == (4, b"\x0a\0\0\1", 0, 0, 7)
+    assert segment.get("ha_role") == HA_ROLE["NONE"]
+
+
+def test_the_required_set_is_written_between_two_versions(segment: SharedSegment) -> None:
+    segment.require(3, 0b101)
+    words = ("required_version", "required_generation", "required_members")
+    assert [segment.get(word) for word in words] == [2, 3, 0b101]
+
+
+@pytest.mark.parametrize("member", [-1, layout.GROUP_MEMBERS_MAX])
+def test_a_nonce_is_of_an_id_that_a_group_may_give(segment: SharedSegment, member: int) -> None:
+    with pytest.raises(IndexError, match=f"member {member}: wanted 0 to 62"):
+        segment.set_nonce(member, 1)

@@ -11,7 +11,7 @@ cdef enum:
     TOPIC_SIZE_MAX = 127
     PROPERTIES_SIZE_MAX = 32767
     BODY_CRC_MASK = 2147483647
-    REFUSING_FLAGS = 5246
+    REFUSING_FLAGS = 13438
     CONSUME_QUEUE_FILE_UNITS = 300000
     EXT_FILE_FULL = -1
     EXT_FILE_END_MIN_BLANK_SIZE = 4
@@ -37,6 +37,7 @@ cdef enum:
     PULL_RANGES_MAX = 1023
     LOG_PLACES_MAX = 32
     SLAVE_CAPACITY = 8
+    GROUP_MEMBERS_MAX = 63
     QUOTA_ROWS = 65536
     QUOTA_PROBES = 8
     QUOTA_RULES_MAX = 1024
@@ -150,6 +151,20 @@ cdef enum:
     HA_FRAME_HEAD_SIZE_AT = 8
     HA_REPORT_SIZE = 8
     HA_REPORT_END_AT = 0
+    HA_HELLO_SIZE = 48
+    HA_HELLO_MAGIC_AT = 0
+    HA_HELLO_TERM_AT = 8
+    HA_HELLO_NONCE_AT = 16
+    HA_HELLO_END_AT = 24
+    HA_HELLO_MEMBER_AT = 32
+    HA_HELLO_ZERO_AT = 36
+    HA_HELLO_SPARE_AT = 40
+    HA_GROUP_FRAME_HEAD_SIZE = 32
+    HA_GROUP_FRAME_HEAD_PHYSICAL_OFFSET_AT = 0
+    HA_GROUP_FRAME_HEAD_SIZE_AT = 8
+    HA_GROUP_FRAME_HEAD_ZERO_AT = 12
+    HA_GROUP_FRAME_HEAD_TERM_AT = 16
+    HA_GROUP_FRAME_HEAD_CONFIRMED_AT = 24
     BATCH_MEMBER_HEAD_SIZE = 20
     BATCH_MEMBER_HEAD_TOTAL_SIZE_AT = 0
     BATCH_MEMBER_HEAD_MAGIC_AT = 4
@@ -168,7 +183,9 @@ cdef enum:
     STORE_FLAG_WORKER_MISSING = 1024
     STORE_FLAG_PULL_CLOSED = 2048
     STORE_FLAG_SLAVE = 4096
+    STORE_FLAG_NOT_ENOUGH_REPLICAS = 8192
     READ_GATE_FLUSHED = 1
+    READ_GATE_CONFIRMED = 2
     TOPIC_WORD_EXISTS = 1
     TOPIC_WORD_SENDABLE = 2
     TOPIC_WORD_MULTI_TAG = 4
@@ -188,6 +205,9 @@ cdef enum:
     SLAVE_STATE_COPYING = 2
     SLAVE_STATE_BEFORE_FIRST_FILE = 3
     SLAVE_STATE_REFUSED_AHEAD = 4
+    HA_ROLE_NONE = 0
+    HA_ROLE_SLAVE = 1
+    HA_ROLE_MASTER = 2
     MASTER_STATE_UNKNOWN = 0
     MASTER_STATE_CONNECTING = 1
     MASTER_STATE_COPYING = 2
@@ -242,6 +262,7 @@ cdef enum:
     PUT_STATUS_PROPERTIES_SIZE_EXCEEDED = 7
     PUT_STATUS_OS_PAGECACHE_BUSY = 8
     PUT_STATUS_UNKNOWN_ERROR = 9
+    PUT_STATUS_IN_SYNC_REPLICAS_NOT_ENOUGH = 10
     TIMER_MAGIC_DEFAULT = 1
     TIMER_MAGIC_ROLL = 2
     TIMER_MAGIC_DELETE = 4
@@ -274,7 +295,7 @@ cdef enum:
     RING_KIND_PULLS_ENDED = 5
 
 cdef extern from "shared_layout.h" nogil:
-    const int64_t SHARED_MAGIC
+    const int64_t SHARED_MAGIC, HA_HELLO_MAGIC
     const int64_t REGION_BOARD_AT
     const int64_t REGION_WORKERS_AT
     const int64_t REGION_TOPICS_AT
@@ -295,6 +316,7 @@ cdef extern from "shared_layout.h" nogil:
     const int64_t REGION_SLAVES_AT
     const int64_t REGION_QUOTAS_AT
     const int64_t REGION_ADDRESS_COUNTS_AT
+    const int64_t REGION_GROUP_NONCES_AT
     const int64_t REGION_END_AT
     ctypedef struct StoreBoard:
         int64_t magic
@@ -380,11 +402,23 @@ cdef extern from "shared_layout.h" nogil:
         int64_t master_seen
         int64_t master_end
         int64_t master_state
+        int64_t followed_version
+        int64_t master_heard
         int64_t master_version
         int32_t master_port
         int32_t master_host_size
         uint8_t master_host[16]
         int64_t master_start
+        int64_t ha_role
+        int64_t ha_term
+        int64_t ha_member
+        int64_t ha_nonce
+        int64_t epoch_start
+        int64_t required_version
+        int64_t required_generation
+        int64_t required_members
+        int64_t confirmed_offset
+        int64_t required_seen
     ctypedef struct SlaveRow:
         int64_t state
         int32_t port
@@ -396,6 +430,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t sent
         int64_t caught_up_at
         int64_t sent_bytes
+        int64_t member
     ctypedef struct TopicRow:
         int64_t config
         int64_t put_nums

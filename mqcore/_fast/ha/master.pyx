@@ -155,6 +155,7 @@ cdef void accept_slaves(HaState *state) noexcept nogil:
         publish(&row.sent, 0)
         publish(&row.caught_up_at, 0)
         publish(&row.sent_bytes, 0)
+        publish(&row.member, -1)
         publish(&row.state, SLAVE_STATE_CONNECTED)
         put_relaxed(&state.row.accepted, state.row.accepted + 1)
         put_relaxed(&state.row.connections, state.slave_count)

@@ -109,16 +109,29 @@ typedef struct {
     int64_t master_seen;
     int64_t master_end;
     int64_t master_state;
-    uint8_t pad_received_offset[32];
+    int64_t followed_version;
+    int64_t master_heard;
+    uint8_t pad_received_offset[16];
     int64_t master_version;
     int32_t master_port;
     int32_t master_host_size;
     uint8_t master_host[16];
     int64_t master_start;
     uint8_t pad_master_version[24];
+    int64_t ha_role;
+    int64_t ha_term;
+    int64_t ha_member;
+    int64_t ha_nonce;
+    int64_t epoch_start;
+    int64_t required_version;
+    int64_t required_generation;
+    int64_t required_members;
+    int64_t confirmed_offset;
+    int64_t required_seen;
+    uint8_t pad_confirmed_offset[48];
 } StoreBoard;
-static_assert(sizeof(StoreBoard) == 1600, "StoreBoard");
-static_assert(offsetof(StoreBoard, pad_master_version) == 1576, "StoreBoard.pad_master_version");
+static_assert(sizeof(StoreBoard) == 1728, "StoreBoard");
+static_assert(offsetof(StoreBoard, pad_confirmed_offset) == 1680, "StoreBoard.pad_confirmed_offset");
 
 typedef struct {
     int64_t state;
@@ -131,10 +144,11 @@ typedef struct {
     int64_t sent;
     int64_t caught_up_at;
     int64_t sent_bytes;
-    uint8_t pad[48];
+    int64_t member;
+    uint8_t pad[40];
 } SlaveRow;
 static_assert(sizeof(SlaveRow) == 128, "SlaveRow");
-static_assert(offsetof(SlaveRow, pad) == 80, "SlaveRow.pad");
+static_assert(offsetof(SlaveRow, pad) == 88, "SlaveRow.pad");
 
 typedef struct {
     int64_t config;
@@ -473,6 +487,7 @@ static_assert(sizeof(RequestHead) == 16, "RequestHead");
 static_assert(offsetof(RequestHead, spare) == 12, "RequestHead.spare");
 
 #define SHARED_MAGIC INT64_C(5571308221995745281)
+#define HA_HELLO_MAGIC INT64_C(-5571308221995757617)
 #define REGION_BOARD_AT INT64_C(0)
 #define REGION_WORKERS_AT INT64_C(4096)
 #define REGION_TOPICS_AT INT64_C(12288)
@@ -493,6 +508,7 @@ static_assert(offsetof(RequestHead, spare) == 12, "RequestHead.spare");
 #define REGION_SLAVES_AT INT64_C(308371456)
 #define REGION_QUOTAS_AT INT64_C(308375552)
 #define REGION_ADDRESS_COUNTS_AT INT64_C(310472704)
-#define REGION_END_AT INT64_C(310734848)
+#define REGION_GROUP_NONCES_AT INT64_C(310734848)
+#define REGION_END_AT INT64_C(310738944)
 
 #endif

@@ -19,11 +19,12 @@ from mqcore._fast.base.crc32 cimport crc32
 from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_RECORD_MAGIC_AT,
                                        BLANK_RECORD_TOTAL_SIZE_AT, BODY_CRC_MASK, FILE_END_MIN_BLANK_SIZE,
                                        PROPERTIES_SIZE_MAX, PUT_STATUS_CREATE_MAPEDFILE_FAILED,
-                                       PUT_STATUS_MESSAGE_ILLEGAL, PUT_STATUS_OS_PAGECACHE_BUSY,
-                                       PUT_STATUS_PROPERTIES_SIZE_EXCEEDED, PUT_STATUS_PUT_OK,
-                                       PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR, RECORD_OVERHEAD_MAX,
-                                       REFUSING_FLAGS, STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_SLAVE, TOPIC_WORD_EXISTS,
-                                       QueueRow, StoreBoard)
+                                       PUT_STATUS_IN_SYNC_REPLICAS_NOT_ENOUGH, PUT_STATUS_MESSAGE_ILLEGAL,
+                                       PUT_STATUS_OS_PAGECACHE_BUSY, PUT_STATUS_PROPERTIES_SIZE_EXCEEDED,
+                                       PUT_STATUS_PUT_OK, PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR,
+                                       RECORD_OVERHEAD_MAX, REFUSING_FLAGS, STORE_FLAG_NOT_ENOUGH_REPLICAS,
+                                       STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_SLAVE, TOPIC_WORD_EXISTS, QueueRow,
+                                       StoreBoard)
 from mqcore._fast.log.mapped_file cimport (FileSet, MappedFile, file_at, file_made_at, files_close, files_open,
                                            files_release, files_rest, files_trim)
 from mqcore._fast.log.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS_TRANSACTION_MASK,
@@ -116,11 +117,14 @@ cdef int hold_put_lock(Appender *appender) noexcept nogil:
 
 cdef int take_put_lock_despite(Appender *appender, int64_t flags) noexcept nogil:
     cdef int status = hold_put_lock(appender)
+    cdef int64_t refusing
     if status != PUT_STATUS_PUT_OK:
         return status
-    if observe(&appender.shared.board.store_flags) & REFUSING_FLAGS & ~flags:
+    refusing = observe(&appender.shared.board.store_flags) & REFUSING_FLAGS & ~flags
+    if refusing != 0:
         give_put_lock(appender)
-        return PUT_STATUS_SERVICE_NOT_AVAILABLE
+        return (PUT_STATUS_IN_SYNC_REPLICAS_NOT_ENOUGH if refusing == STORE_FLAG_NOT_ENOUGH_REPLICAS
+                else PUT_STATUS_SERVICE_NOT_AVAILABLE)
     return PUT_STATUS_PUT_OK
 
 
@@ -547,7 +551,7 @@ cdef int append_raw(Appender *appender, int64_t offset, const uint8_t *data, int
     cdef StoreBoard *board = shared.board
     cdef int64_t run = 1
     cdef MappedFile *file
-    cdef int status = take_put_lock_despite(appender, STORE_FLAG_SLAVE)
+    cdef int status = take_put_lock_despite(appender, STORE_FLAG_SLAVE | STORE_FLAG_NOT_ENOUGH_REPLICAS)
     out.physical_offset = out.end_offset = offset
     out.count = 0
     if status != PUT_STATUS_PUT_OK:
@@ -594,7 +598,7 @@ cdef int publish_raw(Appender *appender, int64_t offset, int64_t size, Appended 
                         out.end_offset, out)
         out.end_offset += max(<int64_t>0, run)
     if out.end_offset > offset:
-        status = take_put_lock_despite(appender, STORE_FLAG_SLAVE)
+        status = take_put_lock_despite(appender, STORE_FLAG_SLAVE | STORE_FLAG_NOT_ENOUGH_REPLICAS)
         if status != PUT_STATUS_PUT_OK:
             out.end_offset = offset
             return status

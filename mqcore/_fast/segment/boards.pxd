@@ -28,6 +28,7 @@ cdef struct Shared:
     EpochRow *group_epochs
     SlaveRow *slaves
     QuotaRow *quotas
+    int64_t *group_nonces           # of members by their ids, GROUP_MEMBERS_MAX; 0 = not known
     int32_t *address_counts         # ADDRESS_COUNTS for each send worker, which alone writes them
 
 cdef enum:

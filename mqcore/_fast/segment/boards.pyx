@@ -16,9 +16,11 @@ from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TIMED_
                                         publish_i32, put_relaxed)
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.hashing cimport hash_bytes, hash_pair
-from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, OFFSET_CAPACITY, PAGE_SIZE, QUEUE_CAPACITY,
+from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, GROUP_MEMBERS_MAX, HA_ROLE_NONE,
+                                       HA_ROLE_SLAVE, OFFSET_CAPACITY, PAGE_SIZE, QUEUE_CAPACITY,
                                        REGION_BOARD_AT, REGION_CRADLES_AT, REGION_CRADLE_UNITS_AT, REGION_END_AT,
                                        REGION_GROUPS_AT, REGION_GROUP_EPOCHS_AT, REGION_GROUP_INDEX_AT,
+                                       REGION_GROUP_NONCES_AT,
                                        REGION_ADDRESS_COUNTS_AT, REGION_OFFSETS_AT, REGION_OFFSET_INDEX_AT,
                                        REGION_QUEUES_AT, REGION_QUEUE_INDEX_AT, REGION_QUOTAS_AT, REGION_SLAVES_AT,
                                        REGION_TOPICS_AT,
@@ -280,6 +282,7 @@ cdef class SharedSegment:
         self.shared.group_epochs = <EpochRow *>(self.shared.base + REGION_GROUP_EPOCHS_AT)
         self.shared.slaves = <SlaveRow *>(self.shared.base + REGION_SLAVES_AT)
         self.shared.quotas = <QuotaRow *>(self.shared.base + REGION_QUOTAS_AT)
+        self.shared.group_nonces = <int64_t *>(self.shared.base + REGION_GROUP_NONCES_AT)
         self.shared.address_counts = <int32_t *>(self.shared.base + REGION_ADDRESS_COUNTS_AT)
 
     def __dealloc__(self):
@@ -605,10 +608,11 @@ cdef class SharedSegment:
 
     # Replicas --------------------------------------------------------------------------------------------------
 
-    def set_master(self, const uint8_t[::1] address not None, int port, int64_t start=0):
+    def set_master(self, const uint8_t[::1] address not None, int port, int64_t start=0, int64_t term=0):
         """Tell a slave's ha worker to copy from the master that listens at *address* and *port*.
 
-        An empty log begins at *start*: 0 = with all there is, -1 = where the master, which has nothing, begins.
+        An empty log begins at *start*: 0 = with all there is, -1 = where the master, which has nothing, begins. In a
+        failover group *term* is the epoch that this master leads.
         """
         if address.shape[0] != 4 and address.shape[0] != 16:
             raise ValueError(f"master: got {address.shape[0]} address bytes, wanted 4 or 16")
@@ -618,16 +622,43 @@ cdef class SharedSegment:
         self.shared.board.master_host_size = <int32_t>address.shape[0]
         self.shared.board.master_port = port
         self.shared.board.master_start = start
+        if term > 0:
+            publish(&self.shared.board.ha_term, term)
+            publish(&self.shared.board.ha_role, HA_ROLE_SLAVE)
         add_full(&self.shared.board.master_version, 1)
 
+    def forget_master(self):
+        """Tell a slave's ha worker to copy from nobody. It has left its master once it goes by the version returned."""
+        add_full(&self.shared.board.master_version, 1)
+        self.shared.board.master_port = 0
+        publish(&self.shared.board.ha_role, HA_ROLE_NONE)
+        return add_full(&self.shared.board.master_version, 1)
+
     def master(self):
-        """(version, address bytes, port, start) of the master as it was told last; None while it is being told."""
+        """(version, address bytes, port, start, term) of the master as it was told last; None while it is being told.
+
+        The port is 0 when there is none, the term 0 outside of failover groups.
+        """
         cdef int64_t version = observe(&self.shared.board.master_version)
         address = (<const char *>self.shared.board.master_host)[:self.shared.board.master_host_size]
         port, start = self.shared.board.master_port, self.shared.board.master_start
+        term = observe(&self.shared.board.ha_term)
         if version & 1 or observe(&self.shared.board.master_version) != version:
             return None
-        return version, address, port, start
+        return version, address, port, start, term
+
+    def set_nonce(self, int member, int64_t nonce):
+        """What *member* of the failover group has announced itself by; 0 = it has not."""
+        if not 0 <= member < GROUP_MEMBERS_MAX:
+            raise IndexError(f"member {member}: wanted 0 to {GROUP_MEMBERS_MAX - 1}")
+        publish(&self.shared.group_nonces[member], nonce)
+
+    def require(self, int64_t generation, int64_t members):
+        """What is confirmed from now on is what all of *members*, a bit by id, have: set number *generation*."""
+        add_full(&self.shared.board.required_version, 1)
+        publish(&self.shared.board.required_generation, generation)
+        publish(&self.shared.board.required_members, members)
+        add_full(&self.shared.board.required_version, 1)
 
     def slaves(self):
         """The connections of slaves, each a dict of the fields of mqcore.layout.SLAVE_ROW; *host* are its bytes."""
@@ -643,6 +674,7 @@ cdef class SharedSegment:
                 "connected_at": observe(&row.connected_at), "acked": observe(&row.acked),
                 "acked_at": observe(&row.acked_at), "sent": observe(&row.sent),
                 "caught_up_at": observe(&row.caught_up_at), "sent_bytes": observe(&row.sent_bytes),
+                "member": observe(&row.member),
             })
         return found
 

@@ -4,9 +4,9 @@
 # carry the birth that they are of, and are nothing until that is the queue's own again.
 from libc.stdint cimport int64_t
 
-from mqcore._fast.base.atomics cimport observe, peek, publish, raise_full
+from mqcore._fast.base.atomics cimport full_fence, observe, peek, publish, raise_full
 from mqcore._fast.base.checks cimport check
-from mqcore._fast.base.layout cimport READ_GATE_FLUSHED, QueueRow, StoreBoard
+from mqcore._fast.base.layout cimport READ_GATE_CONFIRMED, READ_GATE_FLUSHED, QueueRow, StoreBoard
 
 
 # Queue offset behind the newest readable unit; 0 for a queue that was dropped and is not cleared yet.
@@ -53,13 +53,28 @@ cdef inline void begin_keeping(QueueRow *queue, int64_t born) noexcept nogil:
 
 
 # How far the log may be read goes by gates, which the settings name. Who moves a bound calls the function of its gate
-# behind it: put, under the put lock, for what is written; the flush worker for what is flushed.
+# behind it: put, under the put lock, for what is written; the flush worker for what is flushed; the ha worker for what
+# the members of a failover group have. Of two that move two bounds at a time, one sees the other's.
 cdef inline void note_written(StoreBoard *board) noexcept nogil:
     if board.read_gates == 0:
         publish(&board.readable_offset, peek(&board.wrote_offset))
 
 
 cdef inline void note_flushed(StoreBoard *board) noexcept nogil:
+    cdef int64_t end = observe(&board.flushed_offset)
     if board.read_gates & READ_GATE_FLUSHED:
-        check(observe(&board.flushed_offset) <= observe(&board.wrote_offset), "what is flushed was written")
-        raise_full(&board.readable_offset, observe(&board.flushed_offset))
+        check(end <= observe(&board.wrote_offset), "what is flushed was written")
+        if board.read_gates & READ_GATE_CONFIRMED:
+            full_fence()
+            end = min(end, observe(&board.confirmed_offset))
+        raise_full(&board.readable_offset, end)
+
+
+cdef inline void note_confirmed(StoreBoard *board) noexcept nogil:
+    cdef int64_t end = observe(&board.confirmed_offset)
+    if board.read_gates & READ_GATE_CONFIRMED:
+        check(end <= observe(&board.wrote_offset), "what is confirmed was written")
+        if board.read_gates & READ_GATE_FLUSHED:
+            full_fence()
+            end = min(end, observe(&board.flushed_offset))
+        raise_full(&board.readable_offset, end)

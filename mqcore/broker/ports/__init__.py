@@ -12,6 +12,7 @@ from mqcore.broker.pools import PoolFacts
 from mqcore.broker.ports.caller import Caller
 from mqcore.broker.ports.channel import Channel
 from mqcore.broker.ports.counters import Counters
+from mqcore.broker.ports.group import GroupLog
 from mqcore.broker.ports.guard import Guard
 from mqcore.broker.ports.offset_table import OffsetTable
 from mqcore.broker.ports.pool_view import PoolView
@@ -39,6 +40,7 @@ __all__ = [
     "Counters",
     "DiskSpace",
     "GetCount",
+    "GroupLog",
     "Guard",
     "InnerMessage",
     "MessageSink",

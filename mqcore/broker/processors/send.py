@@ -48,6 +48,7 @@ STATUS_CODES: Final = {
     PutStatus.OS_PAGECACHE_BUSY: ResponseCode.SYSTEM_ERROR,
     PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: ResponseCode.SYSTEM_ERROR,
     PutStatus.UNKNOWN_ERROR: ResponseCode.SYSTEM_ERROR,
+    PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: ResponseCode.SYSTEM_ERROR,
     PutStatus.WHEEL_TIMER_MSG_ILLEGAL: ResponseCode.MESSAGE_ILLEGAL,
     PutStatus.WHEEL_TIMER_FLOW_CONTROL: ResponseCode.SYSTEM_ERROR,
     PutStatus.WHEEL_TIMER_NOT_ENABLE: ResponseCode.SYSTEM_ERROR,
@@ -201,6 +202,9 @@ def refusal_remark(broker: BrokerContext, status: PutStatus) -> str:
         PutStatus.CREATE_MAPEDFILE_FAILED: "create mapped file failed, server is busy or broken.",
         PutStatus.OS_PAGECACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
         PutStatus.UNKNOWN_ERROR: "UNKNOWN_ERROR",
+        PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (
+            "in-sync replicas not enough: fewer members than minInSyncReplicas have all of the log"
+        ),
         PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
             "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, "
             "lmq consumeQueue num exceed maxLmqConsumeQueueNum config num, default limit 2w."
