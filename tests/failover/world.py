@@ -57,6 +57,8 @@ class World:
         self.links: list[Link] = []
         self.acknowledged: list[int] = []
         """Records that producers were told are stored, or consumers have read: all before some confirmed end."""
+        self.owed: dict[int, int] = {}
+        """By epoch, up to where that was said in it: masters of later epochs have it."""
         self.masters: dict[int, Process] = {}
         """Of each epoch, the process that led it."""
         self.done: Counter[str] = Counter()
@@ -208,7 +210,9 @@ class World:
         self.done["lead"] += 1
         if not broker.is_trusted:
             self.excuse(broker, epoch)
-        if broker.records[: len(self.acknowledged)] != self.acknowledged:
+        # One that hears late that it has won may begin when a later epoch has acknowledged more: nobody follows it.
+        owed = max((end for earlier, end in self.owed.items() if earlier < epoch), default=0)
+        if broker.records[:owed] != self.acknowledged[:owed]:
             raise Violation(f"broker {broker.me} leads epoch {epoch} and lacks what was acknowledged")
         self.leave_upstream(process)
         process.leads = effect.state
@@ -224,8 +228,8 @@ class World:
     def excuse(self, broker: Broker, epoch: int) -> None:
         """All of the set have lost power with what they had: what the best of them lacks is lost, as was said."""
         self.forgiven = epoch
-        state = self.engine.history[-2] if len(self.engine.history) > 1 else None
-        members = state.isr if state is not None else {broker.me}
+        earlier = [state for state in self.engine.history if state.epoch < epoch]
+        members = earlier[-1].isr if earlier else {broker.me}
         if any(self.brokers[other].is_trusted for other in members):
             raise Violation(f"broker {broker.me} leads, and others had not lost anything")
         self.done["all lost power"] += 1
@@ -235,6 +239,7 @@ class World:
         ):
             kept += 1
         del self.acknowledged[kept:]
+        self.owed = {earlier: min(end, kept) for earlier, end in self.owed.items()}
 
     def demote(self, process: Process) -> None:
         self.done["demote"] += 1
@@ -463,3 +468,4 @@ class World:
         if broker.records[:known] != self.acknowledged[:known]:
             raise Violation(f"broker {broker.me} shows another message at an offset that was read or acknowledged")
         self.acknowledged += broker.records[known:end]
+        self.owed[epoch] = max(end, self.owed.get(epoch, 0))
