@@ -333,3 +333,15 @@ class EngineError(MQError):
 
     retryable = True
     hint = "look at failoverEtcd, and whether most members of etcd run and reach each other"
+
+
+class GroupIdentityError(MQError):
+    """This broker cannot go on in its failover group without an operator: the text says what does not fit."""
+
+    hint = "see docs/failover.md before anything is emptied or forced"
+
+
+class UnfitMemberError(MQError):
+    """What an operator wants of a failover group cannot be done with that member."""
+
+    response_code = ResponseCode.NO_PERMISSION

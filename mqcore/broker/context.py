@@ -10,7 +10,7 @@ from mqcore.broker.consumers import ConsumerManager
 from mqcore.broker.groups import SubscriptionGroupManager
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.offsets import ConsumerOffsetManager
-from mqcore.broker.ports import Clock, Guard, MessageSink, PullDispatcher, ReplicationView, StoreView
+from mqcore.broker.ports import Clock, GroupControl, Guard, MessageSink, PullDispatcher, ReplicationView, StoreView
 from mqcore.broker.producers import ProducerManager
 from mqcore.broker.queue_locks import QueueLocks
 from mqcore.broker.registration import Registration
@@ -57,9 +57,14 @@ class BrokerContext:
     """With aclEnable only."""
     slave: SlaveSynchronize | None = None
     """Of a slave only."""
+    group: GroupControl | None = None
+    """Of a broker in a failover group only."""
 
     @property
     def is_slave(self) -> bool:
+        """Whether it is a slave just now: in a failover group that may change while it runs."""
+        if self.group is not None:
+            return not self.group.is_master
         return self.settings.store.broker_role == BrokerRole.SLAVE
 
     @property

@@ -30,6 +30,7 @@ from mqcore.broker.ports import (
     Channel,
     Clock,
     Counters,
+    GroupControl,
     Guard,
     MessageSink,
     OffsetTable,
@@ -132,6 +133,8 @@ class Ports:
     timers: TimerPort = NO_TIMERS
     guard: Guard | None = None
     """With aclEnable only."""
+    group: GroupControl | None = None
+    """Of a broker in a failover group only."""
 
 
 class BrokerCore:
@@ -220,6 +223,7 @@ class BrokerCore:
             replication=ports.replication,
             rules=ports.guard,
             slave=slave,
+            group=ports.group,
         )
         if slave is not None:
             self.broker.registration.on_master = slave.learn

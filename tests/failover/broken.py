@@ -7,10 +7,10 @@ from typing import Final
 
 from mqcore.broker.failover.coordinator import Coordinator
 from mqcore.broker.failover.effects import Effect
-from mqcore.broker.failover.facts import LeaderFacts, LogFacts, MemberFacts
+from mqcore.broker.failover.facts import GroupOrder, LeaderFacts, LogFacts, MemberFacts, Surroundings
 from mqcore.broker.failover.group_state import GroupState
 from mqcore.store.epochs import EpochEntry
-from tests.failover.replica import Broker, Frame
+from tests.failover.replica import Broker, Link
 from tests.failover.world import World
 
 
@@ -64,6 +64,20 @@ class StandsFromOutside(Coordinator):
         return self.state is not None and log.trusted
 
 
+class LosesUnasked(Coordinator):
+    """Who may have less than others stands when nobody has allowed that."""
+
+    def _may_lose(self, now_ms: int, around: Surroundings) -> bool:
+        return True
+
+
+class ObeysOldOrders(Coordinator):
+    """What was allowed in an epoch is done in a later one."""
+
+    def _is_of_now(self, order: GroupOrder) -> bool:
+        return True
+
+
 class ForgetsItsCut(Broker):
     """A cut that is not finished is not begun again."""
 
@@ -82,13 +96,13 @@ class NeverCuts(Broker):
 class TrustsItselfTooSoon(World):
     """Who has lost something counts as whole again with the first bytes from a master."""
 
-    def is_whole(self, broker: Broker, message: Frame) -> bool:
+    def is_whole(self, broker: Broker, link: Link) -> bool:
         return True
 
 
 Rule = type[Coordinator] | type[Broker] | type[World]
 
-RULES: Final[Mapping[Rule, Mapping[str, int]]] = {
+RULES: Final[Mapping[Rule, Mapping[str, float]]] = {
     TrustsItself: {"lose_power": 4},
     SwapsBeforeTheBit: {"take_required": 8},
     SwapsBeforeItHasAll: {},
@@ -96,6 +110,8 @@ RULES: Final[Mapping[Rule, Mapping[str, int]]] = {
     TakesSilenceForNo: {"give_up": 60},
     GoesOnWithItsEpoch: {},
     StandsFromOutside: {},
+    LosesUnasked: {},
+    ObeysOldOrders: {"order_unclean": 4},
     ForgetsItsCut: {},
     NeverCuts: {},
     TrustsItselfTooSoon: {"lose_power": 3, "sync": 5, "start": 100},

@@ -62,6 +62,8 @@ class Link:
     sent: int = -1
     """Up to where the master has sent its log; -1 before the welcome."""
     is_joined: bool = False
+    whole_at: int = 0
+    """The end of the master's log when it was asked."""
 
 
 @dataclass(eq=False, slots=True)
@@ -73,6 +75,7 @@ class Process:
     links: list[Link] = field(default_factory=list)
     """As master, those of its slaves."""
     upstream: Link | None = None
+    is_leaving: bool = False
     leads: GroupState | None = None
     epoch_start: int = 0
     acked: dict[int, int] = field(default_factory=dict)

@@ -40,10 +40,12 @@ def play_many(runs: int, chance: Random) -> None:
     # The schedules have in them what they are for.
     for name in ("lead", "kill", "unknown", "acknowledged"):
         assert done[name] > runs, (name, done)
-    for name in ("power", "killed in a cut"):
+    for name in ("power", "killed in a cut", "leave"):
         assert done[name] > runs // 3, (name, done)
     assert done["in_sync"] > 1.8 * runs, done
     assert done["demote"] > runs // 20, done
+    assert done["given away"] > runs // 60, done
+    assert done["unclean"] > runs // 60, done
 
 
 def play_until_lost(world: type[World], chance: Random) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping
+from itertools import accumulate
 from random import Random
 from typing import Final
 
 from mqcore.broker.failover import effects
 from mqcore.broker.failover.coordinator import Coordinator, Outcome, Pace, Phase
 from mqcore.broker.failover.effects import Effect
-from mqcore.broker.failover.facts import Announcement, Surroundings
+from mqcore.broker.failover.facts import Announcement, GroupOrder, Surroundings
 from mqcore.broker.failover.group_state import GroupState
 from mqcore.store.epochs import EpochEntry, held_by
 from tests.failover.engine import Call, Engine
@@ -39,6 +40,9 @@ WEIGHTS: Final = {
     "kill": 2,
     "lose_power": 1,
     "start": 30,
+    "order": 1,
+    "order_unclean": 0.2,
+    "leave": 0.5,
 }
 """How often each step is tried; one that has nothing to do is tried again."""
 
@@ -48,7 +52,7 @@ class World:
 
     coordinator: type[Coordinator] = Coordinator
     broker: type[Broker] = Broker
-    weights: Mapping[str, int] = {}
+    weights: Mapping[str, float] = {}
 
     def __init__(self, random: Random, count: int = 3) -> None:
         self.random = random
@@ -64,10 +68,18 @@ class World:
         self.done: Counter[str] = Counter()
         self.forgiven = 0
         """The epoch that began with what was left after all of a set lost power; older ones count no more."""
+        self.ordered: GroupOrder | None = None
+        """The last one that was given; it stays where it is."""
+        self.allowed: set[tuple[int, int]] = set()
+        """Who may begin which epoch although others may have more."""
+        self.lossy: dict[GroupState, tuple[bool, str]] = {}
+        """With what something may be lost: whether that was allowed, and why."""
+        self.elects_unclean = random.random() < 0.05
         self.now = 0
         self._values = 0
         weights = WEIGHTS | self.weights
-        self._plan: list[Callable[[], bool]] = [getattr(self, name) for name in weights for _ in range(weights[name])]
+        self._plan: list[Callable[[], bool]] = [getattr(self, name) for name in weights]
+        self._shares = list(accumulate(weights.values()))
 
     def run(self, steps: int) -> None:
         """Take so many steps."""
@@ -75,7 +87,7 @@ class World:
             self.start_process(broker)
         for _ in range(steps):
             self.now += 1
-            while not self.random.choice(self._plan)():
+            while not self.random.choices(self._plan, cum_weights=self._shares)[0]():
                 pass
 
     @property
@@ -95,6 +107,8 @@ class World:
             "",
             founder=broker.me == 0,
             seen_epoch=broker.seen_epoch,
+            priority=broker.me % 2,
+            elects_unclean=self.elects_unclean,
             pace=PACE,
         )
         process = broker.process = Process(broker, coordinator)
@@ -163,13 +177,45 @@ class World:
 
     def surroundings(self, process: Process) -> Surroundings:
         alive = {
-            broker.me: Announcement(broker.facts().last_epoch, broker.facts().end, broker.is_trusted)
+            broker.me: Announcement(
+                broker.facts().last_epoch,
+                broker.facts().end,
+                broker.is_trusted,
+                broker.me % 2,
+                broker.process is not None and broker.process.is_leaving,
+            )
             for broker in self.brokers
             if broker.me != process.broker.me and is_up(broker.process)
         }
         hears = process.upstream is not None and self.random.random() < 0.98
-        ordered = process.broker.me if self.random.random() < 0.003 else None
-        return Surroundings(hears, self.random.random() < 0.1, alive, ordered)
+        return Surroundings(hears, self.random.random() < 0.1, alive, self.ordered)
+
+    def order(self) -> bool:
+        """An operator wants another master."""
+        return self.give_order(unclean=False)
+
+    def order_unclean(self) -> bool:
+        """An operator wants another master, whatever is lost."""
+        return self.give_order(unclean=True)
+
+    def give_order(self, *, unclean: bool) -> bool:
+        state = self.engine.state
+        if state is None:
+            return False
+        self.ordered = GroupOrder(self.random.randrange(len(self.brokers)), state.epoch, unclean)
+        if unclean:
+            self.allowed.add((self.ordered.to, state.epoch + 1))
+        return True
+
+    def leave(self) -> bool:
+        """A broker is about to stop."""
+        process = self.some_process(lambda process: not process.is_leaving)
+        if process is None:
+            return False
+        self.done["leave"] += 1
+        process.is_leaving = True
+        process.coordinator.leave()
+        return True
 
     def take_required(self) -> bool:
         """An ha worker goes by the set that its coordinator wants."""
@@ -183,6 +229,8 @@ class World:
     def obey(self, process: Process, wanted: list[Effect]) -> None:
         """Do what a coordinator wants."""
         for effect in wanted:
+            if isinstance(effect, effects.SwapState):
+                self.note_loss(process, effect)
             if isinstance(effect, effects.ReadState | effects.SwapState):
                 self.engine.calls.append(Call(process, effect))
             elif isinstance(effect, effects.NoteEpoch):
@@ -195,8 +243,23 @@ class World:
                 process.required = (effect.generation, effect.members)
             elif isinstance(effect, effects.Demote):
                 self.demote(process)
+            elif isinstance(effect, effects.Give):
+                self.ordered = effect.order
+                self.done["given away"] += 1
             elif isinstance(effect, effects.CallOperator):
                 raise Violation(f"broker {process.broker.me}: {effect.reason}")
+
+    def note_loss(self, process: Process, swap: effects.SwapState) -> None:
+        """A broker stands although others may have more: note whether it may."""
+        broker, epoch = process.broker, swap.state.epoch
+        if swap.state in self.lossy or process.coordinator.phase is not Phase.STANDING:
+            return
+        if process.coordinator.is_unclean:
+            may_be = (broker.me, epoch) in self.allowed or self.elects_unclean
+            self.lossy[swap.state] = may_be, "unclean"
+        elif not broker.is_trusted:
+            others = self.engine.history[swap.expected - 1].isr - {broker.me} if swap.expected else ()
+            self.lossy[swap.state] = not any(self.brokers[other].is_trusted for other in others), "all lost power"
 
     def leave_upstream(self, process: Process) -> None:
         if process.upstream is not None:
@@ -208,11 +271,12 @@ class World:
         if self.masters.setdefault(epoch, process) is not process:
             raise Violation(f"epoch {epoch} has two masters")
         self.done["lead"] += 1
-        if not broker.is_trusted:
-            self.excuse(broker, epoch)
+        for state in self.engine.history:
+            if self.forgiven < state.epoch <= epoch and state in self.lossy:
+                self.forgive(state, broker)
         # One that hears late that it has won may begin when a later epoch has acknowledged more: nobody follows it.
         owed = max((end for earlier, end in self.owed.items() if earlier < epoch), default=0)
-        if broker.records[:owed] != self.acknowledged[:owed]:
+        if epoch >= self.forgiven and broker.records[:owed] != self.acknowledged[:owed]:
             raise Violation(f"broker {broker.me} leads epoch {epoch} and lacks what was acknowledged")
         self.leave_upstream(process)
         process.leads = effect.state
@@ -225,14 +289,13 @@ class World:
     def begin_epoch(self, broker: Broker, epoch: int) -> None:
         broker.epochs = (*broker.epochs, EpochEntry(epoch, len(broker.records)))
 
-    def excuse(self, broker: Broker, epoch: int) -> None:
-        """All of the set have lost power with what they had: what the best of them lacks is lost, as was said."""
-        self.forgiven = epoch
-        earlier = [state for state in self.engine.history if state.epoch < epoch]
-        members = earlier[-1].isr if earlier else {broker.me}
-        if any(self.brokers[other].is_trusted for other in members):
-            raise Violation(f"broker {broker.me} leads, and others had not lost anything")
-        self.done["all lost power"] += 1
+    def forgive(self, state: GroupState, broker: Broker) -> None:
+        """From the epoch of *state* on only that counts which *broker* has."""
+        may_be, what = self.lossy[state]
+        if not may_be:
+            raise Violation(f"broker {state.master} leads epoch {state.epoch}, and {what}")
+        self.done[what] += 1
+        self.forgiven = state.epoch
         kept = 0
         while kept < min(len(self.acknowledged), len(broker.records)) and (
             self.acknowledged[kept] == broker.records[kept]
@@ -415,6 +478,7 @@ class World:
             return
         if isinstance(message, Welcome):
             point = joins(broker, message, broker.me in state.isr)
+            link.whole_at = message.end
             broker.cut(point, message.epochs)
             process.confirmed = min(process.confirmed, point)
             if self.random.random() < 0.1:
@@ -430,13 +494,16 @@ class World:
             broker.epochs = held_by(message.epochs, len(broker.records))
             process.confirmed = max(process.confirmed, min(message.confirmed, len(broker.records)))
             self.read(broker, process.confirmed, message.term)
-            if self.is_whole(broker, message):
-                broker.is_trusted = True
+        if self.is_whole(broker, link):
+            broker.is_trusted = True
         link.up.append(Ack(message.term, len(broker.records)))
 
-    def is_whole(self, broker: Broker, message: Frame) -> bool:
-        """Whether a broker that had lost something has all again that it ever acknowledged."""
-        return len(broker.records) >= max(message.confirmed, message.epochs[-1].start)
+    def is_whole(self, broker: Broker, link: Link) -> bool:
+        """Whether a broker that had lost something has all again that it ever acknowledged.
+
+        Its master had that when it was asked, since it has sent it, or began its epoch with it.
+        """
+        return len(broker.records) >= link.whole_at
 
     def accepts(self, term: int, state: GroupState) -> bool:
         """Whether a slave that knows *state* takes what a master of *term* sends."""

@@ -15,7 +15,9 @@ import pytest
 from mqcore.address import Address
 from mqcore.broker.failover.coordinator import Outcome
 from mqcore.broker.failover.effects import SwapState
-from mqcore.broker.failover.etcd import Change, EtcdEngine
+from mqcore.broker.failover.etcd import EtcdEngine
+from mqcore.broker.failover.facts import Announcement, GroupOrder
+from mqcore.broker.failover.group_keys import Change, GroupView, KnownMember, encode
 from mqcore.broker.failover.group_state import GroupState
 from mqcore.broker.failover.http_json import HttpJson
 from mqcore.errors import EngineError, ProtocolError
@@ -118,6 +120,32 @@ async def test_a_name_is_one_process_until_its_lease_ends(
     await other.leave()
     assert await engine.announce("alive/1", b"first", LEASE_S)
     other.close()
+
+
+async def test_all_that_a_group_has_is_read_as_of_one_moment(engine: EtcdEngine) -> None:
+    empty = GroupView.of(await engine.read_all())
+    assert (empty.state, empty.members, empty.alive, empty.order, empty.next_id) == (None, {}, {}, None, 0)
+    assert await engine.create("members/0", encode(KnownMember("a uuid", 5)))
+    assert not await engine.create("members/0", encode(KnownMember("another", 6)))
+    _, revision, _ = await engine.swap(SwapState(0, STATE))
+    said = Announcement(1, 100, True, 2, nonce=7, address="a:1", ha_address="a:2")
+    assert await engine.announce("alive/0", encode(said), LEASE_S)
+    order = GroupOrder(1, 1, unclean=True)
+    await engine.put("order", encode(order))
+    await engine.put("alive/1", b"what no broker writes")
+    view = GroupView.of(await engine.read_all())
+    assert (view.state, view.state_revision) == (STATE, revision)
+    assert view.revision >= revision + 3
+    assert view.cluster == empty.cluster
+    assert view.members == {0: KnownMember("a uuid", 5)}
+    assert (view.id_of("a uuid"), view.id_of("another"), view.next_id) == (0, None, 1)
+    assert view.alive == {0: said}
+    assert view.order == order
+    # And from there on it is kept up.
+    view.take([Change("alive/0", None, view.revision + 1), Change("members/2", encode(KnownMember("c", 7, True)), 9)])
+    assert view.alive == {}
+    assert view.next_id == 3
+    await engine.leave()
 
 
 async def test_what_nobody_of_the_group_has_written_is_refused(engine: EtcdEngine, server: Etcd) -> None:

@@ -22,7 +22,7 @@ from enum import Enum, auto
 
 from . import effects
 from .effects import Effect
-from .facts import Announcement, LeaderFacts, LogFacts, MemberFacts, Surroundings
+from .facts import Announcement, GroupOrder, LeaderFacts, LogFacts, MemberFacts, Surroundings
 from .group_state import GroupState
 
 
@@ -63,6 +63,10 @@ class Pace:
     behind: int = 5_000
     near: int = 1 << 20
     """Bytes that a member may be behind what is confirmed when it is made a required one."""
+    order: int = 1_000
+    """How long an order is waited for before it is given to another."""
+    unclean: int = 10_000
+    """How long nobody who may stand must have been there before somebody who may not does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +82,18 @@ class Coordinator:
     """Decides for broker *me*, whose process is *nonce*. *founder*: it begins a group that has no state yet."""
 
     def __init__(
-        self, me: int, nonce: str, address: str, *, founder: bool = False, seen_epoch: int = 0, pace: Pace | None = None
+        self,
+        me: int,
+        nonce: str,
+        address: str,
+        *,
+        founder: bool = False,
+        seen_epoch: int = 0,
+        priority: int = 0,
+        elects_unclean: bool = False,
+        pace: Pace | None = None,
     ) -> None:
+        """*elects_unclean*: when all that are in sync are gone, it may stand and lose what they had."""
         self.me = me
         self.phase = Phase.STARTING
         self.state: GroupState | None = None
@@ -88,12 +102,20 @@ class Coordinator:
         self._nonce = nonce
         self._address = address
         self._founder = founder
+        self._priority = priority
+        self._elects_unclean = elects_unclean
         self._pace = pace or Pace()
         self._pending: Pending | None = None
         self._joining: int | None = None
         self._generation = 0
         self._required: frozenset[int] = frozenset()
-        self._stands_at_ms = 0
+        self._ranks_at_ms = 0
+        self._stands_at_ms: int | None = None
+        self.is_unclean = False
+        """Whether it stands, or leads, although others may have more: that is lost."""
+        self._nobody_since_ms: int | None = None
+        self._is_leaving = False
+        self._orders_at_ms = 0
 
     # ------------------------------------------------------------------------------------------------------ events
 
@@ -130,17 +152,22 @@ class Coordinator:
             return [effects.ReadState()]
         return self._learn(revision, state)
 
+    def leave(self) -> None:
+        """This broker is about to stop: a master gives its place away, and a slave does not stand any more."""
+        self._is_leaving = True
+
     def look(self, now_ms: int, log: LogFacts, around: Surroundings, leader: LeaderFacts | None = None) -> list[Effect]:
         """Do what time, logs and connections ask for. *leader* is wanted of a master."""
         if self._pending is not None:
             wanted = self._repeat(now_ms)
             return wanted if self.phase is not Phase.LEADING else [*wanted, *self._follow_required()]
         if self.phase is Phase.LEADING:
-            return self._look_after_members(now_ms, leader) if leader is not None else []
-        if self.phase is Phase.RANKING:
-            return self._stand(now_ms, log, around)
-        if self.phase in (Phase.FOLLOWING, Phase.WAITING):
-            return self._consider(now_ms, log, around)
+            return self._look_after_members(now_ms, log, around, leader) if leader is not None else []
+        if self.phase in (Phase.FOLLOWING, Phase.WAITING, Phase.RANKING) and self.state is not None:
+            self._count_survivors(now_ms, log, around)
+            return (
+                self._stand(now_ms, log, around) if self.phase is Phase.RANKING else self._consider(now_ms, log, around)
+            )
         return []
 
     # ---------------------------------------------------------------------------------------------------- learning
@@ -175,7 +202,7 @@ class Coordinator:
         self._joining = None
         self._generation += 1
         self._required = state.isr
-        return [effects.Lead(state, state.isr), effects.Require(self._generation, state.isr)]
+        return [effects.Lead(state, state.isr, self.is_unclean), effects.Require(self._generation, state.isr)]
 
     def _lead_on(self) -> list[Effect]:
         assert self.state is not None
@@ -235,18 +262,44 @@ class Coordinator:
         mine = (log.last_epoch, log.end)
         return all((alive[other].last_epoch, alive[other].end) <= mine for other in others)
 
-    def _consider(self, now_ms: int, log: LogFacts, around: Surroundings) -> list[Effect]:
-        if not self._may_stand(log, around.alive) or not self._is_wanted(around):
-            return []
+    def _count_survivors(self, now_ms: int, log: LogFacts, around: Surroundings) -> None:
+        """Note since when nobody has been there who may stand, this broker included."""
         assert self.state is not None
-        self.phase = Phase.RANKING
-        mine = (log.last_epoch, log.end, 0)
-        better = sum(
-            (said.last_epoch, said.end, said.priority) > mine
-            for other, said in around.alive.items()
-            if other in self.state.isr and other != self.state.master
+        others = self.state.isr - {self.me}
+        is_somebody = any(other in around.alive and around.alive[other].trusted for other in others)
+        if is_somebody or around.hears_master or self._may_stand(log, around.alive):
+            self._nobody_since_ms = None
+        elif self._nobody_since_ms is None:
+            self._nobody_since_ms = now_ms
+
+    def _may_lose(self, now_ms: int, around: Surroundings) -> bool:
+        """Whether it may stand all the same, and lose what others had: an operator wants it, or has allowed it."""
+        if self._is_ordered(around) and around.order is not None and around.order.unclean:
+            return True
+        return (
+            self._elects_unclean
+            and self._nobody_since_ms is not None
+            and now_ms - self._nobody_since_ms >= self._pace.unclean
         )
-        self._stands_at_ms = now_ms + self._pace.ranking + better * self._pace.rank_step
+
+    def _is_ordered(self, around: Surroundings) -> bool:
+        assert self.state is not None
+        return around.order is not None and around.order.to == self.me and self._is_of_now(around.order)
+
+    def _is_of_now(self, order: GroupOrder) -> bool:
+        """Whether *order* is of this epoch: an old one must not lose what was acknowledged since."""
+        assert self.state is not None
+        return order.epoch == self.state.epoch
+
+    def _consider(self, now_ms: int, log: LogFacts, around: Surroundings) -> list[Effect]:
+        if self._is_leaving or not self._is_wanted(around):
+            return []
+        if not self._may_stand(log, around.alive) and not self._may_lose(now_ms, around):
+            return []
+        self.phase = Phase.RANKING
+        # Whom an operator names lets nobody go first.
+        self._ranks_at_ms = now_ms + (0 if self._is_ordered(around) else self._pace.ranking)
+        self._stands_at_ms = now_ms if self._is_ordered(around) else None
         return [*self._stop_acknowledging(), effects.Announce()]
 
     def _stop_acknowledging(self) -> list[Effect]:
@@ -255,23 +308,41 @@ class Coordinator:
     def _is_wanted(self, around: Surroundings) -> bool:
         """Whether there is a reason to stand: when is a matter of service, and not of safety."""
         assert self.state is not None
-        if around.ordered == self.me:
+        if self._is_ordered(around):
             return True
         if around.hears_master:
             return False
         return self.state.master == self.me or self.state.master not in around.alive or around.master_refuses
 
+    def _rank(self, log: LogFacts, around: Surroundings, *, is_clean: bool) -> int:
+        """Return how many others should rather lead, by what they have announced since the master was lost."""
+        assert self.state is not None
+        mine = (log.last_epoch, log.end, self._priority, -self.me)
+        return sum(
+            (said.last_epoch, said.end, said.priority, -other) > mine
+            for other, said in around.alive.items()
+            if other != self.state.master and not said.leaving and (other in self.state.isr or not is_clean)
+        )
+
     def _stand(self, now_ms: int, log: LogFacts, around: Surroundings) -> list[Effect]:
         assert self.state is not None
+        if now_ms < self._ranks_at_ms:
+            return []
+        is_clean = self._may_stand(log, around.alive)
+        if self._is_leaving or not (is_clean or self._may_lose(now_ms, around)):
+            return self._follow(self.state)
+        if self._stands_at_ms is None:
+            self._stands_at_ms = now_ms + self._rank(log, around, is_clean=is_clean) * self._pace.rank_step
         if now_ms < self._stands_at_ms:
             return []
-        if not self._may_stand(log, around.alive):
-            return self._follow(self.state)
         self.phase = Phase.STANDING
-        trusted = {other for other, said in around.alive.items() if said.trusted}
-        isr = {self.me} | (self.state.isr & trusted) - {self.state.master}
-        successor = GroupState(self.state.epoch + 1, self.me, self._nonce, self._address, frozenset(isr))
-        return self._send(self.revision, successor, now_ms)
+        self.is_unclean = not is_clean
+        trusted = {other for other, said in around.alive.items() if said.trusted and not said.leaving}
+        kept = (self.state.isr & trusted) - {self.state.master} if is_clean else frozenset[int]()
+        isr = frozenset({self.me}) | kept
+        return self._send(
+            self.revision, GroupState(self.state.epoch + 1, self.me, self._nonce, self._address, isr), now_ms
+        )
 
     # ------------------------------------------------------------------------------------------------------- leading
 
@@ -289,19 +360,43 @@ class Coordinator:
         self._generation += 1
         return [effects.Require(self._generation, wanted)]
 
-    def _look_after_members(self, now_ms: int, leader: LeaderFacts) -> list[Effect]:
+    def _look_after_members(
+        self, now_ms: int, log: LogFacts, around: Surroundings, leader: LeaderFacts
+    ) -> list[Effect]:
         assert self.state is not None
-        lost = [member for member in self.state.isr - {self.me} if self._is_lost(leader.members.get(member))]
+        given = self._give_away(now_ms, log, around, leader) if self._is_leaving else []
+        if given:
+            return given
+        leaving = {other for other, said in around.alive.items() if said.leaving}
+        lost = [
+            member
+            for member in self.state.isr - {self.me}
+            if member in leaving or self._is_lost(leader.members.get(member))
+        ]
         if lost:
             self._joining = None
             return self._change_isr(self.state.isr - frozenset(lost), now_ms)
         if self._joining is not None:
             return self._go_on_joining(now_ms, leader)
         for member, facts in leader.members.items():
-            if member not in self.state.isr and self._is_near(facts, leader):
+            if member not in self.state.isr and member not in leaving and self._is_near(facts, leader):
                 self._joining = member
                 return self._follow_required()
         return self._follow_required()
+
+    def _give_away(self, now_ms: int, log: LogFacts, around: Surroundings, leader: LeaderFacts) -> list[Effect]:
+        """Name a member that has all of the log, which has come to rest, in this broker's place."""
+        assert self.state is not None
+        ready = [
+            (said.priority, -other)
+            for other, said in around.alive.items()
+            if other in self.state.isr and said.trusted and not said.leaving
+            if (facts := leader.members.get(other)) is not None and facts.connected and facts.acked >= log.end
+        ]
+        if not ready or now_ms < self._orders_at_ms:
+            return []
+        self._orders_at_ms = now_ms + self._pace.order
+        return [effects.Give(GroupOrder(-max(ready)[1], self.state.epoch))]
 
     def _change_isr(self, isr: frozenset[int], now_ms: int) -> list[Effect]:
         assert self.state is not None

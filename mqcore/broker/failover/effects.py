@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from .facts import GroupOrder
 from .group_state import GroupState
 
 
@@ -49,10 +50,14 @@ class StopFollowing:
 
 @dataclass(frozen=True, slots=True)
 class Lead:
-    """Take over: the epoch begins at the end of the log, and *required* must have what is acknowledged in it."""
+    """Take over: the epoch begins at the end of the log, and *required* must have what is acknowledged in it.
+
+    *unclean*: what others of the old set had and this broker has not is lost, as was allowed.
+    """
 
     state: GroupState
     required: frozenset[int]
+    unclean: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,10 +76,29 @@ class Demote:
 
 
 @dataclass(frozen=True, slots=True)
+class Give:
+    """Let the group know *order*: whom this master would have in its place."""
+
+    order: GroupOrder
+
+
+@dataclass(frozen=True, slots=True)
 class CallOperator:
     """Stop, and say *reason*: going on might lose what was acknowledged."""
 
     reason: str
 
 
-Effect = ReadState | SwapState | NoteEpoch | Announce | Follow | StopFollowing | Lead | Require | Demote | CallOperator
+Effect = (
+    ReadState
+    | SwapState
+    | NoteEpoch
+    | Announce
+    | Follow
+    | StopFollowing
+    | Lead
+    | Require
+    | Demote
+    | Give
+    | CallOperator
+)

@@ -11,7 +11,7 @@ import contextlib
 import ssl
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Final
 
 from mqcore.address import Address
@@ -19,21 +19,13 @@ from mqcore.errors import EngineError, ProtocolError
 
 from .coordinator import Outcome
 from .effects import SwapState
+from .group_keys import STATE, Change, Listing
 from .group_state import GroupState
 from .http_json import HttpJson
 
 UNAUTHENTICATED: Final = 16
 CALL_TIMEOUT_S: Final = 2.0
 BROKEN: Final = (OSError, EOFError, ProtocolError, TimeoutError)
-
-
-@dataclass(frozen=True, slots=True)
-class Change:
-    """A key of the group was put, or deleted (*value* None). *key* is what follows the group's prefix."""
-
-    key: str
-    value: bytes | None
-    revision: int
 
 
 def _text(data: bytes) -> str:
@@ -69,19 +61,40 @@ class EtcdEngine:
         self._lease = 0
         self._announced: bytes | None = None
 
-    # ------------------------------------------------------------------------------------------------- the four calls
+    # --------------------------------------------------------------------------------------------------- what is asked
 
     async def read(self) -> tuple[int, GroupState | None]:
         """Return the state and its revision, 0 and None if there is none, as of a moment within this call.
 
         Raises EngineError if no endpoint answers, ProtocolError if the key has what no broker has written.
         """
-        answer = await self._call("/v3/kv/range", {"key": self._key("state")})
+        answer = await self._call("/v3/kv/range", {"key": self._key(STATE)})
         return _state_in(answer)
+
+    async def read_all(self) -> Listing:
+        """Return all keys of the group as of one moment within this call. Raises EngineError."""
+        answer = await self._call(
+            "/v3/kv/range", {"key": _text(self._prefix), "range_end": _text(_after(self._prefix))}
+        )
+        keys = tuple(self._put_of(pair) for pair in answer.get("kvs", ()))
+        return Listing(str(answer["header"]["cluster_id"]), _revision(answer), keys)
+
+    async def create(self, name: str, value: bytes) -> bool:
+        """Put a key that is not there yet; False if it is. Raises EngineError: it may be there then, or not."""
+        key = self._key(name)
+        body = {
+            "compare": [{"key": key, "target": "CREATE", "result": "EQUAL", "create_revision": "0"}],
+            "success": [{"request_put": {"key": key, "value": _text(value)}}],
+        }
+        return bool((await self._call("/v3/kv/txn", body)).get("succeeded"))
+
+    async def put(self, name: str, value: bytes) -> None:
+        """Put a key. Raises EngineError: it may be there then, or not."""
+        await self._call("/v3/kv/put", {"key": self._key(name), "value": _text(value)})
 
     async def swap(self, swap: SwapState) -> tuple[Outcome, int, GroupState | None]:
         """Put a state in place of the one that is expected. Never raises EngineError: what is not known is UNKNOWN."""
-        key = self._key("state")
+        key = self._key(STATE)
         body = {
             "compare": [{"key": key, "target": "MOD", "result": "EQUAL", "mod_revision": str(swap.expected)}],
             "success": [{"request_put": {"key": key, "value": _text(swap.state.encode())}}],
@@ -169,10 +182,12 @@ class EtcdEngine:
         return _text(self._prefix + name.encode())
 
     def _change(self, event: dict[str, Any]) -> Change:
-        pair = event["kv"]
-        name = b64decode(pair["key"]).removeprefix(self._prefix).decode()
-        value = None if event.get("type") == "DELETE" else b64decode(pair.get("value", ""))
-        return Change(name, value, int(pair["mod_revision"]))
+        put = self._put_of(event["kv"])
+        return replace(put, value=None) if event.get("type") == "DELETE" else put
+
+    def _put_of(self, pair: dict[str, Any]) -> Change:
+        name = b64decode(pair["key"]).removeprefix(self._prefix).decode(errors="replace")
+        return Change(name, b64decode(pair.get("value", "")), int(pair["mod_revision"]))
 
     async def _connected_for_watching(self) -> HttpJson:
         await self._sign_in()

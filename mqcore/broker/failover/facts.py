@@ -17,12 +17,26 @@ class LogFacts:
 
 @dataclass(frozen=True, slots=True)
 class Announcement:
-    """What another broker said of itself last; it may be gone since."""
+    """What another broker said of itself last; it may be gone since. *leaving*: it is about to stop, in order."""
 
     last_epoch: int
     end: int
     trusted: bool
     priority: int = 0
+    leaving: bool = False
+    nonce: int = 0
+    """Of its life: 63 random bits."""
+    address: str = ""
+    ha_address: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOrder:
+    """A wish of epoch *epoch*, and of no other: that *to* lead next. *unclean*: even if it lacks what others had."""
+
+    to: int
+    epoch: int
+    unclean: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +66,10 @@ class LeaderFacts:
 class Surroundings:
     """Why somebody who follows may want to stand: whether frames come from the master, and what is known of the others.
 
-    *alive* has those that announce themselves, this broker left out. *ordered* is the broker that an operator wants.
+    *alive* has those that announce themselves, this broker left out. *order* is the last one that was given.
     """
 
     hears_master: bool = False
     master_refuses: bool = False
     alive: Mapping[int, Announcement] = field(default_factory=dict)
-    ordered: int | None = None
+    order: GroupOrder | None = None

@@ -13,6 +13,7 @@ from mqcore.broker.ports.caller import Caller
 from mqcore.broker.ports.channel import Channel
 from mqcore.broker.ports.counters import Counters
 from mqcore.broker.ports.group import GroupLog
+from mqcore.broker.ports.group_control import GroupControl
 from mqcore.broker.ports.guard import Guard
 from mqcore.broker.ports.offset_table import OffsetTable
 from mqcore.broker.ports.pool_view import PoolView
@@ -41,6 +42,7 @@ __all__ = [
     "DiskSpace",
     "GetCount",
     "GroupLog",
+    "GroupControl",
     "Guard",
     "InnerMessage",
     "MessageSink",

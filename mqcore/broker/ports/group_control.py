@@ -1,0 +1,31 @@
+"""The group that elects its master, as an operator sees it through one of its brokers."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from mqcore.broker.failover.group_facts import GroupFacts
+
+
+class GroupControl(Protocol):
+    """What may be asked of a group by way of any of its brokers."""
+
+    @property
+    def is_master(self) -> bool:
+        """Whether this broker serves as the master: from its promotion on, until its mastership ends."""
+        ...
+
+    def facts(self) -> GroupFacts:
+        """Return what this broker knows of its group."""
+        ...
+
+    async def order(self, to: int, *, unclean: bool = False) -> None:
+        """Have member *to* lead next; *unclean*: although what others have may be lost.
+
+        It has not happened when this returns. Raises EngineError, and UnfitMemberError if it cannot happen.
+        """
+        ...
+
+    async def remove(self, member: int) -> None:
+        """Forget a member that is gone for good. Its id is not given again. Raises as ``order``."""
+        ...
