@@ -33,6 +33,8 @@ WRONG = tuple(variants(SCRIPT))
 ELSEWHERE = {
     RequestCode.LITE_PULL_MESSAGE: "of release 5; as PULL_MESSAGE (`tests/integration/test_client_pull_consumer.py`)",
     RequestCode.RECALL_MESSAGE: "of release 5 (`tests/integration/test_timers.py`)",
+    RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG: "of releases before 4.9.8, and of the Dashboard 1.0.0; secrets are "
+    "hidden, and only admins are answered (`tests/interop/test_mqadmin_acl.py`)",
     RequestCode.GET_TIMER_CHECK_POINT: "of release 5 (`tests/integration/test_timers.py`)",
     RequestCode.GET_TIMER_METRICS: "of release 5 (`tests/integration/test_timers.py`)",
     RequestCode.GET_BROKER_HA_STATUS: "of release 5 (`tests/interop/test_replicas_of_both.py`)",

@@ -28,6 +28,7 @@ accounts:
 """
 TOOLS = "accessKey: operator\nsecretKey: operator-secret\n"
 CLUSTER = ("-c", "DefaultCluster")
+LISTING = "getAccessConfigSubCommand"
 COMMANDS: list[tuple[str, ...]] = [
     ("clusterAclConfigVersion", *CLUSTER),
     ("updateAclConfig", *CLUSTER, "-a", "newcomer", "-s", "newcomer-secret", "-i", "DENY", "-u", "SUB", "-m", "false",
@@ -138,3 +139,22 @@ def test_an_account_that_is_no_admin_changes_nothing(
     )
     assert "Need admin permission for request code=50" in printed.text
     assert file.read_text() == before
+
+
+@pytest.mark.slow
+def test_accounts_are_listed_for_those_who_look_at_them_with_the_dashboard(
+    directory: Path, ours: tuple[MqcoreBroker, Path]
+) -> None:
+    """Its release 1.0.0 asks with the tools of 4.9.0, which have a command for that, too."""
+    broker, _ = ours
+    home = directory / "dashboard"
+    tools = Mqadmin("4.9.0", home)
+    keys = home / "mqadmin-4.9.0" / "conf" / "tools.yml"
+    keys.write_text(TOOLS)
+    listed = tools.run(broker.name_server, LISTING, *CLUSTER).text
+    assert re.search(r"accessKey\s*:\s*operator", listed), listed
+    assert re.search(r"secretKey\s*:\s*\*{8}", listed), listed
+    assert "operator-secret" not in listed
+    tools.run(broker.name_server, "updateAclConfig", *CLUSTER, "-a", "looks-on", "-s", "looks-on-secret", "-i", "SUB")
+    keys.write_text("accessKey: looks-on\nsecretKey: looks-on-secret\n")
+    assert "Need admin permission for request code=54" in tools.run(broker.name_server, LISTING, *CLUSTER).text

@@ -40,6 +40,8 @@ class Release:
 RELEASES = {
     "4.9.8": Release("4.9.8", server_version="4.9.7"),
     "5.3.3": Release("5.3.3", server_version="5.3.3"),
+    # Its tools are what the Dashboard 1.0.0 asks with; nothing else of it is used.
+    "4.9.0": Release("4.9.0", server_version="4.9.0"),
 }
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from mqcore.broker.security.accounts import HIDDEN
 from mqcore.broker.security.acl_files import AclFiles
 from mqcore.broker.security.changes import AccountChange, ChangeError
 from mqcore.broker.security.guard import AclGuard
@@ -15,6 +16,7 @@ from mqcore.broker.security.permissions import Perm
 from mqcore.errors import ConfigError
 
 SECRET = "very secret"
+OTHER_TEXTS = ("whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
 START = f"""\
 globalWhiteRemoteAddresses:
 - 10.0.0.1
@@ -152,3 +154,20 @@ async def test_no_request_writes_to_another_file(guard: AclGuard, tmp_path: Path
     assert not await guard.update_white_addresses(["10.0.0.2"], str(file))
     assert file.read_text() == "keep"
     file.resolve().unlink()
+
+
+async def test_a_listing_has_everything_but_the_secrets(guard: AclGuard) -> None:
+    more = guard.files.folder / "more.yml"
+    more.parent.mkdir()
+    # The first file of the two counts for a key that stands in both.
+    more.write_text(
+        "globalWhiteRemoteAddresses: [10.0.0.2, null]\naccounts: [{accessKey: 12345678, secretKey: 11111111}]\n"
+    )
+    white, accounts = await guard.listing()
+    assert white == ["10.0.0.2", "10.0.0.1"]
+    assert accounts == [
+        {"accessKey": "12345678", "secretKey": HIDDEN, "admin": False} | dict.fromkeys(OTHER_TEXTS),
+        {"accessKey": "publisher", "secretKey": HIDDEN, "admin": False, "topicPerms": ["Old=PUB"]}
+        | dict.fromkeys(OTHER_TEXTS)
+        | {"whiteRemoteAddress": "10.1.1.1"},
+    ]

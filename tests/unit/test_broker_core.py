@@ -14,7 +14,7 @@ from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol import fastjson
 from mqcore.protocol.command import RemotingCommand
 
-ACCESS = {50: 209, 51: 210, 52: 1, 53: 211}
+ACCESS = {50: 209, 51: 210, 52: 1, 53: 211, 54: 1}
 SERVED = list(TABLE)
 
 BROKER_ROWS_OF_4_9 = {
@@ -34,7 +34,7 @@ OF_RELEASE_5 = {18, 60, 61, 225, 343, 345, 351, 352, 361, 370, RequestCode.GET_B
 
 def test_the_table_has_every_request_that_a_broker_of_4_9_takes() -> None:
     assert set(TABLE) >= BROKER_ROWS_OF_4_9
-    assert set(TABLE) - BROKER_ROWS_OF_4_9 == OF_RELEASE_5
+    assert set(TABLE) - BROKER_ROWS_OF_4_9 == OF_RELEASE_5 | {RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mqcore.broker.ports.channel import Channel
 from mqcore.protocol.command import RemotingCommand
@@ -38,6 +38,10 @@ class Guard(Protocol):
 
     async def update_white_addresses(self, addresses: list[str], path: str) -> bool:
         """Let these addresses in, by one file; False if that is none. Raises as ``update_account``."""
+        ...
+
+    async def listing(self) -> tuple[list[str], list[dict[str, Any]]]:
+        """White addresses, and accounts by RocketMQ's names, secrets hidden. Raises MQError or OSError."""
         ...
 
     @property

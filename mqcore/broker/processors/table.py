@@ -112,6 +112,7 @@ _ROWS: Final = (
     _admin(Code.UPDATE_AND_CREATE_ACL_CONFIG, "admin_acl.update_account"),
     _admin(Code.DELETE_ACL_CONFIG, "admin_acl.delete_account"),
     _admin(Code.GET_BROKER_CLUSTER_ACL_INFO, "admin_acl.versions"),
+    _admin(Code.GET_BROKER_CLUSTER_ACL_CONFIG, "admin_acl.accounts"),
     _admin(Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG, "admin_acl.update_white_addresses"),
 )
 

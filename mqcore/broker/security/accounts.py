@@ -27,6 +27,8 @@ WORDS_OF_BOOLS: Final = {
     "f": False,
     "n": False,
 }
+HIDDEN: Final = "********"
+TEXTS: Final = ("accessKey", "whiteRemoteAddress", "defaultTopicPerm", "defaultGroupPerm")
 NAMES: Final = {
     name.lower(): name
     for name in (
@@ -97,6 +99,14 @@ def plain_text(entry: Any, name: str) -> str | None:
         return _text(_values(entry).get(name), name)
     except ConfigError:
         return None
+
+
+def shown(entry: Any) -> dict[str, Any]:
+    """What an account's entry says, for operators to see; the secret is not among it."""
+    values = _values(entry)
+    texts = {name: plain_text(entry, name) for name in TEXTS}
+    lists = {name: values[name] for name in ("topicPerms", "groupPerms") if isinstance(values.get(name), list)}
+    return {**texts, "secretKey": HIDDEN, "admin": _bool(values.get("admin"), "admin"), **lists}
 
 
 def _values(entry: Any) -> dict[str, Any]:

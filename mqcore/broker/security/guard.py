@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any, Final
 
 from mqcore.broker.ports import Channel, Clock
+from mqcore.broker.security.accounts import shown
 from mqcore.broker.security.acl_files import AclFiles, Stamps, load_yaml
 from mqcore.broker.security.certificates import common_name
 from mqcore.broker.security.changes import (
@@ -23,7 +24,7 @@ from mqcore.broker.security.guessing import Guessers
 from mqcore.broker.security.permissions import ADMIN_CODES
 from mqcore.broker.security.refusals import Refusals
 from mqcore.broker.security.signature import ACCESS_KEY
-from mqcore.broker.security.tables import AclTables, make_tables
+from mqcore.broker.security.tables import ACCOUNTS, WHITE_ADDRESSES, AclTables, make_tables
 from mqcore.broker.security.validator import AclError, Principal, Refusal, names_account, validate
 from mqcore.errors import ConfigError
 from mqcore.protocol.command import RemotingCommand
@@ -176,6 +177,16 @@ class AclGuard:
     def versions(self) -> Mapping[str, DataVersion]:
         """How often and when each file was changed, by path."""
         return self.tables.versions
+
+    async def listing(self) -> tuple[list[str], list[dict[str, Any]]]:
+        """White addresses and accounts as they stand in the files, secrets hidden. Raises MQError or OSError."""
+        contents = await asyncio.to_thread(self.files.read_all)
+        tables = make_tables(contents)
+        # In the files' order, of a key that stands twice the one that counts.
+        entries = [entry for content in contents.values() if content for entry in content.get(ACCOUNTS) or ()]
+        accounts = {account["accessKey"]: account for account in reversed([shown(entry) for entry in entries])}
+        white = [text for content in contents.values() if content for text in content.get(WHITE_ADDRESSES) or ()]
+        return [str(text) for text in white if text is not None], [accounts[key] for key in tables.accounts]
 
     @property
     def default_version(self) -> DataVersion:
