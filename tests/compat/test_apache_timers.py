@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from mqcore.client import Client
+from mqcore.codes import RequestCode, ResponseCode
+from mqcore.protocol.command import RemotingCommand
 from mqcore.store.timer.checkpoint import TimerCheck
 from mqcore.store.timer.log import read_units
+from tests.fault.talker import Talker
 from tests.rigs.apache import ApacheServer
 from tests.rigs.mqcore_broker import MqcoreBroker
 from tests.rigs.wire import call, max_offset
@@ -27,7 +31,6 @@ AHEAD_MS, AHEAD_TIMES = 4_000, 5
 """How long before the first is due they are sent, beyond so many times what sending takes: all are to wait then."""
 PATIENCE_S = 60.0
 """Behind the moment at which the last is due."""
-SEND_MESSAGE, GET_TIMER_METRICS = 10, 61
 
 pytestmark = pytest.mark.compat
 
@@ -37,13 +40,12 @@ def send_all(address: str) -> int:
 
     Returns when the last is due, ms: far ahead if the rehearsal was slow.
     """
-    began = time.monotonic()
-    for number in range(REHEARSED):
-        send(address, "Rehearsed", number, {})
-    each_ms = (time.monotonic() - began) * 1000 / REHEARSED
-    first_ms = now_ms() + AHEAD_MS + int(AHEAD_TIMES * COUNT * each_ms)
-    for number in range(COUNT):
-        send(address, TOPIC, number, {"TIMER_DELIVER_MS": str(first_ms + 20 * number)})
+    with Talker(address) as talker:
+        began = time.monotonic()
+        send(talker, "Rehearsed", [{}] * REHEARSED)
+        each_ms = (time.monotonic() - began) * 1000 / REHEARSED
+        first_ms = now_ms() + AHEAD_MS + int(AHEAD_TIMES * COUNT * each_ms)
+        send(talker, TOPIC, [{"TIMER_DELIVER_MS": str(first_ms + 20 * number)} for number in range(COUNT)])
     return first_ms + 20 * COUNT
 
 
@@ -52,7 +54,15 @@ def left_s(due_ms: int) -> float:
     return max(0, due_ms - now_ms()) / 1000 + PATIENCE_S
 
 
-def send(address: str, topic: str, number: int, more: dict[str, str]) -> None:
+def send(talker: Talker, topic: str, more: Sequence[Mapping[str, str]]) -> None:
+    """Send a message for each of *more*, its further properties, all at once."""
+    talker.send(request(topic, number, properties) for number, properties in enumerate(more))
+    for _ in more:
+        answer = talker.receive()
+        assert answer.code == ResponseCode.SUCCESS, answer.remark
+
+
+def request(topic: str, number: int, more: Mapping[str, str]) -> RemotingCommand:
     properties = {"UNIQ_KEY": f"key{number}", **more}
     header = {
         "producerGroup": "G", "topic": topic, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4",
@@ -60,12 +70,11 @@ def send(address: str, topic: str, number: int, more: dict[str, str]) -> None:
         "unitMode": "false", "batch": "false",
         "properties": "\x02".join(f"{name}\x01{value}" for name, value in properties.items()),
     }  # fmt: skip
-    answer = call(address, SEND_MESSAGE, header, b"%d" % number)
-    assert answer.code == 0, answer.remark
+    return RemotingCommand(RequestCode.SEND_MESSAGE, ext_fields=header, body=b"%d" % number)
 
 
 def waiting(address: str) -> int:
-    count: int = call(address, GET_TIMER_METRICS).json()["timingCount"].get(TOPIC, {}).get("count", 0)
+    count: int = call(address, RequestCode.GET_TIMER_METRICS).json()["timingCount"].get(TOPIC, {}).get("count", 0)
     return count
 
 
