@@ -20,6 +20,7 @@ from mqcore import clock
 from mqcore.client import forks
 from mqcore.client.codec import Exchange, Maker
 from mqcore.client.exchange import SendAnswer
+from mqcore.client.failures import is_doubtful, is_not_stored
 from mqcore.client.messages import SendReceipt, SendStatus, has_timer
 from mqcore.client.producer_core import (
     ChooseQueue,
@@ -240,6 +241,8 @@ class BlockingSender:
         if answer is None:
             return None
         if isinstance(answer, FailedAttempt):
+            if choose is not None and is_not_stored(answer.error):
+                return None
             return self._after(answer, outgoing, choose)
         return receipt_of(answer, queue, outgoing.msg_id)
 
@@ -247,6 +250,8 @@ class BlockingSender:
         error = failed.error
         is_final = isinstance(error, BrokerError) and error.code not in self._settings.retry_response_codes
         if choose is not None or is_final:
+            if is_doubtful(error):
+                self._core.doubt_soon(error.broker)
             raise error
         warn_of_attempt(self._core.group, failed.queue, 1, error)
         return Interrupted(outgoing, failed)

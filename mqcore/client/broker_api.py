@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from mqcore.client.failures import is_doubtful
 from mqcore.client.namespace import Namespace
 from mqcore.codes import (
     CURRENT_VERSION,
@@ -117,12 +118,15 @@ class BrokerApi:
         call_timeout_s: float,
         admin_timeout_s: float,
         namespace: Namespace | None = None,
+        doubt: Callable[[str], None] = lambda address: None,
     ) -> None:
+        """*doubt* is told the address of a broker that is not there, is silent, or cannot serve."""
         self._remoting = remoting
         self._client_id = client_id
         self._names = Namespace() if namespace is None else namespace
         self._call_timeout_s = call_timeout_s
         self._admin_timeout_s = admin_timeout_s
+        self._doubt = doubt
 
     async def call(
         self,
@@ -146,9 +150,13 @@ class BrokerApi:
         except RemotingError as error:
             # Callers that wait for one connection share its error, so that has no topic.
             error.at(broker=address, topic="" if isinstance(error, RemotingConnectError) else self._topic_of(values))
+            self._doubt(address)
             raise
         if answer.code not in accepted:
-            raise BrokerError(answer.code, answer.remark or "", address).at(topic=self._topic_of(values))
+            refused = BrokerError(answer.code, answer.remark or "", address).at(topic=self._topic_of(values))
+            if is_doubtful(refused):
+                self._doubt(address)
+            raise refused
         return answer
 
     # Sending.

@@ -18,6 +18,7 @@ from mqcore.client.credentials import Signer
 from mqcore.client.errors import BrokerNotFoundError, ClientClosedError
 from mqcore.client.identity import client_id
 from mqcore.client.inside import in_background, is_inside_any
+from mqcore.client.master_search import MasterSearch
 from mqcore.client.name_servers import NameServers
 from mqcore.client.namespace import Namespace
 from mqcore.client.producer_core import ProducerCore
@@ -88,6 +89,7 @@ class ClientInstance:
             )
         self.name_servers = NameServers(self.remoting, name_servers)
         self.routes = RouteTable(self._ask_route)
+        self.masters = MasterSearch(self.routes, self._on_new_master)
         self.api = self._make_api()
         self.inner_producer = ProducerCore(self, CLIENT_INNER_PRODUCER_GROUP, ProducerSettings())
         self.replies = PendingReplies(self.namespace)
@@ -131,6 +133,7 @@ class ClientInstance:
         }
         for code, handler in handlers.items():
             self.remoting.register_handler(code, handler)
+        self.masters.start()
         for work in self._background:
             work.start()
 
@@ -158,6 +161,7 @@ class ClientInstance:
         self._closed = True
         for work in self._background:
             await work.stop()
+        await self.masters.close()
         await self.remoting.close()
         for failure in filter(None, outcomes):
             raise failure
@@ -170,14 +174,14 @@ class ClientInstance:
             return
         for member in [*self._producers.values(), *self._consumers.values()]:
             member.after_fork(parent_pid)
-        forks.keep(self.remoting, self.name_servers, self.api, self._background)
+        forks.keep(self.remoting, self.name_servers, self.api, self.masters, self._background)
         self._closed = True
         parents: Any = forks.OfTheParent(parent_pid)
-        self.remoting = self.name_servers = self.api = parents
+        self.remoting = self.name_servers = self.api = self.masters = parents
 
     def _make_api(self) -> BrokerApi:
         times = self.settings.call_timeout_s, self.settings.admin_timeout_s
-        return BrokerApi(self.remoting, self.client_id, *times, self.namespace)
+        return BrokerApi(self.remoting, self.client_id, *times, self.namespace, self.masters.doubt)
 
     # Members.
 
@@ -288,6 +292,14 @@ class ClientInstance:
         masters = {self.routes.master_address(queue.broker_name) for queue in queues} - {None}
         if not masters <= self.broker_versions.keys():
             await self.heartbeat()
+
+    def _on_new_master(self, doubted: Iterable[str]) -> None:
+        """Greet a new master. What waits for an answer of a broker that is out of the routes waits in vain."""
+        for address in doubted:
+            connection = self.remoting.connection_of(address)
+            if connection is not None and self.routes.name_of(address) is None:
+                connection.abort()
+        self.heartbeat_soon()
 
     def heartbeat_soon(self) -> None:
         """Let the next heart-beat come now. Many callers at once make one."""

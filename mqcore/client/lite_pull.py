@@ -25,7 +25,15 @@ from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import ReceivedMessage, Settler
 from mqcore.client.polled_queue import AssignedQueue
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
-from mqcore.client.pulling import BROKER_FLOW_CONTROL_DELAY_S, FAILED_DELAY_S, MIB, check_sql_version, received
+from mqcore.client.pulling import (
+    BROKER_FLOW_CONTROL_DELAY_S,
+    FAILED_DELAY_S,
+    MIB,
+    check_sql_version,
+    pause_after,
+    pause_behind,
+    received,
+)
 from mqcore.codes import ResponseCode
 from mqcore.errors import BrokerError, MQError
 from mqcore.protocol.bodies import SubscriptionData
@@ -171,6 +179,7 @@ class LitePullLoop:
         self._held = assigned.held
         self._turn = assigned.turn
         self._ready = ready
+        self._master: str | None = None
 
     @property
     def is_current(self) -> bool:
@@ -185,7 +194,7 @@ class LitePullLoop:
                 pause_s = self._pause_after(error)
             except MQError as error:
                 log.warning("pull failed", group=self._membership.group, queue=self._held.queue, error=error)
-                pause_s = FAILED_DELAY_S
+                pause_s = await pause_after(error, self._membership, self._held.queue, self._master)
             except Exception as error:
                 log.warning("pull failed", exc_info=error, group=self._membership.group, queue=self._held.queue)
                 pause_s = FAILED_DELAY_S
@@ -242,7 +251,9 @@ class LitePullLoop:
 
     async def _pull(self, subscription: SubscriptionData, take: PullTaker) -> PullResponse:
         membership, queue, settings = self._membership, self._held.queue, self._settings
-        address, _ = await membership.hub.pull_address(queue, membership.preferred_broker_id.get(queue, 0))
+        self._master = None
+        address, is_slave = await membership.hub.pull_address(queue, membership.preferred_broker_id.get(queue, 0))
+        self._master = None if is_slave else address
         by_tag = is_tag_type(subscription.expression_type)
         if not by_tag:
             check_sql_version(membership.hub.broker_versions.get(address, 0), address)
@@ -268,9 +279,12 @@ class LitePullLoop:
                 if not self.is_current:
                     return 0.0
             membership.statistics[queue.topic].add_pull(len(messages), time_ms)
+        is_moved = response.code == ResponseCode.PULL_OFFSET_MOVED
+        if is_moved and self._master is None and response.next_offset < assigned.next_offset:
+            return pause_behind(membership.group, queue, assigned.next_offset, response)
         # From here on nothing waits: what lies before the next offset is in a batch, or it is done.
         asked, assigned.next_offset = assigned.next_offset, response.next_offset
-        if response.code == ResponseCode.PULL_OFFSET_MOVED:
+        if is_moved:
             log.warning(
                 "offset is illegal, corrected",
                 group=membership.group,

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from mqcore.cause_log import CauseLog
+from mqcore.client.failures import is_gone
 from mqcore.client.namespace import Namespace
-from mqcore.errors import BrokerError, MQError, StoreError
+from mqcore.errors import BrokerError, MQError, RemotingError, StoreError
 from mqcore.files import backup_of, make_directory, write_atomically
 from mqcore.protocol import fastjson
 from mqcore.protocol.message import MessageQueue
@@ -25,6 +26,9 @@ if TYPE_CHECKING:
     from mqcore.client.instance import ClientInstance
 
 log = CauseLog(logging.getLogger(__name__))
+
+MASTER_WAIT_S = 2.0
+"""How long a commit waits for a new master, for all queues of a broker together."""
 
 
 class OffsetStore(Protocol):
@@ -111,13 +115,13 @@ class RemoteOffsets(MemoryOffsets):
             await asyncio.gather(*(self._persist_at_one_broker(held) for held in by_broker.values()))
 
     async def _persist_at_one_broker(self, queues: list[MessageQueue]) -> None:
+        wait_until_s = asyncio.get_running_loop().time() + MASTER_WAIT_S
         for queue in queues:
             offset = self._offsets.get(queue)
             if offset is None:
                 continue
             try:
-                address = await self._hub.any_address(queue)
-                await self._hub.api.update_consumer_offset(address, self._group, queue, offset)
+                await self._store(queue, offset, wait_until_s)
             except BrokerError as error:
                 log.warning("offset refused", group=self._group, queue=queue, offset=offset, error=error)
             except MQError as error:
@@ -125,6 +129,24 @@ class RemoteOffsets(MemoryOffsets):
                     "offsets not persisted", group=self._group, broker=queue.broker_name, count=len(queues), error=error
                 )
                 return  # the broker does not answer: the others would wait in vain too
+
+    async def _store(self, queue: MessageQueue, offset: int, wait_until_s: float) -> None:
+        """Send one offset to the queue's broker. Its new master, if it has lost it, is waited for until then.
+
+        What is sent then is what has been consumed by then: a pull may have committed that already.
+        """
+        clock = asyncio.get_running_loop().time
+        while True:
+            address = await self._hub.any_address(queue)
+            offset = self._offsets.get(queue, offset)
+            try:
+                await self._hub.api.update_consumer_offset(address, self._group, queue, offset)
+            except (BrokerError, RemotingError) as error:
+                left_s = wait_until_s - clock()
+                if not is_gone(error) or not await self._hub.masters.wait(queue.broker_name, address, left_s):
+                    raise
+            else:
+                return
 
 
 class FileOffsets(MemoryOffsets):

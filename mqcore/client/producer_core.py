@@ -17,6 +17,7 @@ from mqcore import clock as door_to_time
 from mqcore.cause_log import CauseLog
 from mqcore.client.broker_api import SendResponse
 from mqcore.client.errors import NoNameServerError, NoRouteError, SendFailedError, SendForbiddenError
+from mqcore.client.failures import is_doubtful, is_gone, is_not_stored
 from mqcore.client.fault_strategy import FaultStrategy
 from mqcore.client.hooks import Hooks, SendContext
 from mqcore.client.messages import MessageKind, waits_from
@@ -91,30 +92,46 @@ class ProducerCore:
 
     async def publish_queues(self, topic: str) -> Sequence[MessageQueue]:
         """Return the queues to which *topic* can be sent; NoRouteError when there is none."""
-        return (await self._rotation(topic)).queues
+        return (await self._rotation_with_master(topic, self._settings.send_timeout_s)).queues
 
     async def send(
         self, outgoing: Outgoing, timeout_s: float | None = None, after: FailedAttempt | None = None
     ) -> Sent:
         """Send to the queue whose turn it is; after a failure to the next one, if possible on another broker.
 
-        All attempts together take at most *timeout_s*; *after* is one that has been made already. Raises BrokerError
-        for a refusal that no other broker would mend, SendFailedError when every attempt failed, RemotingTimeoutError
-        when the time was used up.
+        All attempts together take at most *timeout_s*; *after* is one that has been made already. When there is no
+        other broker, and this one is gone or not the master any more, its new master is waited for within that time:
+        such attempts do not count among the retries. Raises BrokerError for a refusal that no other broker would mend,
+        SendFailedError when every attempt failed, RemotingTimeoutError when the time was used up.
         """
         timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
         clock = asyncio.get_running_loop().time
         begin_s = clock()
-        rotation = await self._rotation(outgoing.topic)
-        brokers: list[str] = [] if after is None else [after.queue.broker_name]
+        brokers: list[str] = []
+        gone: dict[str, str | None] = {}
         stored: Sent | None = None
-        failure: BrokerError | RemotingError | ClientError | None = None if after is None else after.error
-        for _ in range(1 + self._settings.retries - len(brokers)):
+        failure: BrokerError | RemotingError | ClientError | None = None
+        if after is not None:
+            failure = after.error
+            brokers.append(after.queue.broker_name)
+            if is_doubtful(failure):
+                self._hub.masters.doubt(failure.broker)
+            if is_gone(failure):
+                gone[after.queue.broker_name] = failure.broker
+        while len(brokers) <= self._settings.retries or self._is_worth_more(failure):
             left_s = begin_s + timeout_s - clock()
             if left_s <= 0:
                 break
+            rotation = await self._rotation_with_master(outgoing.topic, left_s)
             queue = self.faults.select(rotation, brokers[-1] if brokers else None)
-            brokers.append(queue.broker_name)
+            name = queue.broker_name
+            if name in gone:
+                if not await self._hub.masters.wait(name, gone[name], left_s):
+                    break
+                gone.clear()  # the routes may be others now
+                continue
+            brokers.append(name)
+            address = self._hub.routes.master_address(name)
             try:
                 stored = Sent(queue, await self._attempt(outgoing, queue, left_s))
             except SendForbiddenError:
@@ -128,9 +145,13 @@ class ProducerCore:
             except (RemotingError, ClientError) as error:
                 failure = error
             else:
+                if failure is not None:
+                    self._hub.masters.trust(name)
                 if self._is_good_enough(stored):
                     return stored
                 continue
+            if is_gone(failure):
+                gone[name] = address
             warn_of_attempt(self.group, queue, len(brokers), failure)
         if stored is not None:
             return stored
@@ -142,12 +163,20 @@ class ProducerCore:
         code = client_code(failure)
         raise SendFailedError(outgoing.topic, tuple(brokers), int(cost_s * 1000), code, str(failure)) from failure
 
+    def _is_worth_more(self, failure: Exception | None) -> bool:
+        """Whether a send goes on after its retries, while there is time.
+
+        That is so when nothing was stored, for want of a master. What was cut off may be stored: who wants no retries
+        wants it once at most.
+        """
+        return failure is not None and (is_not_stored(failure) or (self._settings.retries > 0 and is_gone(failure)))
+
     async def _attempt(self, outgoing: Outgoing, queue: MessageQueue, timeout_s: float) -> SendResponse:
         """Send once and tell the fault strategy how it went."""
         if not self.faults.enabled:
-            return await self.send_to(outgoing, queue, timeout_s)
+            return await self._send_once(outgoing, queue, timeout_s)
         with self._noting(queue):
-            return await self.send_to(outgoing, queue, timeout_s)
+            return await self._send_once(outgoing, queue, timeout_s)
 
     @contextmanager
     def _noting(self, queue: MessageQueue) -> Iterator[None]:
@@ -168,7 +197,7 @@ class ProducerCore:
         timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
         clock = asyncio.get_running_loop().time
         deadline_s = clock() + timeout_s
-        queue = chosen_by(choose, (await self._rotation(outgoing.topic)).queues)
+        queue = chosen_by(choose, (await self._rotation_with_master(outgoing.topic, timeout_s)).queues)
         left_s = deadline_s - clock()
         if left_s <= 0:
             raise RemotingTimeoutError(f"choosing a queue took the whole {timeout_s * 1000:.0f} ms").at(
@@ -177,9 +206,26 @@ class ProducerCore:
         return Sent(queue, await self.send_to(outgoing, queue, left_s))
 
     async def send_to(self, outgoing: Outgoing, queue: MessageQueue, timeout_s: float | None = None) -> SendResponse:
-        """Send once, to *queue*."""
-        check_queue(outgoing, queue)
+        """Send once, to *queue*; again only while it is certain that nothing was stored, for want of a master."""
         timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
+        clock = asyncio.get_running_loop().time
+        deadline_s = clock() + timeout_s
+        name, failed = queue.broker_name, False
+        while True:
+            address = self._hub.routes.master_address(name)
+            try:
+                response = await self._send_once(outgoing, queue, deadline_s - clock())
+            except (BrokerError, RemotingError, ClientError) as error:
+                if not is_not_stored(error) or not await self._hub.masters.wait(name, address, deadline_s - clock()):
+                    raise
+                failed = True
+            else:
+                if failed:
+                    self._hub.masters.trust(name)
+                return response
+
+    async def _send_once(self, outgoing: Outgoing, queue: MessageQueue, timeout_s: float) -> SendResponse:
+        check_queue(outgoing, queue)
         address = await self.address_of(queue)
         if self.hooks.any_of_sends:
             response = await self._send_hooked(outgoing, queue, address, timeout_s)
@@ -224,6 +270,10 @@ class ProducerCore:
     def wire_names(self, topic: str) -> tuple[str, str]:
         """Return what brokers call the group and *topic*."""
         return self._hub.namespace.wrap(self.group), self._hub.namespace.wrap(topic)
+
+    def doubt_soon(self, address: str) -> None:
+        """Let the new master of the broker at *address* be looked for. For any thread."""
+        self._hub.masters.doubt_soon(address)
 
     async def address_of(self, queue: MessageQueue) -> str:
         """Return where the master of *queue* takes messages; BrokerNotFoundError when it has no master."""
@@ -284,6 +334,18 @@ class ProducerCore:
     async def _rotation(self, topic: str) -> Rotation:
         settings = self._settings
         return await self._hub.routes.rotation(topic, settings.create_topic_key, settings.default_topic_queue_nums)
+
+    async def _rotation_with_master(self, topic: str, timeout_s: float) -> Rotation:
+        """As ``_rotation``, but wait when the topic's only brokers have no master just now."""
+        clock = asyncio.get_running_loop().time
+        deadline_s = clock() + timeout_s
+        while True:
+            try:
+                return await self._rotation(topic)
+            except NoRouteError:
+                name = self._hub.routes.masterless_broker(topic)
+                if name is None or not await self._hub.masters.wait(name, None, deadline_s - clock()):
+                    raise
 
     def _is_good_enough(self, sent: Sent) -> bool:
         return sent.response.code == ResponseCode.SUCCESS or not self._settings.retry_another_broker_when_not_store_ok

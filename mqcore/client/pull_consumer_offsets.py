@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 
-from mqcore.client.offsets import RemoteOffsets
+from mqcore.client.offsets import MASTER_WAIT_S, RemoteOffsets
 from mqcore.protocol.message import MessageQueue
 
 
@@ -34,9 +34,9 @@ class CommitOffsets(RemoteOffsets):
                 raise outcome
 
     async def _commit_at_one_broker(self, queues: list[MessageQueue], offsets: Mapping[MessageQueue, int]) -> None:
+        wait_until_s = asyncio.get_running_loop().time() + MASTER_WAIT_S
         for queue in queues:
-            address = await self._hub.any_address(queue)
-            await self._hub.api.update_consumer_offset(address, self._group, queue, offsets[queue])
+            await self._store(queue, offsets[queue], wait_until_s)
 
 
 def timestamp_ms(when: datetime | float) -> int:

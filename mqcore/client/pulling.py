@@ -14,6 +14,7 @@ from mqcore.cause_log import CauseLog
 from mqcore.client.broker_api import PullRequest, PullResponse, PullTaker
 from mqcore.client.consume_hooks import FilterContext
 from mqcore.client.consuming import ConsumeService
+from mqcore.client.failures import is_gone
 from mqcore.client.membership import HeldQueue, Membership
 from mqcore.client.messages import ReceivedMessage, Settler
 from mqcore.client.namespace import Namespace
@@ -91,6 +92,8 @@ class QueuePullLoop:
         self._held = held
         self._next_offset = next_offset
         self._reset = reset
+        self._master: str | None = None
+        """Where the last pull went, unless that is a slave."""
 
     async def run(self) -> None:
         """Loop until the queue is dropped. A failure that nobody foresaw is logged here and the pull tried again."""
@@ -101,7 +104,7 @@ class QueuePullLoop:
                 pause_s = self._pause_after(error)
             except MQError as error:
                 log.warning("pull failed", group=self._membership.group, queue=self._held.queue, error=error)
-                pause_s = FAILED_DELAY_S
+                pause_s = await pause_after(error, self._membership, self._held.queue, self._master)
             except Exception as error:
                 log.warning("pull failed", exc_info=error, group=self._membership.group, queue=self._held.queue)
                 pause_s = FAILED_DELAY_S
@@ -143,7 +146,9 @@ class QueuePullLoop:
 
     async def _pull(self, subscription: SubscriptionData, take: PullTaker) -> PullResponse:
         membership, queue, settings = self._membership, self._held.queue, self._membership.settings
+        self._master = None
         address, is_slave = await membership.hub.pull_address(queue, membership.preferred_broker_id.get(queue, 0))
+        self._master = None if is_slave else address
         if not is_tag_type(subscription.expression_type):
             check_sql_version(membership.hub.broker_versions.get(address, 0), address)
         request = PullRequest(
@@ -175,6 +180,8 @@ class QueuePullLoop:
         membership, held, queue = self._membership, self._held, self._held.queue
         membership.preferred_broker_id[queue] = response.suggested_broker_id
         if response.code == ResponseCode.PULL_OFFSET_MOVED:
+            if self._master is None and response.next_offset < self._next_offset:
+                return pause_behind(membership.group, queue, self._next_offset, response)
             await self._correct(response)
             return 0.0
         if response.code == ResponseCode.SUCCESS:
@@ -240,6 +247,27 @@ class QueuePullLoop:
             self._membership.hub.heartbeat_soon()  # the broker has restarted, or has not heard of a change yet
         log.warning("pull refused", group=self._membership.group, queue=self._held.queue, error=error)
         return FAILED_DELAY_S
+
+
+async def pause_after(error: MQError, membership: Membership, queue: MessageQueue, master: str | None) -> float:
+    """Return how long to rest after a pull that failed, seconds, when *master*, or a slave, was pulled from.
+
+    The next pull goes to the master, or to a slave while there is none, as soon as a name server says who that is.
+    """
+    if not is_gone(error):
+        return FAILED_DELAY_S
+    membership.preferred_broker_id.pop(queue, None)
+    return 0.0 if await membership.hub.masters.wait(queue.broker_name, master, FAILED_DELAY_S) else FAILED_DELAY_S
+
+
+def pause_behind(group: str, queue: MessageQueue, offset: int, response: PullResponse) -> float:
+    """Return how long to rest when a slave says that its queue ends before *offset*.
+
+    It has not got the rest yet. A master may say so; to go back by what a slave says would give out messages twice, and
+    commit less than was committed.
+    """
+    log.warning("a slave is behind", group=group, queue=queue, offset=offset, max=response.max_offset)
+    return FAILED_DELAY_S
 
 
 def check_sql_version(broker_version: int, address: str) -> None:

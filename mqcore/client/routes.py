@@ -159,6 +159,27 @@ class RouteTable:
 
     # Brokers.
 
+    def name_of(self, address: str) -> str | None:
+        """The name of the broker at *address*, or None when no route has told of it."""
+        return next((name for name, addresses in self._brokers.items() if address in addresses.values()), None)
+
+    def topics_of(self, broker_name: str) -> list[str]:
+        """The topics whose route, as it is known, names a broker."""
+        return [
+            topic
+            for topic, route in self._routes.items()
+            if any(data.broker_name == broker_name for data in route.broker_datas)
+        ]
+
+    def masterless_broker(self, topic: str) -> str | None:
+        """A broker to which *topic* could be sent if it had a master, or None."""
+        route = self._routes.get(topic)
+        queues = [] if route is None else route.queue_datas
+        for data in queues:
+            if PermName.is_writeable(data.perm) and self.master_address(data.broker_name) is None:
+                return data.broker_name
+        return None
+
     def master_address(self, broker_name: str) -> str | None:
         return self._brokers.get(broker_name, {}).get(MASTER_ID)
 

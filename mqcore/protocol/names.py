@@ -13,6 +13,9 @@ from typing import Final
 
 from mqcore.layout import TOPIC_SIZE_MAX
 
+NOT_MASTER: Final = "not the master"
+"""In the remark of a refusal with SERVICE_NOT_AVAILABLE: nothing was done, and another broker is the master."""
+
 AUTO_CREATE_TOPIC_KEY_TOPIC: Final = "TBW102"
 SCHEDULE_TOPIC: Final = "SCHEDULE_TOPIC_XXXX"
 BENCHMARK_TOPIC: Final = "BenchmarkTest"

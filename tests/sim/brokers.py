@@ -194,7 +194,8 @@ class SimBroker:
         self.on_request: Callable[[Connection, RemotingCommand], None] = lambda connection, command: None
         self._network = network
         self._topics = topics
-        self._settings = broker_settings(name, address, name_servers, root, **properties)
+        self._settings_at = lambda address: broker_settings(name, address, name_servers, root, **properties)
+        self._settings = self._settings_at(address)
         self.store = SimStore(self._settings.store.delay_levels_ms)
         self.host = network.host(name, address)
         self.core: BrokerCore
@@ -203,6 +204,11 @@ class SimBroker:
         self.refuse_pulls_until_s = 0.0
         self.is_up = False
         """Whether it has started, and has not begun to stop."""
+
+    def move(self, address: str) -> None:
+        """Let the next start be at another address: another broker of the name has all that this one had."""
+        self.address = address
+        self._settings = self._settings_at(address)
 
     async def start(self) -> None:
         """Start on a new host, with the store and the written tables of before."""

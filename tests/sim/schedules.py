@@ -298,6 +298,16 @@ class Chaos:
             self.world.history.broker_ends(broker)
             self._later(self._restart(broker))
 
+    async def take_over(self) -> None:
+        """The master of a broker name dies, and another one takes its place, at another address."""
+        broker = self._broker()
+        if broker.is_up:
+            broker.kill(silently=self.world.random.random() < 0.2)
+            self.world.history.broker_ends(broker)
+            number = int(broker.address.rpartition(".")[2])
+            broker.move(f"10.0.1.{number + 20 if number < 200 else number % 20}")
+            self._later(self._restart(broker))
+
     async def broker_stop(self) -> None:
         broker = self._broker()
         if broker.is_up:

@@ -238,12 +238,12 @@ class SimProducer:
         """What it knows of the brokers."""
         return list(self._producer.faults)
 
-    async def send(self, topic: str, **fields: Any) -> bytes | None:
-        """Send one message; its body if it was acknowledged."""
+    async def send(self, topic: str, *, queue: MessageQueue | None = None, **fields: Any) -> bytes | None:
+        """Send one message, to *queue* if given; its body if it was acknowledged."""
         self._count += 1
         body = f"{self.name}-{self._count}".encode()
         try:
-            receipt = await self.host.spawn(self._producer.send(Message(topic, body, **fields)))
+            receipt = await self.host.spawn(self._producer.send(Message(topic, body, **fields), queue=queue))
         except MQError:
             return None
         self.world.history.acknowledged(topic, body, receipt)
