@@ -54,7 +54,7 @@ class Side:
             "senders": [], "broker": (0, self.wake), "reput": (2, self.wake), "flush": (3, self.wake),
             "commit_log": str(directory), "commit_log_file_size": FILE_SIZE, "waits_for_slaves": False,
             "is_slave": is_slave, "wakes_flush": False, "heartbeat_ms": 5000, "silence_ms": 20_000,
-            "frame_size_max": 32768, "from_first_file": True,
+            "frame_size_max": 32768, "from_first_file": True, "in_group": False, "acks_flushed": False,
         }  # fmt: skip
         self._pipe, theirs = FORK.Pipe()
         self._process = FORK.Process(target=serve, args=(self.segment, options, theirs))

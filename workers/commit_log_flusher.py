@@ -54,6 +54,7 @@ class CommitLogFlusher:
         self._wake = handover.wake
         self._senders = handover.senders
         self._others = [handover.reput, handover.broker]
+        self._copier = handover.ha if settings.failover.is_group and settings.failover.ha_ack_flushed else None
         self._places = StorePaths.of(store).log
         self._file_size = store.mapped_file_size_commit_log
         self._rules = FlushRules.of(settings)
@@ -101,6 +102,7 @@ class CommitLogFlusher:
             self._thorough_at = now
         if wrote > flushed and (is_thorough or pages >= rules.least_pages) and not self.has_failed:
             self._flush()
+            self._wake_copier()
 
     def flush_all(self) -> None:
         """Flush everything that is written, unless a sync has failed before."""
@@ -166,6 +168,12 @@ class CommitLogFlusher:
                 self._wake_if_sleeping(peer)
         for peer in self._others:
             self._wake_if_sleeping(peer)
+        self._wake_copier()
+
+    def _wake_copier(self) -> None:
+        """In a failover group the ha worker may wait for what is on disk."""
+        if self._copier is not None:
+            self._wake_if_sleeping(self._copier)
 
     def _wake_if_sleeping(self, peer: Peer) -> None:
         if peer.wake >= 0 and self._segment.worker_word(peer.row, "sleeping"):

@@ -6,9 +6,13 @@ broker process tells it where to, which it does anew after each connection that 
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import logging
+import os
+import select
 import socket
+import time
 from typing import Any
 
 from mqcore import layout
@@ -23,6 +27,7 @@ logger = logging.getLogger(__name__)
 
 MASTER_STATE = layout.constants("MasterState")
 CONNECT_TIMEOUT_S = 3.0
+CONNECT_CHECK_S = 0.02
 
 
 def live_options(settings: Settings) -> dict[str, Any]:
@@ -32,6 +37,7 @@ def live_options(settings: Settings) -> dict[str, Any]:
         "silence_ms": settings.store.ha_housekeeping_interval_ms,
         "frame_size_max": settings.store.ha_transfer_batch_size,
         "from_first_file": settings.mqcore.ha_sync_from_first_file,
+        "acks_flushed": settings.failover.is_group and settings.failover.ha_ack_flushed,
         # As a send worker has it.
         "wakes_flush": settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         or not settings.store.flush_commit_log_timed,
@@ -55,6 +61,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "reput": (handover.reput.row, handover.reput.wake),
             "flush": (handover.flush.row, handover.flush.wake),
             "is_slave": store.broker_role is BrokerRole.SLAVE,
+            "in_group": settings.failover.is_group,
             "waits_for_slaves": store.broker_role is BrokerRole.SYNC_MASTER,
             **live_options(settings),
         },
@@ -81,25 +88,48 @@ class Master:
         told = self._segment.master()
         if told is None:
             return  # it is being told
-        version, address, port, start, _ = told
+        version, address, port, start, term = told
         if version == self._version:
             self._note_end(self._loop.leave_master())
             return
         self._version = version
+        self._loop.forget_master(version)
+        if port == 0:
+            return
         self._segment.set("master_state", MASTER_STATE["CONNECTING"])
-        self._loop.join_master(self._connected(str(ipaddress.ip_address(address)), port), version, start)
+        connection = self._connected(str(ipaddress.ip_address(address)), port)
+        if connection is None:
+            self._segment.set("master_state", MASTER_STATE["UNKNOWN"])
+        else:
+            self._loop.join_master(connection.detach(), start, term)
 
-    def _connected(self, host: str, port: int) -> int:
-        """A connection to the master, -1 if it is not to be had."""
+    def _connected(self, host: str, port: int) -> socket.socket | None:
+        """A connection to the master, None if it is not to be had, or another master is told meanwhile."""
+        family = socket.AF_INET6 if ":" in host else socket.AF_INET
+        connection = socket.socket(family, socket.SOCK_STREAM)
         try:
-            connection = socket.create_connection((host, port), CONNECT_TIMEOUT_S)
+            connection.setblocking(False)
+            self._connect(connection, host, port)
         except OSError as error:
+            connection.close()
             logger.warning("master not reached master=%s:%d error=%s", host, port, error)
-            return -1
+            return None
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        connection.setblocking(False)
         logger.info("copying from master=%s:%d end=%d", host, port, self._segment.get("wrote_offset"))
-        return connection.detach()
+        return connection
+
+    def _connect(self, connection: socket.socket, host: str, port: int) -> None:
+        error = connection.connect_ex((host, port))
+        deadline = time.monotonic() + CONNECT_TIMEOUT_S
+        while error == errno.EINPROGRESS:
+            if self._segment.get("master_version") != self._version:
+                raise InterruptedError(errno.EINTR, "it is no longer the master to be copied from")
+            if time.monotonic() >= deadline:
+                raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
+            if select.select([], [connection], [], CONNECT_CHECK_S)[1]:
+                error = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if error:
+            raise OSError(error, os.strerror(error))
 
     def _note_end(self, why: str | None) -> None:
         if why is not None:

@@ -27,6 +27,7 @@ def live_options(settings: Settings) -> dict[str, Any]:
         "bytes_on_disk_max": store.max_transfer_bytes_on_message_in_disk,
         "count_on_disk_max": store.max_transfer_count_on_message_in_disk,
         "is_slave": store.broker_role is BrokerRole.SLAVE,
+        "in_group": settings.failover.is_group,
         "corrects_offsets": store.offset_check_in_slave,
         "in_memory_bytes_max": memory_bytes() * store.access_message_in_memory_max_ratio_percent // 100,
     }

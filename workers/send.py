@@ -93,6 +93,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
             "idle_timeout_ms": settings.server.server_channel_max_idle_time_seconds * 1000,
             "is_guarded": settings.broker.acl_enable,
             "push_timeout_ms": PUSH_TIMEOUT_MS,
+            "in_group": settings.failover.is_group,
             "waits_for_slave": store.broker_role is BrokerRole.SYNC_MASTER,
             "waits_for_flush": store.flush_disk_type is FlushDiskType.SYNC_FLUSH,
             "is_only_sender": settings.mqcore.send_worker_nums == 1,

@@ -115,7 +115,8 @@ class Supervisor:
                 row = len(self.workers) + 1
                 wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
                 # A broker that nobody copies and that copies nobody needs no process for it.
-                is_wanted = kind != "ha" or settings.store.broker_role is not BrokerRole.ASYNC_MASTER
+                is_copied = settings.store.broker_role is not BrokerRole.ASYNC_MASTER or settings.failover.is_group
+                is_wanted = kind != "ha" or is_copied
                 # One without messages that wait needs none that keeps them.
                 is_wanted = is_wanted and kind != "timer"
                 self.workers.append(Worker(kind, number, row, wake, is_wanted))

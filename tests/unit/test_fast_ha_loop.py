@@ -95,6 +95,7 @@ class HaRig:
             "commit_log": str(log.directory), "commit_log_file_size": log.file_size, "waits_for_slaves": False,
             "reput": (3, self._wake), "flush": (4, self._wake), "is_slave": False, "wakes_flush": False,
             "heartbeat_ms": PATIENT_MS, "silence_ms": PATIENT_MS, "frame_size_max": 32768, "from_first_file": False,
+            "in_group": False, "acks_flushed": False,
         } | changes  # fmt: skip
         self.start()
 

@@ -56,7 +56,7 @@ class ReplicaRig:
             "senders": [], "broker": (0, self._wake), "reput": (3, self.other_wake), "flush": (4, self.other_wake),
             "commit_log": str(directory), "commit_log_file_size": FILE_SIZE, "waits_for_slaves": False,
             "is_slave": True, "wakes_flush": True, "heartbeat_ms": PATIENT_MS, "silence_ms": PATIENT_MS,
-            "frame_size_max": 32768, "from_first_file": False,
+            "frame_size_max": 32768, "from_first_file": False, "in_group": False, "acks_flushed": False,
         } | changes  # fmt: skip
         self.start()
 

@@ -37,6 +37,7 @@ from tests.waiting import wait_until
 LINK = layout.constants("LinkKind")
 STATUS = layout.constants("GetStatus")
 RING = layout.constants("RingKind")
+HA_ROLE = layout.constants("HaRole")
 COMMAND = layout.constants("WorkerCommand")
 STATE = layout.constants("WorkerState")
 HEAD, QUESTION, BINDING = layout.LINK_HEAD, layout.RESOLVE, layout.BINDING
@@ -101,7 +102,7 @@ class PullRig:
             "commit_log_file_size": geometry.commit_log_file_size, "bytes_in_memory_max": 1 << 18,
             "count_in_memory_max": 32, "bytes_on_disk_max": 1 << 16, "count_on_disk_max": 8,
             "in_memory_bytes_max": 1 << 30, "binding_budget": 1 << 26, "mapped_queues_max": 1 << 14,
-            "is_slave": False, "corrects_offsets": False,
+            "is_slave": False, "in_group": False, "corrects_offsets": False,
             "pull_wait_ms": 0, "quotas": (), "quota_delay_max_ms": 1000,
         }  # fmt: skip
         self._loop = PullLoop(segment, {**options, **changes})
@@ -650,6 +651,35 @@ def test_a_slave_sends_nobody_elsewhere_since_it_may_only_lag(rig: PullRig, offs
     rig.change(corrects_offsets=True)
     rig.ask(2, offset)
     assert rig.reply()["code"] == ResponseCode.PULL_OFFSET_MOVED
+
+
+@pytest.mark.parametrize("role", ["NONE", "SLAVE", "MASTER"])
+def test_in_a_group_nobody_is_sent_back_before_what_a_master_before_has_given_out(rig: PullRig, role: str) -> None:
+    rig.change(in_group=True, corrects_offsets=True)
+    rig.segment.set("ha_role", HA_ROLE[role])
+    rig.segment.set("epoch_start", 1000)
+    rig.segment.set("confirmed_offset", 999)
+    row = rig.segment.queue_row(TOPIC, 0)
+    end = rig.segment.queue_word(row, "max_offset")
+    reply = rig.pull(1, end + 3)
+    assert (reply["code"], reply["next_begin_offset"]) == (ResponseCode.PULL_NOT_FOUND, end + 3)
+    rig.ask(2, end + 3, sys_flag=SUSPEND, suspend_timeout_ms=60_000)
+    wait_until(lambda: rig.segment.queue_word(row, "waiters") == 1, describe="it is held")
+    rig.segment.set("confirmed_offset", 1000)
+    rig.ask(3, end + 3)
+    wanted = ResponseCode.PULL_OFFSET_MOVED if role == "MASTER" else ResponseCode.PULL_NOT_FOUND
+    assert rig.reply()["code"] == wanted
+
+
+def test_in_a_group_the_board_says_whose_word_on_commits_counts(rig: PullRig) -> None:
+    rig.change(in_group=True)
+    rig.pull(1, 3, sys_flag=COMMIT, commit_offset=3)
+    row = rig.segment.offset_row(GROUP, TOPIC, 0)
+    assert rig.segment.committed(row) == -1
+    rig.segment.set("ha_role", HA_ROLE["MASTER"])
+    rig.ask(2, 3, sys_flag=COMMIT, commit_offset=3)
+    rig.reply()
+    assert rig.segment.committed(row) == 3
 
 
 def test_of_a_slave_its_master_says_what_is_committed(rig: PullRig) -> None:

@@ -75,7 +75,7 @@ class LoopRig:
             "commit_log": str(log.directory), "commit_log_file_size": FILE_SIZE, "cluster": "c", "region": "here",
             "trace_on": True, "max_message_size": 100_000, "frame_length_max": FRAME_LENGTH_MAX,
             "write_buffer_max": 1 << 24, "read_budget": 1 << 24, "write_budget": 1 << 24, "idle_timeout_ms": 60_000,
-            "sync_timeout_ms": 10_000, "waits_for_flush": False, "waits_for_slave": False,
+            "sync_timeout_ms": 10_000, "waits_for_flush": False, "waits_for_slave": False, "in_group": False,
             "slave_timeout_ms": 10_000, "slave_lag_max": 1 << 28, "wakes_flush": False, "refuses_halves": False,
             "keeps_replies": True, "push_timeout_ms": 10_000,
             "lock_timeout_ms": 1000, "is_only_sender": True, "is_guarded": False,
@@ -825,6 +825,28 @@ def test_a_send_waits_until_a_slave_has_the_message(log: Log) -> None:
         loop.wake()
         (reply,) = replies(client, 1)
         assert (reply.code, reply.opaque) == (OK, 1)
+
+
+def test_in_a_group_a_send_waits_for_whoever_must_have_it_and_asks_nobody(log: Log) -> None:
+    with sync_master(log, in_group=True, slave_lag_max=0) as loop, loop.connect() as client:
+        client.sendall(send_request(1).encode())
+        wait_until(lambda: loop.word("parked") == 1, describe="the answer waits")
+        loop.segment.set("replicated_offset", log.end)
+        loop.wake()
+        (reply,) = replies(client, 1)
+        assert reply.code == OK
+
+
+@pytest.mark.parametrize("waits", [{"waits_for_slave": True}, {"waits_for_slave": False, "waits_for_flush": True}])
+def test_who_waits_for_a_master_that_leads_no_more_is_sent_to_the_next(log: Log, waits: dict[str, bool]) -> None:
+    with sync_master(log, in_group=True, **waits) as loop, loop.connect() as client:
+        client.sendall(send_request(1).encode())
+        wait_until(lambda: loop.word("parked") == 1, describe="the answer waits")
+        log.writer.stop_appends()
+        loop.wake()
+        (reply,) = replies(client, 1)
+        assert reply.code == ResponseCode.SERVICE_NOT_AVAILABLE
+        assert "no longer the master" in (reply.remark or "")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,9 @@ from mqcore._fast.base.sockets cimport (EPOLLERR, EPOLLET, EPOLLHUP, EPOLLIN, EP
                                         EPOLL_CTL_ADD, epoll_create1, epoll_ctl, epoll_event, epoll_wait)
 from mqcore._fast.ha.master cimport (accept_slaves, check_slaves, close_slave, has_news, is_copied, next_deadline,
                                      publish_slaves, push_slave, read_slave, wants_news)
-from mqcore._fast.ha.replica cimport begin_replica, close_replica, read_master, replica_deadline, tend_replica
+from mqcore._fast.ha.group cimport count_confirmed, follow_role
+from mqcore._fast.ha.replica cimport (begin_replica, close_replica, has_more_to_report, read_master, replica_deadline,
+                                      tend_replica)
 from mqcore._fast.ha.state cimport MARK_LINK, MARK_LISTENER, MARK_MASTER, MARK_SLAVE, MARK_WAKE, HaState
 from mqcore._fast.log.append cimport wipe_behind
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
@@ -68,15 +70,16 @@ cdef void handle_event(HaState *state, const epoll_event *event) noexcept nogil:
 
 
 cdef void wake_followers(HaState *state) noexcept nogil:
-    # As a send worker does behind its appends.
-    if not state.has_received:
+    # As a send worker does behind its appends, and for dispatch also where more may be read.
+    cdef bint has_received = state.has_received
+    if not has_received and not state.has_confirmed:
         return
-    state.has_received = False
+    state.has_received = state.has_confirmed = False
     full_fence()
     if peek(&state.reput_row.sleeping) != 0:
         wake_fd(state.reput_wake)
         state.row.wakes += 1
-    if state.settings.wakes_flush and peek(&state.flush_row.sleeping) != 0:
+    if has_received and state.settings.wakes_flush and peek(&state.flush_row.sleeping) != 0:
         wake_fd(state.flush_wake)
         state.row.wakes += 1
 
@@ -141,12 +144,12 @@ cdef int rest_ms(HaState *state) noexcept nogil:
         return STOP_PAUSE_MS
     if state.waits_for_disk:
         return DISK_PAUSE_MS
-    if wants_news(state):
+    if wants_news(state) or (state.settings.acks_flushed and state.replica.fd >= 0):
         if not state.settings.waits_for_slaves and state.naps < NAPS_MAX:
             state.naps += 1
             return NAP_MS
         exchange_full(&state.row.sleeping, 1)
-        if has_news(state):
+        if has_news(state) or has_more_to_report(state):
             return 0
     return <int>found
 
@@ -159,8 +162,12 @@ cdef void turn(HaState *state) noexcept nogil:
     state.turn_ms = coarse_ms()
     state.row.turns += 1
     state.has_more = state.waits_for_disk = False
+    if state.in_group:
+        follow_role(state)
     for index in range(count):
         handle_event(state, &events[index])
+    if state.in_group:
+        count_confirmed(state)
     # Reports first: somebody may wait for them.
     wake_waiters(state)
     wake_followers(state)
@@ -229,7 +236,9 @@ cdef class HaLoop:
         state.files = <FileSet *>malloc(sizeof(FileSet))
         if state.files == NULL:
             raise MemoryError()
-        state.is_slave = options["is_slave"]
+        # Whoever is in a group is a slave until it is told that it leads.
+        state.in_group = options["in_group"]
+        state.is_slave = options["is_slave"] or state.in_group
         state.replica.fd = -1
         files_open(state.files, options["commit_log"], state.file_size, state.is_slave, segment.fd)
         state.reput_row = &segment.shared.workers[<int>options["reput"][0]]
@@ -244,6 +253,7 @@ cdef class HaLoop:
         state.master_version = observe(&state.shared.board.master_version)
         if state.is_slave:
             close_replica(state)
+            publish(&state.shared.board.followed_version, state.master_version)
         self.open_epoll()
 
     def use(self, dict options not None):
@@ -253,6 +263,7 @@ cdef class HaLoop:
         state.settings.silence_ms = options["silence_ms"]
         state.settings.frame_size_max = options["frame_size_max"]
         state.settings.from_first_file = options["from_first_file"]
+        state.settings.acks_flushed = options["acks_flushed"]
         state.settings.wakes_flush = options["wakes_flush"]
 
     cdef open_epoll(self):
@@ -301,24 +312,26 @@ cdef class HaLoop:
                 publish(&state.row.state, WORKER_STATE_STOPPED)
         return not is_over
 
-    def join_master(self, int fd, int64_t version, int64_t start):
-        """Copy from the master that the connected socket *fd*, which is given away, leads to, as told by *version*.
+    def forget_master(self, int64_t version):
+        """End the connection to the master, if there is one, as told by *version*: nothing more is reported to it."""
+        self.leave_master()
+        self.state.master_version = version
+        publish(&self.state.shared.board.followed_version, version)
 
-        An empty log begins at *start*; see SharedSegment.set_master. With *fd* -1 there is none to copy from.
+    def join_master(self, int fd, int64_t start, int64_t term=0):
+        """Copy from the master that the connected socket *fd*, which is given away, leads to.
+
+        An empty log begins at *start*; see SharedSegment.set_master. In a failover group it leads epoch *term*.
         """
         cdef HaState *state = &self.state
         cdef epoll_event event
-        self.leave_master()
-        state.master_version = version
-        if fd < 0:
-            return
         state.turn_ms = coarse_ms()
         event.events = EPOLLIN | EPOLLRDHUP
         event.data.u64 = MARK_MASTER
         if epoll_ctl(state.epoll, EPOLL_CTL_ADD, fd, &event) != 0:
             raise OSError(errno, "epoll: " + os.strerror(errno))
         with nogil:
-            begin_replica(state, fd, start)
+            begin_replica(state, fd, start, term)
 
     def leave_master(self):
         """End the connection to the master, if there is one; why it was over, or None."""

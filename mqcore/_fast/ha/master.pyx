@@ -4,6 +4,9 @@ The stream is RocketMQ's: a slave reports the end of its log as 8 bytes, again a
 is to go on; the master sends frames of a head and bytes of the log as they lie there, never across a file's end. The
 bytes go from the mapping into the socket by one writev for many frames, so that none is copied in this process.
 
+A member of a failover group says hello first, with the epoch that it follows and what it has announced itself by, and
+is sent frames whose heads tell the epoch and what is confirmed. What it reports counts for that as group.pyx says.
+
 Who reports more than there is has another history. RocketMQ takes that for a slave that is up to date; here it is
 refused, remembered by its address and end, and counts for nothing. Source: RocketMQ store/ha/HAConnection.java.
 """
@@ -17,15 +20,20 @@ import logging
 import os
 
 from mqcore._fast.base.atomics cimport now_ms, observe, peek, publish, put_relaxed
-from mqcore._fast.base.big_endian cimport load_i64, store_i32, store_i64
-from mqcore._fast.base.layout cimport (HA_FRAME_HEAD_PHYSICAL_OFFSET_AT, HA_FRAME_HEAD_SIZE, HA_FRAME_HEAD_SIZE_AT,
-                                       HA_REPORT_SIZE, SLAVE_CAPACITY, SLAVE_STATE_BEFORE_FIRST_FILE,
+from mqcore._fast.base.big_endian cimport load_i32, load_i64, store_i32, store_i64
+from mqcore._fast.base.layout cimport (GROUP_MEMBERS_MAX, HA_FRAME_HEAD_PHYSICAL_OFFSET_AT, HA_FRAME_HEAD_SIZE,
+                                       HA_FRAME_HEAD_SIZE_AT, HA_GROUP_FRAME_HEAD_CONFIRMED_AT,
+                                       HA_GROUP_FRAME_HEAD_SIZE, HA_GROUP_FRAME_HEAD_TERM_AT,
+                                       HA_GROUP_FRAME_HEAD_ZERO_AT, HA_HELLO_END_AT,
+                                       HA_HELLO_MAGIC, HA_HELLO_MAGIC_AT, HA_HELLO_MEMBER_AT, HA_HELLO_NONCE_AT,
+                                       HA_HELLO_SIZE, HA_HELLO_TERM_AT, HA_REPORT_SIZE, SLAVE_CAPACITY,
+                                       SLAVE_STATE_BEFORE_FIRST_FILE,
                                        SLAVE_STATE_CONNECTED, SLAVE_STATE_COPYING, SLAVE_STATE_FREE,
                                        SLAVE_STATE_REFUSED_AHEAD, SlaveRow)
 from mqcore._fast.base.sockets cimport (EPOLLIN, EPOLLOUT, EPOLLRDHUP, EPOLL_CTL_ADD, EPOLL_CTL_MOD, IPPROTO_TCP,
                                         SOCK_CLOEXEC, SOCK_NONBLOCK, TCP_NODELAY, accept4, epoll_ctl, epoll_event,
                                         peer_address, setsockopt, sockaddr, sockaddr_storage)
-from mqcore._fast.ha.state cimport MARK_SLAVE, HaState, Slave
+from mqcore._fast.ha.state cimport MARK_SLAVE, HaState, Slave, beat_ms, own_end
 from mqcore._fast.log.mapped_file cimport bytes_at
 
 logger = logging.getLogger("mqcore.workers.ha")
@@ -51,6 +59,7 @@ cdef enum:
     ACCEPTS_PER_TURN = 16
     READ_SIZE = 4096
     FRAMES_MAX = 16                 # of one write
+    GROUP_FRAME_MAX = 1 << 18       # bytes of the log in a frame to a member of a group
     BURST_MAX = 1 << 20             # bytes of the log in one write
     BURSTS_PER_TURN = 8             # then the other slaves, and the reports, have their turn
     HOT_BYTES = 1 << 26             # so near the end nobody looks whether pages are in memory
@@ -60,6 +69,7 @@ cdef enum:
     DISK_PATIENCE_MS = 200          # pages that are thrown out as fast as they are read: write, and wait for the disk
     REFUSED_KEPT_MS = 600_000       # who has not tried again for so long is forgotten
     LINE_PAUSE_MS = 60_000
+    CONFIRMED_PAUSE_MS = 5          # between frames that only say what is confirmed
 
 
 cdef void say(const char *what, const SlaveRow *row, int64_t offset, int64_t end) noexcept with gil:
@@ -146,6 +156,8 @@ cdef void accept_slaves(HaState *state) noexcept nogil:
         row = &state.shared.slaves[slot]
         memset(&state.slaves[slot], 0, sizeof(Slave))
         state.slaves[slot].fd = fd
+        state.slaves[slot].head_size = HA_FRAME_HEAD_SIZE
+        state.slaves[slot].member = -1
         state.slaves[slot].read_ms = state.slaves[slot].wrote_ms = state.turn_ms
         state.slave_count += 1
         row.host_size = peer_address(&storage, row.host, &row.port)
@@ -223,10 +235,82 @@ cdef void lose_slave(HaState *state, int slot, int64_t kept) noexcept nogil:
         &state.shared.slaves[slot], state.slaves[slot].next_offset, kept)
 
 
+cdef const char *why_not(const HaState *state, int64_t term, int64_t nonce, int64_t member, int64_t end) noexcept nogil:
+    # Why who says this is not let in; NULL if it is.
+    if state.is_slave:
+        return "this broker leads no epoch"
+    if term != state.term:
+        return "it follows another epoch"
+    if not 0 <= member < GROUP_MEMBERS_MAX or member == peek(&state.shared.board.ha_member):
+        return "it says an id that it cannot have"
+    if nonce <= 0 or nonce != observe(&state.shared.group_nonces[member]):
+        return "it is not who has announced itself by its id"
+    if end < 0 or end > observe(&state.shared.board.wrote_offset):
+        return "its log ends where this one does not go"
+    return NULL
+
+
+cdef void say_member(const SlaveRow *row, int64_t start) noexcept with gil:
+    host = ipaddress.ip_address((<const char *>row.host)[:row.host_size])
+    logger.info("member copies member=%d slave=%s:%d from=%d", row.member, host, row.port, start)
+
+
+cdef bint greet(HaState *state, int slot, const uint8_t *hello) noexcept nogil:
+    # False: it was sent away.
+    cdef Slave *slave = &state.slaves[slot]
+    cdef SlaveRow *row = &state.shared.slaves[slot]
+    cdef int64_t member = load_i32(hello + HA_HELLO_MEMBER_AT)
+    cdef int64_t end = load_i64(hello + HA_HELLO_END_AT)
+    cdef int64_t kept = observe(&state.shared.board.min_offset)
+    cdef const char *why = "a hello of another kind"
+    cdef int other
+    if load_i64(hello + HA_HELLO_MAGIC_AT) == HA_HELLO_MAGIC:
+        why = why_not(state, load_i64(hello + HA_HELLO_TERM_AT), load_i64(hello + HA_HELLO_NONCE_AT), member, end)
+    if why != NULL:
+        put_relaxed(&state.row.refused, state.row.refused + 1)
+        close_slave(state, slot, why, 0)
+        return False
+    for other in range(SLAVE_CAPACITY):
+        if state.slaves[other].fd >= 0 and state.slaves[other].member == member:
+            close_slave(state, other, "it has connected anew", 0)
+    slave.member = member
+    slave.head_size = HA_GROUP_FRAME_HEAD_SIZE
+    slave.next_offset = end
+    slave.told_confirmed = -1
+    publish(&row.member, member)
+    publish(&row.sent, end)
+    if end < kept:
+        lose_slave(state, slot, kept)
+    else:
+        publish(&row.state, SLAVE_STATE_COPYING)
+        say_member(row, end)
+    publish_slaves(state)
+    return True
+
+
+cdef void note_member_report(HaState *state, int slot, int64_t reported) noexcept nogil:
+    cdef SlaveRow *row = &state.shared.slaves[slot]
+    cdef int64_t end = observe(&state.shared.board.wrote_offset)
+    if reported < 0 or reported < row.acked:
+        close_slave(state, slot, "a report that goes back", 0)
+        return
+    if reported > end:
+        close_slave(state, slot, "it reports what this log does not have", 0)
+        return
+    publish(&row.acked, reported)
+    publish(&row.acked_at, now_ms())
+    if reported == end:
+        publish(&row.caught_up_at, row.acked_at)
+    publish_slaves(state)
+
+
 cdef void note_report(HaState *state, int slot, int64_t reported) noexcept nogil:
     cdef SlaveRow *row = &state.shared.slaves[slot]
     cdef int64_t end = observe(&state.shared.board.wrote_offset)
     cdef bint is_first = row.state == SLAVE_STATE_CONNECTED
+    if state.slaves[slot].member >= 0:
+        note_member_report(state, slot, reported)
+        return
     if reported < 0 or (not is_first and reported < row.acked):
         close_slave(state, slot, "a report that goes back", 0)
         return
@@ -240,17 +324,32 @@ cdef void note_report(HaState *state, int slot, int64_t reported) noexcept nogil
     if row.state == SLAVE_STATE_COPYING:
         if reported == end:
             publish(&row.caught_up_at, row.acked_at)
-        if reported > peek(&state.shared.board.replicated_offset):
+        # In a group that is for members to move: who only copies along may be gone tomorrow.
+        if not state.in_group and reported > peek(&state.shared.board.replicated_offset):
             publish(&state.shared.board.replicated_offset, reported)
             state.has_acks = True
     publish_slaves(state)
 
 
+cdef int32_t take_hello(HaState *state, int slot, const uint8_t *data, int32_t size) noexcept nogil:
+    # Bytes of data[0:size] that are a hello; -1: it has not come whole, or who said it was sent away.
+    if not state.in_group or state.shared.slaves[slot].state != SLAVE_STATE_CONNECTED:
+        return 0
+    if size < HA_REPORT_SIZE:
+        return -1
+    if load_i64(data) >= 0:
+        if not state.is_slave:
+            return 0
+        close_slave(state, slot, "this broker leads no epoch", 0)
+        return -1
+    return HA_HELLO_SIZE if size >= HA_HELLO_SIZE and greet(state, slot, data) else -1
+
+
 cdef void read_slave(HaState *state, int slot) noexcept nogil:
     # Of all that was reported, the last word counts.
     cdef Slave *slave = &state.slaves[slot]
-    cdef uint8_t data[HA_REPORT_SIZE + READ_SIZE]
-    cdef int32_t size, whole
+    cdef uint8_t data[HA_HELLO_SIZE + READ_SIZE]
+    cdef int32_t size, whole, said
     cdef ssize_t got
     memcpy(data, slave.partial, slave.partial_size)
     got = recv(slave.fd, data + slave.partial_size, READ_SIZE, 0)
@@ -262,10 +361,13 @@ cdef void read_slave(HaState *state, int slot) noexcept nogil:
         return
     slave.read_ms = state.turn_ms
     size = slave.partial_size + <int32_t>got
-    whole = size - size % HA_REPORT_SIZE
+    said = take_hello(state, slot, data, size)
+    if slave.fd < 0:
+        return
+    whole = said + (size - said) // HA_REPORT_SIZE * HA_REPORT_SIZE if said >= 0 else 0
     slave.partial_size = size - whole
     memcpy(slave.partial, data + whole, slave.partial_size)
-    if whole > 0:
+    if whole > max(said, 0):
         note_report(state, slot, load_i64(data + whole - HA_REPORT_SIZE))
 
 
@@ -311,6 +413,8 @@ cdef struct Burst:
     int32_t sizes[FRAMES_MAX]
     int32_t count
     int32_t gone                # bytes of the first frame that were written before
+    int64_t first_confirmed     # what the heads say: the first frame's may have been written in part
+    int64_t confirmed
     const uint8_t *base         # where the body of the first frame with one lies, at *base_offset*
     int64_t base_offset
 
@@ -320,20 +424,25 @@ cdef bint plan_burst(HaState *state, Slave *slave, int64_t end, Burst *burst) no
     # written now.
     cdef int64_t at = slave.next_offset
     cdef int64_t limit, available, first
+    cdef int64_t size_max = state.settings.frame_size_max
     burst.count = 0
     burst.gone = 0
+    burst.first_confirmed = burst.confirmed = peek(&state.shared.board.confirmed_offset)
+    if slave.member >= 0:
+        size_max = max(size_max, <int64_t>GROUP_FRAME_MAX)
     first = slave.next_offset
     if slave.frame_left > 0:
         burst.offsets[0] = slave.frame_offset
         burst.sizes[0] = slave.frame_size
-        burst.gone = <int32_t>(HA_FRAME_HEAD_SIZE + slave.frame_size - slave.frame_left)
+        burst.gone = <int32_t>(slave.head_size + slave.frame_size - slave.frame_left)
+        burst.first_confirmed = slave.frame_confirmed
         burst.count = 1
         first = slave.frame_offset
     limit = min(end, first - first % state.file_size + state.file_size)
     limit = min(limit, first + <int64_t>BURST_MAX)
     while burst.count < FRAMES_MAX and at < limit:
         burst.offsets[burst.count] = at
-        burst.sizes[burst.count] = <int32_t>min(limit - at, <int64_t>state.settings.frame_size_max)
+        burst.sizes[burst.count] = <int32_t>min(limit - at, size_max)
         at += burst.sizes[burst.count]
         burst.count += 1
     burst.base_offset = first
@@ -347,25 +456,34 @@ cdef bint plan_burst(HaState *state, Slave *slave, int64_t end, Burst *burst) no
     return True
 
 
-cdef int64_t write_burst(Slave *slave, const Burst *burst) noexcept nogil:
+cdef inline int64_t confirmed_by(const Burst *burst, int32_t index) noexcept nogil:
+    return burst.first_confirmed if index == 0 else burst.confirmed
+
+
+cdef int64_t write_burst(const HaState *state, const Slave *slave, const Burst *burst) noexcept nogil:
     # Bytes written, or -1 with errno.
     cdef iovec parts[2 * FRAMES_MAX]
-    cdef uint8_t heads[FRAMES_MAX * HA_FRAME_HEAD_SIZE]
+    cdef uint8_t heads[FRAMES_MAX * HA_GROUP_FRAME_HEAD_SIZE]
+    cdef int32_t head_size = slave.head_size
     cdef uint8_t *head
     cdef int32_t index, gone
     cdef int count = 0
     for index in range(burst.count):
-        head = heads + index * HA_FRAME_HEAD_SIZE
+        head = heads + index * HA_GROUP_FRAME_HEAD_SIZE
         store_i64(head + HA_FRAME_HEAD_PHYSICAL_OFFSET_AT, burst.offsets[index])
         store_i32(head + HA_FRAME_HEAD_SIZE_AT, burst.sizes[index])
+        if slave.member >= 0:
+            store_i32(head + HA_GROUP_FRAME_HEAD_ZERO_AT, 0)
+            store_i64(head + HA_GROUP_FRAME_HEAD_TERM_AT, state.term)
+            store_i64(head + HA_GROUP_FRAME_HEAD_CONFIRMED_AT, confirmed_by(burst, index))
         gone = burst.gone if index == 0 else 0
-        if gone < HA_FRAME_HEAD_SIZE:
+        if gone < head_size:
             parts[count].iov_base = head + gone
-            parts[count].iov_len = HA_FRAME_HEAD_SIZE - gone
+            parts[count].iov_len = head_size - gone
             count += 1
             gone = 0
         else:
-            gone -= HA_FRAME_HEAD_SIZE
+            gone -= head_size
         if burst.sizes[index] > 0:
             parts[count].iov_base = <void *>(burst.base + (burst.offsets[index] - burst.base_offset) + gone)
             parts[count].iov_len = burst.sizes[index] - gone
@@ -382,7 +500,7 @@ cdef bint note_written(HaState *state, int slot, const Burst *burst, int64_t wri
     slave.wrote_ms = state.turn_ms
     slave.frame_left = 0
     for index in range(burst.count):
-        left = HA_FRAME_HEAD_SIZE + burst.sizes[index] - (burst.gone if index == 0 else 0)
+        left = slave.head_size + burst.sizes[index] - (burst.gone if index == 0 else 0)
         if written == 0 and (index > 0 or burst.gone == 0):
             slave.next_offset = burst.offsets[index]
             break
@@ -390,8 +508,10 @@ cdef bint note_written(HaState *state, int slot, const Burst *burst, int64_t wri
         if written < left:
             slave.frame_offset = burst.offsets[index]
             slave.frame_size = burst.sizes[index]
+            slave.frame_confirmed = slave.told_confirmed = confirmed_by(burst, index)
             slave.frame_left = <int32_t>(left - written)
             break
+        slave.told_confirmed = confirmed_by(burst, index)
         written -= left
         put_relaxed(&state.row.units, state.row.units + 1)
     else:
@@ -399,6 +519,13 @@ cdef bint note_written(HaState *state, int slot, const Burst *burst, int64_t wri
         return True
     publish(&row.sent, slave.next_offset - min(slave.frame_left, slave.frame_size))
     return False
+
+
+cdef int64_t pause_of(const HaState *state, const Slave *slave) noexcept nogil:
+    # How long nothing is sent where there is nothing to send.
+    if slave.member >= 0 and slave.told_confirmed < peek(&state.shared.board.confirmed_offset):
+        return CONFIRMED_PAUSE_MS
+    return beat_ms(state)
 
 
 cdef bint push_some(HaState *state, int slot) noexcept nogil:
@@ -410,17 +537,18 @@ cdef bint push_some(HaState *state, int slot) noexcept nogil:
     cdef int64_t written
     cdef Burst burst
     if slave.frame_left == 0 and slave.next_offset >= end:
-        if state.turn_ms - slave.wrote_ms <= state.settings.heartbeat_ms:
+        if state.turn_ms - slave.wrote_ms <= pause_of(state, slave):
             return False
         slave.frame_offset = slave.next_offset
         slave.frame_size = 0
-        slave.frame_left = HA_FRAME_HEAD_SIZE
+        slave.frame_left = slave.head_size
+        slave.frame_confirmed = peek(&state.shared.board.confirmed_offset)
     if not plan_burst(state, slave, end, &burst):
         close_slave(state, slot, "the commit log cannot be read", state.files.error)
         return False
     if burst.count == 0:
         return False
-    written = write_burst(slave, &burst)
+    written = write_burst(state, slave, &burst)
     if written < 0:
         if errno == EAGAIN:
             block(state, slot, True)
@@ -471,9 +599,15 @@ cdef bint takes_more(const HaState *state, int slot) noexcept nogil:
             and not state.slaves[slot].is_blocked)
 
 
+cdef inline bint leads(const HaState *state) noexcept nogil:
+    return state.in_group and not state.is_slave
+
+
 cdef bint has_news(const HaState *state) noexcept nogil:
     cdef int64_t end = observe(&state.shared.board.wrote_offset)
     cdef int slot
+    if leads(state) and own_end(state) > state.counted_end:
+        return True
     for slot in range(SLAVE_CAPACITY):
         if takes_more(state, slot) and state.slaves[slot].next_offset < end:
             return True
@@ -482,6 +616,8 @@ cdef bint has_news(const HaState *state) noexcept nogil:
 
 cdef bint wants_news(const HaState *state) noexcept nogil:
     cdef int slot
+    if leads(state):
+        return True
     for slot in range(SLAVE_CAPACITY):
         if takes_more(state, slot):
             return True
@@ -507,6 +643,6 @@ cdef int64_t next_deadline(const HaState *state) noexcept nogil:
             continue
         due = state.slaves[slot].read_ms + state.settings.silence_ms
         if state.shared.slaves[slot].state != SLAVE_STATE_CONNECTED and not state.slaves[slot].is_blocked:
-            due = min(due, state.slaves[slot].wrote_ms + state.settings.heartbeat_ms)
+            due = min(due, state.slaves[slot].wrote_ms + pause_of(state, &state.slaves[slot]))
         found = due if found < 0 else min(found, due)
     return found

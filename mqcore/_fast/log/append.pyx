@@ -11,14 +11,14 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memcpy, memset
 
 from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TAKEN, LOCK_TIMED_OUT, add_full, add_relaxed,
-                                        coarse_ms, full_fence, lock_release, lock_take, now_ms, observe, or_full, peek,
-                                        publish, put_relaxed)
+                                        and_full, coarse_ms, full_fence, lock_release, lock_take, now_ms, observe,
+                                        observe_i32, or_full, peek, publish, put_relaxed)
 from mqcore._fast.base.big_endian cimport load_i32, store_i32
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.crc32 cimport crc32
 from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLANK_RECORD_MAGIC_AT,
                                        BLANK_RECORD_TOTAL_SIZE_AT, BODY_CRC_MASK, FILE_END_MIN_BLANK_SIZE,
-                                       PROPERTIES_SIZE_MAX, PUT_STATUS_CREATE_MAPEDFILE_FAILED,
+                                       HA_ROLE_MASTER, PROPERTIES_SIZE_MAX, PUT_STATUS_CREATE_MAPEDFILE_FAILED,
                                        PUT_STATUS_IN_SYNC_REPLICAS_NOT_ENOUGH, PUT_STATUS_MESSAGE_ILLEGAL,
                                        PUT_STATUS_OS_PAGECACHE_BUSY, PUT_STATUS_PROPERTIES_SIZE_EXCEEDED,
                                        PUT_STATUS_PUT_OK, PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR,
@@ -692,6 +692,12 @@ cdef void close_more(MoreQueues *more) noexcept nogil:
     memset(more, 0, sizeof(MoreQueues))
 
 
+cdef void raise_next_offset(QueueRow *queue, int64_t next_offset) noexcept nogil:
+    # One that is being dropped has none: it begins anew.
+    if 0 <= peek(&queue.next_offset) < next_offset:
+        publish(&queue.next_offset, next_offset)
+
+
 cdef class CommitLogWriter:
     """The appender for Python: the broker process's own messages, and tests. One object belongs to one thread.
 
@@ -779,6 +785,41 @@ cdef class CommitLogWriter:
         for row in rows:
             publish(&shared.queues[row].next_offset, 0 if born >= 0 else ~peek(&shared.queues[row].next_offset))
         self.give_lock()
+
+    def stop_appends(self):
+        """Refuse messages as a slave does: when this returns none is being appended, and none will be.
+
+        Raises StoreError if the put lock is not to be had.
+        """
+        self.hold_lock()
+        or_full(&self.segment.shared.board.store_flags, STORE_FLAG_SLAVE)
+        self.give_lock()
+
+    def begin_epoch(self, int64_t term, list tail not None):
+        """Lead epoch *term* from the end of the log on, which is returned; messages are taken from here on.
+
+        Nobody copies into the log any more. Queues go on behind their units, and behind *tail*, (row, next offset) of
+        those whose records no unit tells of yet. Raises StoreError if the put lock, or a file, is not to be had.
+        """
+        cdef Shared *shared = &self.segment.shared
+        cdef StoreBoard *board = shared.board
+        cdef int64_t end
+        cdef int32_t row
+        # Half a record that came last, which could be met behind a shorter one.
+        if not wipe_behind(&self.appender, observe(&board.received_offset)):
+            raise StoreError("what was received in part cannot be wiped")
+        self.hold_lock()
+        for row in range(observe_i32(&board.queue_rows)):
+            raise_next_offset(&shared.queues[row], queue_max_offset(&shared.queues[row]))
+        for row, next_offset in tail:
+            raise_next_offset(&shared.queues[row], next_offset)
+        end = peek(&board.wrote_offset)
+        publish(&board.epoch_start, end)
+        publish(&board.ha_term, term)
+        publish(&board.ha_role, HA_ROLE_MASTER)
+        and_full(&board.store_flags, ~<int64_t>STORE_FLAG_SLAVE)
+        self.give_lock()
+        return end
 
     def append_raw(self, int64_t physical_offset, const uint8_t[::1] data not None):
         """Append bytes of another broker's log as they are: whole records and fillers that belong at *physical_offset*.

@@ -21,8 +21,8 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GET_STATUS_COMMIT_LOG_NOT_R
                                        GET_STATUS_NO_MESSAGE_IN_QUEUE, GET_STATUS_OFFSET_FOUND_NULL,
                                        GET_STATUS_OFFSET_OVERFLOW_BADLY, GET_STATUS_OFFSET_OVERFLOW_ONE,
                                        GET_STATUS_OFFSET_TOO_SMALL, GET_STATUS_QUOTA_EXCEEDED,
-                                       GET_STATUS_WAITED_TOO_LONG, LINK_KIND_BINDING, LINK_KIND_LATE_PULL,
-                                       LINK_KIND_OFFSET_MOVED, LINK_KIND_RESOLVE, PULL_RANGES_MAX,
+                                       GET_STATUS_WAITED_TOO_LONG, HA_ROLE_MASTER, LINK_KIND_BINDING,
+                                       LINK_KIND_LATE_PULL, LINK_KIND_OFFSET_MOVED, LINK_KIND_RESOLVE, PULL_RANGES_MAX,
                                        RING_KIND_PULL_REPLY, RING_KIND_PULL_REQUEST, RING_KIND_RESCAN,
                                        SEND_WORKERS_MAX, TICKETS_MAX, WORKER_COMMAND_STOP, WORKER_STATE_RUNNING,
                                        WORKER_STATE_STOPPED, Arrival, LatePull, LinkHead, OffsetMoved, OffsetRow,
@@ -103,7 +103,8 @@ cdef struct PullState:
     ColdReader cold
     ScanLimits limits
     bint is_slave
-    bint leaves_offsets         # a pull of an offset that is not there is to be tried again, not to go elsewhere
+    bint in_group               # of brokers that elect their master: the board says who is one
+    bint leaves_offsets         # of a slave: who pulls an offset that is not there tries again, and goes nowhere else
     HeldPulls pulls
     FileSet *files                              # the newest part of the log, for filters
     Held *filtered                              # pulls that look into records, the oldest first
@@ -526,9 +527,19 @@ cdef bint hold(PullState *state, Held *held) noexcept nogil:
     return True
 
 
+cdef bint is_slave(const PullState *state) noexcept nogil:
+    return observe(&state.shared.board.ha_role) != HA_ROLE_MASTER if state.in_group else state.is_slave
+
+
+# Whether there may be more of a queue than can be read here yet: what a master before has confirmed.
+cdef bint may_lag(const PullState *state) noexcept nogil:
+    return state.in_group and (is_slave(state) or (
+        observe(&state.shared.board.confirmed_offset) < observe(&state.shared.board.epoch_start)))
+
+
 cdef void commit(PullState *state, const Held *held) noexcept nogil:
     # Of a slave its master says what is committed.
-    if held.is_first and held.due == 0 and held.request.sys_flag & FLAG_COMMIT and not state.is_slave:
+    if held.is_first and held.due == 0 and held.request.sys_flag & FLAG_COMMIT and not is_slave(state):
         publish(&state.shared.offsets[held.rows.offset_row].committed, held.request.commit_offset)
 
 
@@ -563,7 +574,11 @@ cdef void read_and_answer(PullState *state, Held *held, bint may_hold) noexcept 
         start_reply(held, &reply)
         reply.status = read_queue(state, held, &reply, ranges)
         reply.code = code_of(reply.status, held.request.queue_offset)
-        if reply.code == OFFSET_MOVED_CODE and state.leaves_offsets:
+        if reply.code == OFFSET_MOVED_CODE and held.request.queue_offset >= reply.max_offset and may_lag(state):
+            # It has read on there: what it asks for comes here, too.
+            reply.code = NOT_FOUND
+            reply.next_begin_offset = held.request.queue_offset
+        if reply.code == OFFSET_MOVED_CODE and state.leaves_offsets and is_slave(state):
             # A slave may only lag, and its queues end where its master's do not.
             reply.code = RETRY_IMMEDIATELY
             reply.next_begin_offset = held.request.queue_offset
@@ -1018,11 +1033,12 @@ cdef class PullLoop:
         state.limits.count_on_disk_max = options["count_on_disk_max"]
         state.limits.in_memory_bytes_max = options["in_memory_bytes_max"]
         state.is_slave = options["is_slave"]
+        state.in_group = options["in_group"]
         state.wait_max_ms = options["pull_wait_ms"]
         state.quota_delay_max_ms = options["quota_delay_max_ms"]
         if not quota_take_rules(&state.quotas, QUOTA_PULL, options["quotas"]):
             raise MemoryError()
-        state.leaves_offsets = state.is_slave and not options["corrects_offsets"]
+        state.leaves_offsets = not options["corrects_offsets"]
 
     def run(self, int64_t settings_version=0):
         """Serve until the broker process says STOP or is gone. Holds no GIL; raises nothing.

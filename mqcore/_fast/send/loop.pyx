@@ -661,6 +661,7 @@ cdef class SendLoop:
         state.settings.idle_timeout_ms = options["idle_timeout_ms"]
         state.settings.waits_for_flush = options["waits_for_flush"]
         state.settings.waits_for_slave = options["waits_for_slave"]
+        state.settings.in_group = options["in_group"]
         state.settings.puller_count = len(options["pullers"])
         state.settings.waiting_max = options["waiting_max"]
         state.settings.is_guarded = options["is_guarded"]

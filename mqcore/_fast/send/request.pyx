@@ -13,7 +13,7 @@ from mqcore._fast.base.big_endian cimport store_i32, store_i64
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.crc32 cimport crc32
 from mqcore._fast.base.layout cimport (BODY_CRC_MASK, PROPERTIES_SIZE_MAX, PUT_STATUS_OS_PAGECACHE_BUSY,
-                                       PUT_STATUS_PUT_OK, STORE_FLAG_SYNC_FAILED,
+                                       PUT_STATUS_PUT_OK, STORE_FLAG_SLAVE, STORE_FLAG_SYNC_FAILED,
                                        TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_READ_SHIFT,
                                        TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT, StoreBoard)
 from mqcore._fast.log.append cimport Appended, append_batch, append_record, tally_put
@@ -54,6 +54,9 @@ assert <int>MESSAGE_ID_MAX == 2 * <int>ID_BYTES_MAX
 cdef const char *PAGE_CACHE_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 cdef const char *SYNC_FAILED = (
     "the store is read-only: a sync of the commit log failed, so this message may not be durable")
+
+cdef const char *LEADS_NO_MORE = (
+    "this broker is no longer the master of its group: the message may be stored or not, send it to the new one")
 
 
 cdef struct SendHeader:
@@ -355,8 +358,9 @@ cdef void answer_waiter(SendState *state, Connection *connection, const Waiting 
 
 
 cdef bint has_slave(const SendState *state, int64_t end) noexcept nogil:
-    return observe(&state.shared.board.slave_count) > 0 and (
-        end - observe(&state.shared.board.replicated_offset) < state.settings.slave_lag_max)
+    return state.settings.in_group or (
+        observe(&state.shared.board.slave_count) > 0
+        and end - observe(&state.shared.board.replicated_offset) < state.settings.slave_lag_max)
 
 
 cdef inline void free_texts(Waiting *sent) noexcept nogil:
@@ -380,10 +384,17 @@ cdef void answer_stored(SendState *state, Connection *connection, Waiting *sent,
     free_texts(sent)
 
 
+# Whether what waits in a group will not be confirmed by this broker any more.
+cdef inline bint leads_no_more(const SendState *state) noexcept nogil:
+    return state.settings.in_group and (observe(&state.shared.board.store_flags) & STORE_FLAG_SLAVE) != 0
+
+
 cdef bint can_answer(const SendState *state, const Waiting *sent) noexcept nogil:
     # Whether what it waits for has come, or will not. Both have a time of their own, and are waited for side by side.
     cdef const StoreBoard *board = state.shared.board
     cdef int64_t age = state.turn_ms - sent.since
+    if leads_no_more(state):
+        return True
     if (sent.needs_flush and sent.end_offset > observe(&board.flushed_offset)
             and not observe(&board.store_flags) & STORE_FLAG_SYNC_FAILED and age < state.settings.sync_timeout_ms):
         return False
@@ -396,11 +407,15 @@ cdef void release(SendState *state, Connection *connection, const Waiting *sent)
     # a sync that failed was not stored.
     cdef bint is_flushed = not sent.needs_flush or sent.end_offset <= observe(&state.shared.board.flushed_offset)
     cdef bint has_failed = (observe(&state.shared.board.store_flags) & STORE_FLAG_SYNC_FAILED) != 0
+    cdef bint is_copied = not sent.needs_slave or sent.end_offset <= observe(&state.shared.board.replicated_offset)
     cdef int32_t code = sent.slave_code
+    if not (is_flushed and is_copied) and leads_no_more(state):
+        answer_plain(state, connection, sent.serialize_type, sent.opaque, SERVICE_NOT_AVAILABLE, LEADS_NO_MORE)
+        return
     if not is_flushed and has_failed:
         answer_plain(state, connection, sent.serialize_type, sent.opaque, SERVICE_NOT_AVAILABLE, SYNC_FAILED)
         return
-    if sent.needs_slave and sent.end_offset > observe(&state.shared.board.replicated_offset):
+    if not is_copied:
         code = FLUSH_SLAVE_TIMEOUT
     elif code == SUCCESS and not is_flushed:
         code = FLUSH_DISK_TIMEOUT

@@ -159,6 +159,7 @@ cdef struct SendSettings:
     int64_t sync_timeout_ms
     bint waits_for_flush        # SYNC_FLUSH
     bint waits_for_slave        # SYNC_MASTER
+    bint in_group               # of brokers that elect their master: who must have a message is not asked here
     int64_t slave_timeout_ms
     int64_t slave_lag_max       # slaves that lag so many bytes are nobody to wait for
     int64_t wait_limit_ms       # the least of the two below; 0 = nobody waits too long

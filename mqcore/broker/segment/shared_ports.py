@@ -206,6 +206,7 @@ class SharedSink:
         self.use(settings)
         self._waits_for_flush = store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         self._waits_for_slave = store.broker_role is BrokerRole.SYNC_MASTER
+        self._in_group = settings.failover.is_group
         self._moved = asyncio.Event()
         self._appending = asyncio.Lock()
         self._waiting = 0
@@ -307,6 +308,8 @@ class SharedSink:
 
     def _has_slave(self, end: int) -> bool:
         get = self._segment.get
+        if self._in_group:
+            return True  # who must have it is a matter of the group
         return get("slave_count") > 0 and end - get("replicated_offset") < self._slave_lag_max
 
     async def _wait(self, end: int, needs_slave: bool) -> PutStatus:
@@ -318,8 +321,12 @@ class SharedSink:
             self._segment.set_worker_word(BROKER_ROW, "sleeping", 1)
             is_flushed = not self._waits_for_flush or get("flushed_offset") >= end
             is_copied = not needs_slave or get("replicated_offset") >= end
+            if is_flushed and is_copied:
+                return PutStatus.PUT_OK
             if not is_flushed and get("store_flags") & STORE_FLAG["SYNC_FAILED"]:
                 return PutStatus.SERVICE_NOT_AVAILABLE
+            if self._in_group and get("store_flags") & STORE_FLAG["SLAVE"]:
+                return PutStatus.SERVICE_NOT_AVAILABLE  # it is no longer the master, who alone confirms
             flush_left = 0.0 if is_flushed else began + self._sync_timeout_s - now()
             copy_left = 0.0 if is_copied else began + self._slave_timeout_s - now()
             left = max(flush_left, copy_left)
@@ -330,7 +337,7 @@ class SharedSink:
                     await self._moved.wait()
         if not is_copied:
             return PutStatus.FLUSH_SLAVE_TIMEOUT
-        return PutStatus.PUT_OK if is_flushed else PutStatus.FLUSH_DISK_TIMEOUT
+        return PutStatus.FLUSH_DISK_TIMEOUT
 
     def on_wake(self) -> None:
         """The eventfd is readable: what is flushed, or copied, may have grown."""
