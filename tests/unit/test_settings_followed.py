@@ -130,7 +130,7 @@ class Recorder:
 class RecordedSettings:
     def __init__(self) -> None:
         self.asked: set[str] = set()
-        for group in ("broker", "store", "mqcore", "server", "namesrv"):
+        for group in ("broker", "store", "mqcore", "server", "namesrv", "failover"):
             setattr(self, group, Recorder(getattr(settings(), group), self.asked))
 
 
