@@ -1,0 +1,183 @@
+"""Whether a group of brokers has kept what it promises, by the evidence of a campaign alone."""
+
+from __future__ import annotations
+
+import itertools
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from tests.fault.campaign.evidence import Evidence, GroupOffset, Outcome, Place, Send
+
+OFFSETS_LATE_S: Final = 1.0
+"""Group offsets that were committed so long before a fault outlive it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Violation:
+    """A promise that was broken. *rule* is the name of the function that found it."""
+
+    rule: str
+    what: str
+
+    def __str__(self) -> str:
+        return f"{self.rule}: {self.what}"
+
+
+def acknowledged_messages_are_where_they_were_said_to_be(evidence: Evidence) -> Iterator[str]:
+    for send in evidence.sends:
+        if send.outcome == Outcome.OK:
+            for replica in evidence.replicas:
+                found = replica.messages.get((send.queue, send.offset), [])
+                if found != [send.message]:
+                    yield f"{send} was acknowledged, {replica.name} has {found} there"
+
+
+def a_place_has_one_message_and_a_message_one_place(evidence: Evidence) -> Iterator[str]:
+    at_place: defaultdict[Place, set[str]] = defaultdict(set)
+    of_message: defaultdict[str, set[Place]] = defaultdict(set)
+    for place, message in _all_seen(evidence):
+        at_place[place].add(message)
+        of_message[message].add(place)
+    for place, messages in at_place.items():
+        if len(messages) > 1:
+            yield f"queue and offset {place} had {sorted(messages)}"
+    for message, places in of_message.items():
+        if len(places) > 1:
+            yield f"message {message} was sent once and lay at {sorted(places)}"
+
+
+def _all_seen(evidence: Evidence) -> Iterator[tuple[Place, str]]:
+    for send in evidence.sends:
+        if send.outcome == Outcome.OK:
+            yield (send.queue, send.offset), send.message
+    for read in evidence.reads:
+        yield (read.queue, read.offset), read.message
+    for replica in evidence.replicas:
+        for place, messages in replica.messages.items():
+            for message in messages:
+                yield place, message
+
+
+def what_was_refused_is_not_there(evidence: Evidence) -> Iterator[str]:
+    refused = {send.message: send for send in evidence.sends if send.outcome == Outcome.REFUSED}
+    for place, message in dict.fromkeys(_all_seen(evidence)):
+        if message in refused:
+            yield f"{refused[message]} lies at {place}"
+
+
+def what_one_producer_sent_to_a_queue_is_in_its_order(evidence: Evidence) -> Iterator[str]:
+    sent: defaultdict[tuple[int, int], list[Send]] = defaultdict(list)
+    for send in evidence.sends:
+        if send.outcome == Outcome.OK:
+            sent[send.producer, send.queue].append(send)
+    for sends in sent.values():
+        for earlier, later in itertools.pairwise(sorted(sends, key=lambda send: send.sequence)):
+            if later.offset <= earlier.offset:
+                yield f"{later} lies before {earlier}"
+
+
+def what_was_read_stays(evidence: Evidence) -> Iterator[str]:
+    for (queue, offset, message), reader in {
+        (read.queue, read.offset, read.message): read.reader for read in evidence.reads
+    }.items():
+        for replica in evidence.replicas:
+            if message not in replica.messages.get((queue, offset), []):
+                yield f"{reader} has read {message} at {(queue, offset)}, {replica.name} has not got it"
+
+
+def queues_have_no_gaps(evidence: Evidence) -> Iterator[str]:
+    for replica in evidence.replicas:
+        offsets: defaultdict[int, list[int]] = defaultdict(list)
+        for queue, offset in replica.messages:
+            offsets[queue].append(offset)
+        for queue, found in offsets.items():
+            missing = set(range(max(found) + 1)) - set(found)
+            if missing:
+                yield f"{replica.name} has nothing at offsets {sorted(missing)[:5]} of queue {queue}"
+
+
+def what_a_group_has_committed_is_kept(evidence: Evidence) -> Iterator[str]:
+    """Within an epoch it never goes back; a later epoch has what was there a second before the fault that led to it."""
+    by_queue: defaultdict[int, list[GroupOffset]] = defaultdict(list)
+    for seen in sorted(evidence.group_offsets, key=lambda seen: seen.at_s):
+        by_queue[seen.queue].append(seen)
+        if seen.offset > seen.end:
+            yield f"{seen} is beyond the end"
+    for of_queue in by_queue.values():
+        for epoch, seen_in_epoch in _by_epoch(of_queue).items():
+            for earlier, later in itertools.pairwise(seen_in_epoch):
+                if later.offset < earlier.offset:
+                    yield f"{later} after {earlier}"
+            first = seen_in_epoch[0]
+            limit_s = _fault_before(evidence, first.at_s) - OFFSETS_LATE_S
+            for before in of_queue:
+                if before.epoch < epoch and before.at_s < limit_s and first.offset < before.offset:
+                    yield f"{first} after {before}, long before the fault"
+
+
+def _by_epoch(seen: list[GroupOffset]) -> dict[int, list[GroupOffset]]:
+    epochs: defaultdict[int, list[GroupOffset]] = defaultdict(list)
+    for each in seen:
+        epochs[each.epoch].append(each)
+    return epochs
+
+
+def _fault_before(evidence: Evidence, at_s: float) -> float:
+    return max((fault.began_s for fault in evidence.faults if fault.began_s < at_s), default=at_s)
+
+
+def replicas_have_the_same_bytes(evidence: Evidence) -> Iterator[str]:
+    for one, other in itertools.combinations(evidence.replicas, 2):
+        for number, (mine, theirs) in enumerate(zip(one.blocks, other.blocks, strict=False)):
+            if mine != theirs:
+                yield f"the logs of {one.name} and {other.name} differ in block {number}"
+                break
+        end = min(one.end, other.end)
+        mine_held = [entry for entry in one.epochs if entry[1] < end]
+        theirs_held = [entry for entry in other.epochs if entry[1] < end]
+        if mine_held != theirs_held:
+            yield f"the epochs of {one.name} are {mine_held}, of {other.name} {theirs_held}"
+
+
+def an_epoch_has_one_master(evidence: Evidence) -> Iterator[str]:
+    lives: defaultdict[int, set[tuple[str, str]]] = defaultdict(set)
+    for lead in evidence.leads:
+        lives[lead.epoch].add((lead.broker, lead.life))
+    for epoch, masters in lives.items():
+        if len(masters) > 1:
+            yield f"epoch {epoch} was led by {sorted(masters)}"
+
+
+Rule = Callable[[Evidence], Iterator[str]]
+
+RULES: Final[tuple[Rule, ...]] = (
+    acknowledged_messages_are_where_they_were_said_to_be,
+    a_place_has_one_message_and_a_message_one_place,
+    what_was_refused_is_not_there,
+    what_one_producer_sent_to_a_queue_is_in_its_order,
+    what_was_read_stays,
+    queues_have_no_gaps,
+    what_a_group_has_committed_is_kept,
+    replicas_have_the_same_bytes,
+    an_epoch_has_one_master,
+)
+
+
+def times_without_service(evidence: Evidence) -> list[tuple[str, float]]:
+    """How long after each heal it took until a message was acknowledged again; infinite if none was."""
+    acknowledged = sorted(send.ended_s for send in evidence.sends if send.outcome == Outcome.OK)
+    return [
+        (fault.name, next((at_s for at_s in acknowledged if at_s > fault.healed_s), float("inf")) - fault.healed_s)
+        for fault in evidence.faults
+    ]
+
+
+def check(evidence: Evidence, service_within_s: float) -> list[Violation]:
+    """Return what was broken; the group has to serve again within *service_within_s* after each fault is healed."""
+    found = [Violation(rule.__name__, what) for rule in RULES for what in rule(evidence)]
+    for name, away_s in times_without_service(evidence):
+        if away_s > service_within_s:
+            found.append(Violation("service_comes_back", f"{away_s:.1f} s after {name} was healed"))
+    return found

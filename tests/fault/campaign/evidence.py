@@ -1,0 +1,150 @@
+"""What was seen of a group of brokers that was broken again and again: lines of JSON, written while it happens.
+
+A place is a queue and an offset of the one topic of a campaign. Times are monotonic seconds of the machine it runs on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Final, TextIO
+
+Place = tuple[int, int]
+"""Queue id and queue offset."""
+
+
+class Outcome(StrEnum):
+    """What a producer knows of its message."""
+
+    OK = "ok"
+    UNKNOWN = "unknown"
+    REFUSED = "refused"
+    """Nothing was stored, for certain."""
+
+
+@dataclass(frozen=True, slots=True)
+class Send:
+    """A message that was sent once, and what became of it. *offset* is that of its receipt, -1 without one."""
+
+    producer: int
+    queue: int
+    sequence: int
+    outcome: Outcome
+    offset: int
+    began_s: float
+    ended_s: float
+    why: str = ""
+
+    @property
+    def message(self) -> str:
+        return message_id(self.producer, self.queue, self.sequence)
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """A message that was received, by whom, and where it lay."""
+
+    reader: str
+    queue: int
+    offset: int
+    message: str
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOffset:
+    """Where the broker that leads *epoch* says that the group has got to, and where the queue ends that can be read."""
+
+    epoch: int
+    queue: int
+    offset: int
+    end: int
+    at_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Lead:
+    """A life of a broker that says that it leads *epoch*."""
+
+    epoch: int
+    broker: str
+    life: str
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """Something that was done to the group, and when it was healed."""
+
+    name: str
+    began_s: float
+    healed_s: float
+
+
+Line = Send | Read | GroupOffset | Lead | Fault
+KINDS: Final[dict[str, type[Line]]] = {kind.__name__: kind for kind in (Send, Read, GroupOffset, Lead, Fault)}
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """A broker's files when all was over. *blocks* are digests of its log, each of as many bytes, up to its end."""
+
+    name: str
+    end: int
+    blocks: tuple[str, ...]
+    epochs: tuple[tuple[int, int], ...]
+    """Epoch and start of each."""
+    messages: dict[Place, list[str]]
+    """All records that a place was given to."""
+
+
+@dataclass(slots=True)
+class Evidence:
+    """All of a campaign."""
+
+    sends: list[Send] = field(default_factory=list)
+    reads: list[Read] = field(default_factory=list)
+    group_offsets: list[GroupOffset] = field(default_factory=list)
+    leads: list[Lead] = field(default_factory=list)
+    faults: list[Fault] = field(default_factory=list)
+    replicas: list[Replica] = field(default_factory=list)
+
+    def add(self, lines: Iterable[Line]) -> None:
+        lists: dict[type[Line], list[Line]] = {
+            Send: self.sends, Read: self.reads, GroupOffset: self.group_offsets, Lead: self.leads, Fault: self.faults,
+        }  # type: ignore[dict-item]  # fmt: skip
+        for line in lines:
+            lists[type(line)].append(line)
+
+    def summary(self) -> str:
+        outcomes = {outcome: sum(send.outcome == outcome for send in self.sends) for outcome in Outcome}
+        return f"{outcomes} reads={len(self.reads)} epochs={len({lead.epoch for lead in self.leads})}"
+
+
+def message_id(producer: int, queue: int, sequence: int) -> str:
+    return f"{producer}/{queue}/{sequence}"
+
+
+class Log:
+    """Writes lines into a file, each as soon as it is known."""
+
+    def __init__(self, file: TextIO) -> None:
+        self._file = file
+
+    def write(self, line: Line) -> None:
+        self._file.write(json.dumps([type(line).__name__, *dataclasses.astuple(line)]) + "\n")
+        self._file.flush()
+
+
+def read_lines(path: Path) -> list[Line]:
+    """Return what was written; a last line that is not whole was being written when its writer was killed."""
+    lines: list[Line] = []
+    for text in path.read_text().splitlines(keepends=True):
+        if text.endswith("\n"):
+            kind, *values = json.loads(text)
+            line = KINDS[kind](*values)
+            lines.append(dataclasses.replace(line, outcome=Outcome(line.outcome)) if isinstance(line, Send) else line)
+    return lines
