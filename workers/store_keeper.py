@@ -26,6 +26,7 @@ from mqcore.files import (
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import survey_topic
 from mqcore.store.disk import DiskVerdict, disk_used_ratio, judge_disk
+from mqcore.store.failover_files import FailoverFiles
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths, file_name
@@ -104,6 +105,7 @@ class StoreKeeper:
         self._thorough_at = now
         self._disk_at = now
         self._cleaned_at = now + FIRST_CLEANING_S - self._rules.clean_s
+        self._group_files = FailoverFiles(self._paths) if settings.failover.is_group else None
         self._stop = threading.Event()
         self._delete_orders = segment.get("delete_orders")
         self._manual_rounds = 0
@@ -248,6 +250,8 @@ class StoreKeeper:
         times.index_timestamp = max(times.index_timestamp, self._segment.get("index_timestamp"))
         try:
             times.write(self._paths.checkpoint)
+            if self._group_files is not None:
+                self._group_files.write_confirmed(self._segment.get("confirmed_offset"))
         except OSError as error:
             if error.errno not in NO_SPACE:
                 raise

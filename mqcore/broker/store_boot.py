@@ -14,9 +14,11 @@ from mqcore.config import BrokerRole, FlushDiskType, Settings
 from mqcore.files import GRAVE_PREFIX
 from mqcore.store.abort_file import AbortFile
 from mqcore.store.dispatched import Dispatched
+from mqcore.store.failover_files import FailoverFiles
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.lock_file import LockFile
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
+from mqcore.store.log_cut import finish_cut
 from mqcore.store.paths import StorePaths
 from mqcore.store.recovery import Recovery, RecoveryResult
 
@@ -38,6 +40,7 @@ class StoreBoot:
         self._paths = StorePaths.of(settings.store)
         self._lock = LockFile(self._paths.lock)
         self._abort = AbortFile(self._paths.abort)
+        self._group_files = FailoverFiles(self._paths)
 
     def open(self) -> RecoveryResult:
         """Lock, recover, fill the boards. Raises StoreLockedError, CorruptFileError, OSError."""
@@ -45,14 +48,22 @@ class StoreBoot:
         self._lock.acquire()
         self._remove_leftovers()
         store = self._settings.store
+        finish_cut(self._paths, StoreGeometry.of(store))
         result = Recovery(
             self._paths,
             StoreGeometry.of(self._settings.store),
             check_crc=store.check_crc_on_recover,
             index_safe=store.message_index_safe,
+            confirmed=self._group_files.read_confirmed() if self._reads_confirmed else None,
         ).run()
         self._fill_boards(result)
         return result
+
+    @property
+    def _reads_confirmed(self) -> bool:
+        """Whether what is read is what all members of the broker's group have."""
+        settings = self._settings
+        return settings.failover.is_group and settings.store.broker_role is BrokerRole.SYNC_MASTER
 
     def _remove_leftovers(self) -> None:
         """Finish what a crash has interrupted: queues being dropped, and files being made that have no name yet."""
@@ -72,12 +83,21 @@ class StoreBoot:
         segment.set("boot_timestamp", wall_clock_ms())
         segment.set("commit_log_file_size", self._settings.store.mapped_file_size_commit_log)
         segment.set("min_offset", max(0, result.commit_log_min))
-        for name in ("wrote_offset", "flushed_offset", "readable_offset", "dispatched_offset"):
+        for name in ("wrote_offset", "flushed_offset"):
             segment.set(name, end)
+        for name in ("readable_offset", "dispatched_offset"):
+            segment.set(name, result.readable_end)
+        gates = 0
         if self._settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             # Nobody reads what a power cut may take back.
-            segment.set("read_gates", READ_GATE["FLUSHED"])
-        if self._settings.store.broker_role is BrokerRole.SLAVE:
+            gates |= READ_GATE["FLUSHED"]
+        if self._reads_confirmed:
+            # Nor what a member may lack that is master one day.
+            gates |= READ_GATE["CONFIRMED"]
+        segment.set("read_gates", gates)
+        if self._settings.failover.is_group:
+            self._join_group(result)
+        if self._settings.store.broker_role is BrokerRole.SLAVE or self._settings.failover.is_group:
             # Only what its master has may get into its log.
             segment.set_flags(STORE_FLAG["SLAVE"])
         segment.set("prepared_end", end - end % self._settings.store.mapped_file_size_commit_log)
@@ -88,11 +108,24 @@ class StoreBoot:
             born = result.incarnations.born(queue.topic, queue.queue_id)
             segment.fill_queue(row, born, queue.min_offset, queue.max_offset, queue.max_physical)
 
+    def _join_group(self, result: RecoveryResult) -> None:
+        """Begin as a slave without a master. A store that was in no group yet has nothing that others must have."""
+        confirmed = self._group_files.read_confirmed()
+        if confirmed is None:
+            confirmed = result.commit_log_end
+            self._group_files.write_confirmed(confirmed)
+        for name in ("confirmed_offset", "replicated_offset"):
+            self._segment.set(name, min(confirmed, result.commit_log_end))
+
     async def wait_for_dispatch(self) -> bool:
-        """Wait until everything written is in the consume queues; False if that does not happen in time."""
+        """Wait until everything written is in the consume queues; False if that does not happen in time.
+
+        What a group has not confirmed does not get there.
+        """
         follows_flush = self._settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         deadline = time.monotonic() + DISPATCH_DEADLINE_S
-        while self._segment.get("dispatched_offset") < self._segment.get("wrote_offset"):
+        bound = "readable_offset" if self._reads_confirmed else "wrote_offset"
+        while self._segment.get("dispatched_offset") < self._segment.get(bound):
             if follows_flush and self._segment.get("store_flags") & STORE_FLAG["SYNC_FAILED"]:
                 return False
             if time.monotonic() >= deadline:
@@ -105,6 +138,8 @@ class StoreBoot:
         """After the workers have flushed and ended: a clean stop, unless something was broken or left behind."""
         if is_caught_up and not self._segment.get("store_flags") & BROKEN and self._is_flushed():
             self._delete_unused_files()
+            if self._settings.failover.is_group:
+                self._group_files.write_confirmed(self._segment.get("confirmed_offset"))
             self._note_dispatched()
             self._abort.remove()
 

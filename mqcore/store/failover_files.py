@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from mqcore.errors import CorruptFileError
-from mqcore.files import make_directory, read_if_there, write_atomically
+from mqcore.files import make_directory, write_atomically
 from mqcore.store.epochs import EpochEntry
 from mqcore.store.paths import StorePaths
 
@@ -89,10 +89,12 @@ class FailoverFiles:
     def write_epochs(self, entries: Sequence[EpochEntry]) -> None:
         _write(self._epochs, [list(entry) for entry in entries])
 
-    def read_confirmed(self) -> int:
-        """Return how far the log is known to be confirmed, bytes; 0 if that is not known."""
+    def read_confirmed(self) -> int | None:
+        """Return how far the log is known to be confirmed, bytes; 0 if that cannot be read, None if it was not said."""
+        if not self._confirmed.exists():
+            return None
         try:
-            return max(0, int(read_if_there(self._confirmed) or 0))
+            return max(0, int(self._confirmed.read_bytes()))
         except ValueError:
             logger.warning("not a number, nothing counts as confirmed path=%s", self._confirmed)
             return 0

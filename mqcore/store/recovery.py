@@ -26,7 +26,7 @@ from mqcore.store.codec import Dispatcher
 from mqcore.store.dispatched import Dispatched
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.incarnations import Incarnations, QueueKey
-from mqcore.store.log.commit_log import read_store_timestamp
+from mqcore.store.log.commit_log import read_store_timestamp, timestamp_before
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.log.walk import OFFSET_MAX, LogWalk, LogWalker, check_nothing_missing, record_at
 from mqcore.store.paths import StorePaths
@@ -53,7 +53,7 @@ class RecordDispatcher(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecoveryResult:
-    """A store at rest: everything before *commit_log_end* is whole, on disk, and in consume queues and index."""
+    """A store at rest: everything before *commit_log_end* is whole and on disk."""
 
     after_crash: bool
     commit_log_min: int
@@ -62,6 +62,8 @@ class RecoveryResult:
     queues: tuple[QueueState, ...]
     checkpoint: Checkpoint
     incarnations: Incarnations
+    readable_end: int
+    """Up to here the log is in consume queues and index: all of it, unless its group has not confirmed the rest."""
     walked_from: int = 0
     record_count: int = 0
     damaged: tuple[tuple[int, int], ...] = field(default=())
@@ -70,7 +72,7 @@ class RecoveryResult:
         """Return the bounds for a reader, as long as nobody writes."""
         bounds = {(queue.topic, queue.queue_id): (queue.min_offset, queue.max_offset) for queue in self.queues}
         births = {birth.key: birth.born for birth in self.incarnations}
-        return FixedWatermarks(self.commit_log_min, self.commit_log_end, bounds, births)
+        return FixedWatermarks(self.commit_log_min, self.readable_end, bounds, births)
 
 
 class Recovery:
@@ -84,13 +86,18 @@ class Recovery:
         check_crc: bool = True,
         index_safe: bool = False,
         make_dispatcher: Callable[[StorePaths, StoreGeometry], RecordDispatcher] = Dispatcher,
+        confirmed: int | None = None,
     ) -> None:
-        """*check_crc* is checkCRCOnRecover, *index_safe* messageIndexSafe."""
+        """*check_crc* is checkCRCOnRecover, *index_safe* messageIndexSafe.
+
+        In a failover group what lies behind *confirmed* is not put into consume queues, and is taken out of them.
+        """
         self.paths = paths
         self.geometry = geometry
         self.check_crc = check_crc
         self.index_safe = index_safe
         self._make_dispatcher = make_dispatcher
+        self._confirmed = OFFSET_MAX if confirmed is None else confirmed
         self._log = MappedFileQueue(paths.log, geometry.commit_log_file_size)
         self._index = IndexService(paths.index, geometry.index)
         self._checkpoint = Checkpoint()
@@ -133,6 +140,7 @@ class Recovery:
             queues=self._survey(),
             checkpoint=self._checkpoint,
             incarnations=self._incarnations,
+            readable_end=min(walk.end, self._confirmed),
             walked_from=start,
             record_count=walk.record_count,
             damaged=tuple(walk.damaged),
@@ -199,22 +207,24 @@ class Recovery:
         walk = self._walk(start)
         known_end = max((queue.max_physical for queue in self._survey()), default=-1)
         check_nothing_missing(self._log, walk, self._checkpoint.physic_timestamp, known_end)
-        if known_end > walk.end:
-            logger.warning("consume queues go on behind the commit log end=%d known_end=%d", walk.end, known_end)
-            self._truncate_queues(walk.end)
+        end = min(walk.end, self._confirmed)
+        if known_end > end:
+            logger.warning("consume queues go on behind the commit log end=%d known_end=%d", end, known_end)
+            self._lower_checkpoint(end)
+            self._truncate_queues(end)
         for queue in self._queues_with_ext():
             queue.cut_ext()
         self._cut_log(walk.end)
-        self._index.clamp(walk.end)
+        self._index.clamp(end)
         dispatched = max(known_end, self._log.min_offset)
-        was_dispatched = Dispatched.read(self.paths.dispatched) == Dispatched(walk.end, max(0, known_end))
-        if dispatched < walk.end and not was_dispatched:
-            self._catch_up(dispatched, walk.end)
+        was_dispatched = Dispatched.read(self.paths.dispatched) == Dispatched(end, max(0, known_end))
+        if dispatched < end and not was_dispatched:
+            self._catch_up(dispatched, end)
         return walk
 
     def _recover_after_crash(self, start: int) -> LogWalk:
         # Whatever the units from here on say, they may be torn, or from before an earlier crash: they are made anew.
-        self._truncate_queues(start, self._is_record)
+        self._truncate_queues(min(start, self._confirmed), self._is_record)
         for queue in self._queues_with_ext():
             queue.cut_ext()
         dispatcher = self._open_dispatcher()
@@ -225,12 +235,20 @@ class Recovery:
             dispatcher.close()
         check_nothing_missing(self._log, walk, self._checkpoint.physic_timestamp)
         self._cut_log(walk.end)
-        self._index.clamp(walk.end)
+        self._index.clamp(min(walk.end, self._confirmed))
         if walk.record_count:
             self._checkpoint.physic_timestamp = walk.store_timestamp_max
             self._checkpoint.logics_timestamp = walk.store_timestamp_max
+        if self._confirmed < walk.end:
+            self._checkpoint.logics_timestamp = timestamp_before(self._log, self._confirmed)
         self._checkpoint.write(self.paths.checkpoint)
         return walk
+
+    def _lower_checkpoint(self, end: int) -> None:
+        """Let a start after a crash build the units of records from *end* on, should they not be there by then."""
+        if self._confirmed == end:
+            self._checkpoint.logics_timestamp = timestamp_before(self._log, end)
+            self._checkpoint.write(self.paths.checkpoint)
 
     def _catch_up(self, start: int, end: int) -> None:
         """Dispatch what the consume queues lack although the broker was stopped cleanly (a directory was removed, say).
@@ -266,9 +284,10 @@ class Recovery:
         """Walk the log; up to *known_end*, if given, everything counts as known to be on disk."""
 
         def dispatch(records: memoryview, physical_offset: int) -> None:
-            if dispatcher is not None:
-                outcome = dispatcher.dispatch(records, physical_offset)
-                if outcome.consumed != len(records):
+            readable = records[: max(0, self._confirmed - physical_offset)]
+            if dispatcher is not None and readable:
+                outcome = dispatcher.dispatch(readable, physical_offset)
+                if outcome.consumed != len(readable):
                     at = physical_offset + outcome.consumed
                     raise CorruptRecordError(f"record changed while it was recovered: {outcome.status.name}", at)
 

@@ -27,7 +27,7 @@ def paths(tmp_path: Path) -> StorePaths:
 
 def test_a_store_that_was_never_in_a_group_has_no_identity(paths: StorePaths) -> None:
     found = FailoverFiles(paths)
-    assert (found.read_identity(), found.read_epochs(), found.read_confirmed()) == (None, (), 0)
+    assert (found.read_identity(), found.read_epochs(), found.read_confirmed()) == (None, (), None)
 
 
 @pytest.mark.parametrize("identity", [IDENTITY, Identity("c", "b", None, "u"), replace(IDENTITY, cutting_to=None)])
@@ -93,7 +93,7 @@ def dying_after(calls: int, write: Callable[[], None]) -> bool:
                 os._exit(9)
             left[0] -= 1
 
-        door = (files.os, ("fsync", "open")), (Path, ("open", "replace", "mkdir"))
+        door = (files.os, ("fsync", "open", "pwrite")), (Path, ("open", "replace", "mkdir", "unlink"))
         for owner, names in door:
             for name in names:
                 setattr(owner, name, _before(getattr(owner, name), dying))

@@ -74,6 +74,17 @@ class CommitLog:
             return -1
 
 
+def timestamp_before(files: MappedFileQueue, end: int) -> int:
+    """Return a store time that the log had reached before *end*, ms, or 0: that of its last file's first record."""
+    for start in reversed(files.starts):
+        if start < end:
+            try:
+                return read_store_timestamp(files.file_view(start)[1], start)
+            except CorruptRecordError:
+                continue
+    return 0
+
+
 def read_store_timestamp(data: memoryview, physical_offset: int) -> int:
     """Return the store time of the record at the start of *data*, at least RECORD_SIZE_MIN bytes of it, ms.
 
