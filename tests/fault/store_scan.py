@@ -59,7 +59,8 @@ def scan_store(
     return scan
 
 
-def _scan_log(paths: StorePaths, geometry: StoreGeometry, deleted: frozenset[str]) -> StoreScan:
+def read_log(paths: StorePaths, geometry: StoreGeometry) -> StoreScan:
+    """Read the commit log alone, wherever its records belong."""
     files = MappedFileQueue(paths.log, geometry.commit_log_file_size)
     files.load()
     scan = StoreScan(0)
@@ -75,11 +76,16 @@ def _scan_log(paths: StorePaths, geometry: StoreGeometry, deleted: frozenset[str
     walk = LogWalker(files=files, flushed_timestamp=0, on_records=take).walk(files.min_offset)
     assert not walk.damaged, f"commit log damaged: {walk.damaged}"
     scan.end = walk.end
+    files.close()
+    return scan
+
+
+def _scan_log(paths: StorePaths, geometry: StoreGeometry, deleted: frozenset[str]) -> StoreScan:
+    scan = read_log(paths, geometry)
     for record in scan.records:
         is_in_queue = record.sys_flag & SysFlag.TRANSACTION_ROLLBACK in (0, SysFlag.TRANSACTION_COMMIT)
         if is_in_queue and record.topic.decode() not in deleted:
             _add_unit(scan, record)
-    files.close()
     return scan
 
 

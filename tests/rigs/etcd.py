@@ -55,8 +55,18 @@ def program() -> Path:
 class Etcd:
     """A member of a cluster of etcd. A context manager; its data stay in *directory* over restarts."""
 
-    def __init__(self, directory: Path, name: str = "a", pair: Pair | None = None, authority: Authority | None = None):
+    def __init__(
+        self,
+        directory: Path,
+        name: str = "a",
+        pair: Pair | None = None,
+        authority: Authority | None = None,
+        *,
+        host: str = "127.0.0.1",
+    ) -> None:
+        """It is reached at *host* by clients and by the other members."""
         self.directory = directory
+        self.host = host
         self.name = name
         self.client_port = free_port()
         self.peer_port = free_port()
@@ -64,18 +74,28 @@ class Etcd:
         self._child: Child | None = None
 
     @property
+    def client(self) -> str:
+        """Where brokers find it."""
+        return f"{self.host}:{self.client_port}"
+
+    @property
+    def pid(self) -> int:
+        assert self._child is not None
+        return self._child.pid
+
+    @property
     def peer(self) -> str:
-        return f"{self.name}=http://127.0.0.1:{self.peer_port}"
+        return f"{self.name}=http://{self.host}:{self.peer_port}"
 
     def start(self, members: Sequence[str] = ()) -> None:
         """Start, as one of *members* (``peer`` of each); alone without."""
         scheme = "https" if self._pair is not None else "http"
-        own = f"{scheme}://127.0.0.1:{self.client_port}"
+        own = f"{scheme}://{self.host}:{self.client_port}"
         command: list[str | Path] = [
             program(), "--name", self.name, "--data-dir", self.directory / self.name,
             "--listen-client-urls", own, "--advertise-client-urls", own,
-            "--listen-peer-urls", f"http://127.0.0.1:{self.peer_port}",
-            "--initial-advertise-peer-urls", f"http://127.0.0.1:{self.peer_port}",
+            "--listen-peer-urls", f"http://{self.host}:{self.peer_port}",
+            "--initial-advertise-peer-urls", f"http://{self.host}:{self.peer_port}",
             "--initial-cluster", ",".join(members) or self.peer, "--unsafe-no-fsync",
         ]  # fmt: skip
         if self._pair is not None and self._authority is not None:
@@ -91,7 +111,7 @@ class Etcd:
         assert self._child is not None
         if not self._child.is_alive:
             raise self._child.error("has ended")
-        connection = http.client.HTTPConnection("127.0.0.1", self.client_port, timeout=2)
+        connection = http.client.HTTPConnection(self.host, self.client_port, timeout=2)
         try:
             connection.request("GET", "/health")
             return b"true" in connection.getresponse().read()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -38,11 +38,13 @@ class MqcoreBroker:
         *,
         env: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
+        program: Sequence[str] = ("mqcore.broker",),
     ) -> None:
-        """*tls* is what the rig's own calls go by."""
+        """*tls* is what the rig's own calls go by; *program* is the module that is run, and arguments before others."""
         self.store_dir = store_dir
         self._env = env
         self._tls = tls
+        self._program = program
         self._home = store_dir.with_name(store_dir.name + ".mqcore")
         self._home.mkdir(parents=True, exist_ok=True)
         self.properties = {
@@ -65,7 +67,7 @@ class MqcoreBroker:
     def _start(self, deadline_s: float = START_DEADLINE_S) -> Child:
         configuration = write_properties(self._home / "broker.conf", self.properties)
         child = Child(
-            [sys.executable, "-m", "mqcore.broker", "-c", configuration], log=self._home / "broker.out", env=self._env
+            [sys.executable, "-m", *self._program, "-c", configuration], log=self._home / "broker.out", env=self._env
         )
         try:
             wait_until(

@@ -1,8 +1,8 @@
-"""Two machines and the wire between them: network namespaces whose packets pass through this process.
+"""Machines and the wires between each two of them: network namespaces whose packets pass through this process.
 
 A namespace has no name and ends with its last process and descriptor, so nothing is left behind whoever dies, and no
-packet of it reaches the machine's own interfaces. What crosses the wire is read from one tun device and written into
-the other: it may be lost, late, or go one way only, which neither side's kernel is told. Needs root and ip(8).
+packet of it reaches the machine's own interfaces. What crosses a wire is read from one tun device and written into
+another: it may be lost, late, or go one way only, which neither side's kernel is told. Needs root and ip(8).
 """
 
 from __future__ import annotations
@@ -11,10 +11,12 @@ import contextlib
 import ctypes
 import fcntl
 import heapq
+import itertools
 import os
 import random
 import select
 import shutil
+import socket
 import struct
 import subprocess
 import threading
@@ -30,7 +32,10 @@ NEW_NETWORK: Final = 0x40000000
 SET_INTERFACE: Final = 0x400454CA
 TUN_WITHOUT_HEAD: Final = 0x1001
 DEVICE: Final = "wire0"
-ADDRESSES: Final = ("10.98.0.1", "10.98.0.2")
+SUBNET: Final = "10.98.0"
+PREFIX: Final = 24
+TARGET_AT: Final = slice(16, 20)
+"""Where an IPv4 packet has the address that it goes to."""
 PACKET_SIZE_MAX: Final = 9000
 PACKETS_PER_TURN: Final = 64
 
@@ -57,19 +62,19 @@ def _own_namespace() -> int:
 
 
 class Machine:
-    """A network namespace with a loopback device and one end of the wire, which has *address*."""
+    """A network namespace with a loopback device, and one that leads to all other machines and has *address*."""
 
-    def __init__(self, address: str, peer: str) -> None:
+    def __init__(self, address: str) -> None:
         self.address = address
         self._failure: BaseException | None = None
         # Leaving a namespace that was made by unshare(2) is left to the end of a thread.
-        maker = threading.Thread(target=self._make, args=(peer,))
+        maker = threading.Thread(target=self._make)
         maker.start()
         maker.join()
         if self._failure is not None:
             raise self._failure
 
-    def _make(self, peer: str) -> None:
+    def _make(self) -> None:
         try:
             _checked(_libc.unshare(NEW_NETWORK), "unshare")
             self._namespace = _own_namespace()
@@ -77,7 +82,7 @@ class Machine:
             fcntl.ioctl(self.device, SET_INTERFACE, struct.pack("16sH22x", DEVICE.encode(), TUN_WITHOUT_HEAD))
             orders = (
                 "link set lo up",
-                f"address add {self.address} peer {peer} dev {DEVICE}",
+                f"address add {self.address}/{PREFIX} dev {DEVICE}",
                 f"link set {DEVICE} mtu {PACKET_SIZE_MAX} up",
             )
             subprocess.run(["ip", "-batch", "-"], input="\n".join(orders), text=True, check=True, capture_output=True)
@@ -128,14 +133,18 @@ class Direction:
                 os.write(self.target, packet)
 
 
-class Network:
-    """Two machines, as a context; *there* leads from the first one to the second, *back* the other way."""
+class Switch:
+    """Machines, as a context; ``ways`` has what happens to packets from one to another, by their numbers."""
 
-    def __init__(self, chance: random.Random) -> None:
+    def __init__(self, chance: random.Random, count: int) -> None:
         self._chance = chance
-        self.machines = (Machine(*ADDRESSES), Machine(*reversed(ADDRESSES)))
-        one, other = (machine.device for machine in self.machines)
-        self.there, self.back = Direction(one, other), Direction(other, one)
+        self.machines = tuple(Machine(f"{SUBNET}.{number}") for number in range(1, count + 1))
+        self.ways = {
+            (one, other): Direction(self.machines[one].device, self.machines[other].device)
+            for one, other in itertools.permutations(range(count), 2)
+        }
+        self._numbers = {machine.device: number for number, machine in enumerate(self.machines)}
+        self._targets = {socket.inet_aton(machine.address): number for number, machine in enumerate(self.machines)}
         self._end, self._told_end = os.pipe()
         self._failure: BaseException | None = None
         self._carrier = threading.Thread(target=self._carry, name="wire", daemon=True)
@@ -143,11 +152,12 @@ class Network:
 
     def cut(self) -> None:
         """Let nothing through any more, and tell nobody."""
-        self.there.loss = self.back.loss = 1.0
+        for way in self.ways.values():
+            way.loss = 1.0
 
     def heal(self) -> None:
         """Let everything through at once again."""
-        for way in (self.there, self.back):
+        for way in self.ways.values():
             way.loss = way.delay_s = 0.0
 
     def _carry(self) -> None:
@@ -158,23 +168,28 @@ class Network:
             self._failure = error
 
     def _turn(self) -> list[int]:
-        ways = (self.there, self.back)
-        due = min((way.under_way[0][0] for way in ways if way.under_way), default=None)
+        due = min((way.under_way[0][0] for way in self.ways.values() if way.under_way), default=None)
         patience_s = None if due is None else max(0.0, due - time.monotonic())
-        ready: list[int] = select.select([self._end, *(way.source for way in ways)], [], [], patience_s)[0]
-        for way in ways:
-            if way.source in ready:
-                self._take(way)
-            way.deliver(time.monotonic())
+        ready: list[int] = select.select([self._end, *self._numbers], [], [], patience_s)[0]
+        for device in ready:
+            if device in self._numbers:
+                self._take(device)
+        for way in self.ways.values():
+            if way.under_way:
+                way.deliver(time.monotonic())
         return ready
 
-    def _take(self, way: Direction) -> None:
+    def _take(self, device: int) -> None:
         now = time.monotonic()
         for _ in range(PACKETS_PER_TURN):
             try:
-                way.take(os.read(way.source, PACKET_SIZE_MAX), now, self._chance)
+                packet = os.read(device, PACKET_SIZE_MAX)
             except BlockingIOError:
                 return
+            target = self._targets.get(packet[TARGET_AT])
+            way = None if target is None else self.ways.get((self._numbers[device], target))
+            if way is not None:  # else it goes to nobody: a machine talks to more than its peers, such as multicast
+                way.take(packet, now, self._chance)
 
     def __enter__(self) -> Self:
         return self
@@ -189,3 +204,11 @@ class Network:
             machine.close()
         if self._failure is not None:
             raise self._failure
+
+
+class Network(Switch):
+    """Two machines; *there* leads from the first one to the second, *back* the other way."""
+
+    def __init__(self, chance: random.Random) -> None:
+        super().__init__(chance, 2)
+        self.there, self.back = self.ways[0, 1], self.ways[1, 0]

@@ -84,6 +84,8 @@ class Fault:
     healed_s: float
 
 
+LAST_SIZE: Final = 1 << 16
+
 Line = Send | Read | GroupOffset | Lead | Fault
 KINDS: Final[dict[str, type[Line]]] = {kind.__name__: kind for kind in (Send, Read, GroupOffset, Lead, Fault)}
 
@@ -141,10 +143,18 @@ class Log:
 
 def read_lines(path: Path) -> list[Line]:
     """Return what was written; a last line that is not whole was being written when its writer was killed."""
-    lines: list[Line] = []
-    for text in path.read_text().splitlines(keepends=True):
-        if text.endswith("\n"):
-            kind, *values = json.loads(text)
-            line = KINDS[kind](*values)
-            lines.append(dataclasses.replace(line, outcome=Outcome(line.outcome)) if isinstance(line, Send) else line)
-    return lines
+    return [_line(text) for text in path.read_text().splitlines(keepends=True) if text.endswith("\n")]
+
+
+def last_lines(path: Path) -> list[Line]:
+    """Return what was written last."""
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - LAST_SIZE))
+        texts = file.read().decode().splitlines(keepends=True)
+    return [_line(text) for text in texts[1:] if text.endswith("\n")]
+
+
+def _line(text: str) -> Line:
+    kind, *values = json.loads(text)
+    line = KINDS[kind](*values)
+    return dataclasses.replace(line, outcome=Outcome(line.outcome)) if isinstance(line, Send) else line
