@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcore import aio, client
+from tests.fault.replicas import PAIR, await_slave, await_topic, start_slave
 from tests.integration.bystander import lone_name_server
 from tests.integration.client_helpers import committed, eventually, send_numbers
 from tests.rigs import MqcoreBroker, wire
@@ -92,3 +93,41 @@ def test_plain_sends_wait_for_the_new_master_too(broker: MqcoreBroker) -> None:
             for send in sends:
                 send.join(SEND_TIMEOUT_S)
             assert sorted(offsets) == [5, 6]
+
+
+@pytest.mark.slow
+async def test_a_member_reads_on_from_the_slave_and_goes_back_to_the_master(tmp_path: Path, name_server: str) -> None:
+    """A slave takes ten seconds until it knows the topic. Routes are not refreshed by the clock here."""
+    bodies: list[int] = []
+
+    async def handle(message: aio.ReceivedMessage) -> None:
+        bodies.append(int(message.body))
+
+    pair = {**PAIR, "namesrvAddr": name_server}
+    with (
+        MqcoreBroker(tmp_path / "store", {**pair, "brokerRole": "SYNC_MASTER"}) as master,
+        start_slave(master, tmp_path / "slave") as slave,
+    ):
+        wire.create_topic(master.broker_address, TOPIC, queues=1)
+        await asyncio.to_thread(await_slave, master)
+        await asyncio.to_thread(await_topic, slave, TOPIC)
+        async with (
+            aio.Client(name_server, offset_commit_interval_s=0.2, route_refresh_interval_s=3600) as mq,
+            mq.consumer("G", TOPIC, handler=handle, from_where="earliest") as consumer,
+        ):
+            await send_numbers(mq, TOPIC, range(20))
+            await eventually(lambda: len(bodies) == 20, "messages of the master")
+            await eventually_committed(mq, 20)
+            consumer.pause()  # the pull that is held now is answered yet
+            await send_numbers(mq, TOPIC, range(20, 40))
+            await asyncio.to_thread(master.kill)
+            assert len(bodies) < 40
+            consumer.resume()
+            await eventually(lambda: len(bodies) == 40, "messages of the slave")
+            await asyncio.to_thread(master.start_again)
+            await send_numbers(mq, TOPIC, range(40, 60))
+            await eventually(lambda: len(bodies) >= 60, "messages of the master again")
+            async with asyncio.timeout(60):
+                while wire.consumer_offset(master.broker_address, "G", TOPIC, 0) != 60:
+                    await asyncio.sleep(0.05)
+    assert sorted(bodies) == list(range(60)), "each once"
