@@ -29,8 +29,7 @@ cdef class LogTail(Dispatcher):
     cdef SharedSegment segment
     cdef int64_t *next_by_row
 
-    def __cinit__(self, paths, geometry, SharedSegment segment not None):
-        self.segment = segment
+    def __cinit__(self, *_arguments):
         self.index_enabled = False
         self.next_by_row = <int64_t *>calloc(QUEUE_CAPACITY, sizeof(int64_t))
         if self.next_by_row == NULL:
@@ -38,6 +37,10 @@ cdef class LogTail(Dispatcher):
 
     def __dealloc__(self):
         free(self.next_by_row)
+
+    def attach(self, SharedSegment segment not None):
+        """Go by the queues on *segment*; once, before anything else."""
+        self.segment = segment
 
     cdef bint put_unit(self, const RecordView *record, int64_t tags_code, bint with_ext) noexcept nogil:
         cdef Shared *shared = &self.segment.shared

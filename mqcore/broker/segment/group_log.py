@@ -121,7 +121,8 @@ class SharedGroupLog:
         """Return the queues of records that units may not tell of yet, and the offsets behind theirs."""
         # Units of what is dispatched meanwhile are seen as units, or here.
         at, end = max(self._segment.get("dispatched_offset"), self._segment.get("min_offset")), self.end
-        tail = LogTail(self._paths, self._geometry, self._segment)
+        tail = LogTail(self._paths, self._geometry)
+        tail.attach(self._segment)
         files = MappedFileQueue(self._paths.log, self._file_size)
         files.refresh()
         try:
