@@ -289,6 +289,9 @@ cdef class HaLoop:
         cdef int slot
         with nogil:
             state.turn_ms = coarse_ms()
+            if state.in_group:
+                # Before it sleeps: a successor of one that led may be wanted by nobody else.
+                follow_role(state)
             if peek(&state.row.state) != WORKER_STATE_RUNNING:
                 publish_slaves(state)
                 publish(&state.row.released, NOTHING_MAPPED)

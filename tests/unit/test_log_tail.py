@@ -1,0 +1,98 @@
+"""Queue offsets of records that are not dispatched yet, as who takes a master's place must know them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from fast_rig import shared_segment
+from store_builder import StoreBuilder
+
+from mqcore import layout
+from mqcore._fast.log.append import CommitLogWriter
+from mqcore._fast.queues.log_tail import LogTail
+from mqcore._fast.segment.boards import SharedSegment
+from mqcore.codes import SysFlag
+from mqcore.errors import StoreError
+
+FLAG = layout.constants("StoreFlag")
+ROLE = layout.constants("HaRole")
+
+
+@pytest.fixture
+def segment() -> Iterator[SharedSegment]:
+    with shared_segment() as made:
+        yield made
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> StoreBuilder:
+    return StoreBuilder(tmp_path / "store")
+
+
+def tail_of(store: StoreBuilder, segment: SharedSegment, start: int = 0) -> dict[tuple[bytes, int], int]:
+    """Next offsets by topic and queue id, of the records from *start* on."""
+    tail = LogTail(store.paths, store.geometry)
+    tail.attach(segment)
+    for offset, data in store.runs():
+        if offset + len(data) > start:
+            skipped = max(0, start - offset)
+            assert tail.dispatch(data[skipped:], offset + skipped).consumed == len(data) - skipped
+    found = {segment.queue_key(row): next_offset for row, next_offset in tail.next_offsets()}
+    tail.close()
+    return found
+
+
+def test_queues_go_on_behind_their_records_over_files(store: StoreBuilder, segment: SharedSegment) -> None:
+    store.append_many(61)
+    store.append("Other", 3, queue_offset=900)
+    assert tail_of(store, segment) == {(b"TopicA", 0): 31, (b"TopicA", 1): 30, (b"Other", 3): 901}
+    assert not any(store.paths.consume_queue.iterdir()), "nothing is written"
+
+
+def test_records_in_front_of_the_tail_are_not_asked(store: StoreBuilder, segment: SharedSegment) -> None:
+    store.append("Before", 0)
+    start = store.append("After", 0, queue_offset=7).physical_offset
+    assert tail_of(store, segment, start) == {(b"After", 0): 8}
+
+
+def test_what_is_passed_over_when_it_is_dispatched_counts_for_nothing(
+    store: StoreBuilder, segment: SharedSegment
+) -> None:
+    store.append("TopicA", 0, sys_flag=int(SysFlag.TRANSACTION_PREPARED))
+    store.append("TopicA", 0, sys_flag=int(SysFlag.TRANSACTION_ROLLBACK))
+    store.append("TopicB", 0, queue_offset=50)
+    born = store.end
+    store.append("TopicB", 0, queue_offset=2)
+    segment.set_queue_word(segment.queue_row(b"TopicB", 0, True), "born", born)
+    assert tail_of(store, segment) == {(b"TopicB", 0): 3}
+
+
+def test_an_epoch_begins_above_units_and_records_and_behind_half_a_record(
+    store: StoreBuilder, segment: SharedSegment
+) -> None:
+    last = store.append_many(3)[-1]
+    half = store.append_many(1)[0]
+    store.write(half.physical_offset + 50, bytes(half.total_size - 50))
+    end = last.physical_offset + last.total_size
+    rows = [segment.queue_row(b"TopicA", number, True) for number in range(3)]
+    segment.fill_queue(rows[1], 0, 0, 40, end)
+    segment.set_queue_word(rows[2], "next_offset", ~5)
+    segment.set("wrote_offset", end)
+    segment.set("received_offset", end + 50)
+    segment.set_flags(FLAG["SLAVE"])
+    writer = CommitLogWriter(segment, str(store.paths.commit_log), store.geometry.commit_log_file_size, 4096)
+    assert writer.begin_epoch(9, [(rows[0], 12), (rows[1], 12), (rows[2], 12)]) == end
+    assert [segment.queue_word(row, "next_offset") for row in rows] == [12, 40, ~5], "a dropped queue begins anew"
+    assert [segment.get(name) for name in ("epoch_start", "ha_term", "ha_role")] == [end, 9, ROLE["MASTER"]]
+    assert not segment.get("store_flags") & FLAG["SLAVE"]
+    assert not any(store.log_bytes(end, end + 50))
+
+
+def test_a_tail_that_fits_on_no_board_is_an_error(store: StoreBuilder, segment: SharedSegment) -> None:
+    for number in range(layout.TOPIC_CAPACITY):
+        segment.topic_row(b"t%d" % number, True)
+    store.append("OneMore", 0)
+    with pytest.raises((StoreError, OSError), match="board of queues"):
+        tail_of(store, segment)
