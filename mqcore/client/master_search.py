@@ -127,6 +127,7 @@ class MasterSearch:
                 answered.set()
                 master = self._routes.master_address(name)
                 if master is not None and master not in search.doubted:
+                    self._paces[name].rest_s = random.uniform(*FIRST_REST_S)  # the next death is another one
                     await self._found(name, master, search)
                     return
                 if clock() > end_s:
