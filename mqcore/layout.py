@@ -424,7 +424,7 @@ PUT_TALLY_BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 1
 
 STORE_BOARD = Layout(
     "store_board",
-    size=27 * CACHE_LINE,
+    size=28 * CACHE_LINE,
     place="shared",
     source="mqcore",
     doc="One row: watermarks, locks, flags and totals of the store.",
@@ -518,6 +518,9 @@ STORE_BOARD = Layout(
         ),
         *line(
             Field("timer_row", "q", "row + 1 of the timer topic's queue; 0 = this store has no timers"),
+        ),
+        *line(
+            Field("tracks_offsets", "q", "1 = committed offsets that change are marked in offset_changes"),
         ),
         *line(
             Field("timer_keeps", "q", "records from it on may be waited for; 0 = none is"),
@@ -1068,6 +1071,7 @@ TOPIC_CAPACITY = 1 << 16
 QUEUE_CAPACITY = 1 << 20
 GROUP_CAPACITY = 1 << 16
 OFFSET_CAPACITY = 1 << 20
+WORD_BITS = 64
 CRADLE_CAPACITY = 1 << 10
 CRADLE_SIZE = 1 << 14
 CRADLE_UNITS = CRADLE_SIZE // CONSUME_QUEUE_UNIT.size
@@ -1127,6 +1131,8 @@ REGIONS: tuple[Region, ...] = (
     Region("group_index", None, 2 * GROUP_CAPACITY, 4),
     Region("offsets", OFFSET_ROW, OFFSET_CAPACITY, OFFSET_ROW.size),
     Region("offset_index", None, 2 * OFFSET_CAPACITY, 4),
+    Region("offset_changes", None, OFFSET_CAPACITY // WORD_BITS, WORD_BITS // 8),
+    Region("offset_change_words", None, OFFSET_CAPACITY // WORD_BITS**2, WORD_BITS // 8),
     Region("cradles", CRADLE_ROW, CRADLE_CAPACITY, CRADLE_ROW.size),
     Region("cradle_units", None, CRADLE_CAPACITY, CRADLE_SIZE),
     Region("topic_epochs", EPOCH_ROW, EPOCH_ROWS, EPOCH_ROW.size),

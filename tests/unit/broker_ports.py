@@ -300,6 +300,7 @@ class MemoryOffsets:
         self.table: dict[tuple[str, str, int], int] = {}
         self.pulls: dict[tuple[str, str, int], int] = {}
         self.behind: dict[str, int] = {}
+        self.changed: dict[tuple[str, str, int], None] = {}
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
         return self.table.get((group, topic, queue_id))
@@ -309,10 +310,17 @@ class MemoryOffsets:
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         self.table[group, topic, queue_id] = offset
+        self.changed[group, topic, queue_id] = None
+        if offset < 0:
+            del self.table[group, topic, queue_id]
 
     async def remove(self, group: str | None, topic: str | None) -> None:
         for row_group, row_topic, queue_id, _ in await self.find(group, topic):
-            del self.table[row_group, row_topic, queue_id]
+            self.put(row_group, row_topic, queue_id, -1)
+
+    def take_changed(self) -> Iterable[tuple[str, str, int, int]]:
+        changed, self.changed = self.changed, {}
+        return [(*key, self.table.get(key, -1)) for key in changed]
 
     def items(self) -> Iterable[tuple[str, str, int, int]]:
         return [(*key, offset) for key, offset in self.table.items()]

@@ -22,6 +22,8 @@ MILLION = 1_000_000
 GROUPS, TOPICS, QUEUES = 20, 250, 200
 STOP_MAX_S = 0.02
 LOOKS_MAX = 5
+SMALL_S = 0.002
+"""To walk over a million rows takes ten milliseconds of a processor."""
 
 
 def manager(table: SharedOffsetTable, root: Path, with_light: bool) -> ConsumerOffsetManager:
@@ -77,6 +79,29 @@ async def test_the_file_says_what_the_table_has(
         assert as_read(again) == written
 
 
+async def test_what_was_committed_is_told_once(chance: random.Random) -> None:
+    with shared_segment() as segment:
+        table = SharedOffsetTable(segment)
+        table.put("before", "T", 0, 1)
+        segment.set("tracks_offsets", 1)
+        assert list(table.take_changed()) == []
+        told: dict[tuple[str, str, int], int] = {}
+        expected: dict[tuple[str, str, int], int] = {}
+        for _ in range(30):
+            for _ in range(chance.randrange(400)):
+                key = (f"g{chance.randrange(40)}", f"T{chance.randrange(20)}", chance.randrange(100))
+                expected[key] = chance.randrange(1 << 40)
+                table.put(*key, expected[key])
+            if chance.random() < 0.3:
+                topic = f"T{chance.randrange(20)}"
+                await table.remove(None, topic)
+                expected |= {key: -1 for key in expected if key[1] == topic}
+            for *key, offset in table.take_changed():
+                told[key[0], key[1], key[2]] = offset
+            assert list(table.take_changed()) == [], "told twice"
+        assert told == expected
+
+
 async def test_offsets_are_found_by_group_and_topic() -> None:
     with shared_segment() as segment:
         table = SharedOffsetTable(segment)
@@ -127,7 +152,21 @@ async def test_a_million_offsets_do_not_stop_the_event_loop(tmp_path: Path) -> N
                 print(f"{name}: longest stop {longest[-1] * 1000:.1f} ms, median {median * 1000:.1f} ms")
             assert min(longest) < STOP_MAX_S, name
         assert (tmp_path / "consumerOffset.json").stat().st_size > 6 * MILLION
+        segment.set("tracks_offsets", 1)
+        costs = [cost_of_few_changes(table) for _ in range(LOOKS_MAX)]
+        assert min(costs) < SMALL_S, "it looked through all of them"
         assert len(await offsets.queues("group-3", "topic-7")) == QUEUES
+
+
+def cost_of_few_changes(table: SharedOffsetTable) -> float:
+    """What it takes to find two offsets that have changed, s."""
+    table.put("group-0", "topic-0", 0, 7)
+    table.put("group-19", "topic-249", 199, 9)
+    started = time.thread_time()
+    changed = sorted(table.take_changed())
+    cost = time.thread_time() - started
+    assert changed == [("group-0", "topic-0", 0, 7), ("group-19", "topic-249", 199, 9)]
+    return cost
 
 
 def delayed_s() -> float:

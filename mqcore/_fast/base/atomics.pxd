@@ -10,6 +10,7 @@ cdef extern from "atomics.h" nogil:
     int64_t add_full(int64_t *at, int64_t value)
     int64_t or_full(int64_t *at, int64_t bits)
     int64_t and_full(int64_t *at, int64_t bits)
+    int64_t take_full(int64_t *at)
     void raise_full(int64_t *at, int64_t value)
     bint claim_full(int64_t *at, int64_t old, int64_t new)
     void full_fence()

@@ -21,6 +21,7 @@ cdef enum:
     QUEUE_CAPACITY = 1048576
     GROUP_CAPACITY = 65536
     OFFSET_CAPACITY = 1048576
+    WORD_BITS = 64
     CRADLE_CAPACITY = 1024
     CRADLE_SIZE = 16384
     CRADLE_UNITS = 819
@@ -306,6 +307,8 @@ cdef extern from "shared_layout.h" nogil:
     const int64_t REGION_GROUP_INDEX_AT
     const int64_t REGION_OFFSETS_AT
     const int64_t REGION_OFFSET_INDEX_AT
+    const int64_t REGION_OFFSET_CHANGES_AT
+    const int64_t REGION_OFFSET_CHANGE_WORDS_AT
     const int64_t REGION_CRADLES_AT
     const int64_t REGION_CRADLE_UNITS_AT
     const int64_t REGION_TOPIC_EPOCHS_AT
@@ -387,6 +390,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t delete_orders
         int64_t drops
         int64_t timer_row
+        int64_t tracks_offsets
         int64_t timer_keeps
         int64_t timer_read_time
         int64_t timer_queue_offset

@@ -23,6 +23,8 @@ static inline void exchange_full(int64_t *at, int64_t value) { __atomic_exchange
 static inline int64_t add_full(int64_t *at, int64_t value) { return __atomic_add_fetch(at, value, __ATOMIC_SEQ_CST); }
 static inline int64_t or_full(int64_t *at, int64_t bits) { return __atomic_or_fetch(at, bits, __ATOMIC_SEQ_CST); }
 static inline int64_t and_full(int64_t *at, int64_t bits) { return __atomic_and_fetch(at, bits, __ATOMIC_SEQ_CST); }
+/* What was there; 0 is left. */
+static inline int64_t take_full(int64_t *at) { return __atomic_exchange_n(at, 0, __ATOMIC_SEQ_CST); }
 /* A bound that several may move: it never goes back. */
 static inline void raise_full(int64_t *at, int64_t value) {
     int64_t old = __atomic_load_n(at, __ATOMIC_RELAXED);

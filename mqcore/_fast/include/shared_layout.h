@@ -93,6 +93,8 @@ typedef struct {
     uint8_t pad_delete_orders[48];
     int64_t timer_row;
     uint8_t pad_timer_row[56];
+    int64_t tracks_offsets;
+    uint8_t pad_tracks_offsets[56];
     int64_t timer_keeps;
     int64_t timer_read_time;
     int64_t timer_queue_offset;
@@ -130,8 +132,8 @@ typedef struct {
     int64_t required_seen;
     uint8_t pad_confirmed_offset[48];
 } StoreBoard;
-static_assert(sizeof(StoreBoard) == 1728, "StoreBoard");
-static_assert(offsetof(StoreBoard, pad_confirmed_offset) == 1680, "StoreBoard.pad_confirmed_offset");
+static_assert(sizeof(StoreBoard) == 1792, "StoreBoard");
+static_assert(offsetof(StoreBoard, pad_confirmed_offset) == 1744, "StoreBoard.pad_confirmed_offset");
 
 typedef struct {
     int64_t state;
@@ -498,17 +500,19 @@ static_assert(offsetof(RequestHead, spare) == 12, "RequestHead.spare");
 #define REGION_GROUP_INDEX_AT INT64_C(176697344)
 #define REGION_OFFSETS_AT INT64_C(177221632)
 #define REGION_OFFSET_INDEX_AT INT64_C(244330496)
-#define REGION_CRADLES_AT INT64_C(252719104)
-#define REGION_CRADLE_UNITS_AT INT64_C(252784640)
-#define REGION_TOPIC_EPOCHS_AT INT64_C(269561856)
-#define REGION_GROUP_EPOCHS_AT INT64_C(270086144)
-#define REGION_PULL_REQUEST_RINGS_AT INT64_C(270610432)
-#define REGION_PULL_REPLY_RINGS_AT INT64_C(287391744)
-#define REGION_ARRIVAL_RINGS_AT INT64_C(304173056)
-#define REGION_SLAVES_AT INT64_C(308371456)
-#define REGION_QUOTAS_AT INT64_C(308375552)
-#define REGION_ADDRESS_COUNTS_AT INT64_C(310472704)
-#define REGION_GROUP_NONCES_AT INT64_C(310734848)
-#define REGION_END_AT INT64_C(310738944)
+#define REGION_OFFSET_CHANGES_AT INT64_C(252719104)
+#define REGION_OFFSET_CHANGE_WORDS_AT INT64_C(252850176)
+#define REGION_CRADLES_AT INT64_C(252854272)
+#define REGION_CRADLE_UNITS_AT INT64_C(252919808)
+#define REGION_TOPIC_EPOCHS_AT INT64_C(269697024)
+#define REGION_GROUP_EPOCHS_AT INT64_C(270221312)
+#define REGION_PULL_REQUEST_RINGS_AT INT64_C(270745600)
+#define REGION_PULL_REPLY_RINGS_AT INT64_C(287526912)
+#define REGION_ARRIVAL_RINGS_AT INT64_C(304308224)
+#define REGION_SLAVES_AT INT64_C(308506624)
+#define REGION_QUOTAS_AT INT64_C(308510720)
+#define REGION_ADDRESS_COUNTS_AT INT64_C(310607872)
+#define REGION_GROUP_NONCES_AT INT64_C(310870016)
+#define REGION_END_AT INT64_C(310874112)
 
 #endif

@@ -45,6 +45,7 @@ from mqcore._fast.segment.boards cimport (ROW_NONE, Shared, SharedSegment, make_
 from mqcore._fast.segment.bounds cimport queue_max_offset, queue_min_offset
 from mqcore._fast.segment.link cimport (Link, link_free, link_next, link_put, link_read, link_take, link_unsent,
                                         link_write)
+from mqcore._fast.segment.offset_changes cimport put_committed
 from mqcore._fast.segment.quotas cimport (QUOTA_CLIENT, QUOTA_GROUP, QUOTA_PULL, QUOTA_TOPIC, QuotaBook, QuotaDraw,
                                           quota_charge, quota_draw_on, quota_free, quota_key, quota_take_rules,
                                           quota_wait_ns)
@@ -540,7 +541,7 @@ cdef bint may_lag(const PullState *state) noexcept nogil:
 cdef void commit(PullState *state, const Held *held) noexcept nogil:
     # Of a slave its master says what is committed.
     if held.is_first and held.due == 0 and held.request.sys_flag & FLAG_COMMIT and not is_slave(state):
-        publish(&state.shared.offsets[held.rows.offset_row].committed, held.request.commit_offset)
+        put_committed(state.shared, held.rows.offset_row, held.request.commit_offset)
 
 
 cdef void tell_offset_moved(PullState *state, const Held *held, const PullReply *reply) noexcept nogil:

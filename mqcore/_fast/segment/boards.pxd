@@ -22,6 +22,8 @@ cdef struct Shared:
     int32_t *group_index
     OffsetRow *offsets
     int32_t *offset_index
+    int64_t *offset_changes         # a bit for each offset row: it was committed since they were taken
+    int64_t *offset_change_words    # a bit for each word of those
     CradleRow *cradles
     uint8_t *cradle_units           # CRADLE_SIZE for each
     EpochRow *topic_epochs

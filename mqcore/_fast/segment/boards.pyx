@@ -21,7 +21,8 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, GROUP_MEMBE
                                        REGION_BOARD_AT, REGION_CRADLES_AT, REGION_CRADLE_UNITS_AT, REGION_END_AT,
                                        REGION_GROUPS_AT, REGION_GROUP_EPOCHS_AT, REGION_GROUP_INDEX_AT,
                                        REGION_GROUP_NONCES_AT,
-                                       REGION_ADDRESS_COUNTS_AT, REGION_OFFSETS_AT, REGION_OFFSET_INDEX_AT,
+                                       REGION_ADDRESS_COUNTS_AT, REGION_OFFSETS_AT, REGION_OFFSET_CHANGES_AT,
+                                       REGION_OFFSET_CHANGE_WORDS_AT, REGION_OFFSET_INDEX_AT,
                                        REGION_QUEUES_AT, REGION_QUEUE_INDEX_AT, REGION_QUOTAS_AT, REGION_SLAVES_AT,
                                        REGION_TOPICS_AT,
                                        REGION_TOPIC_EPOCHS_AT, REGION_TOPIC_INDEX_AT, REGION_WORKERS_AT, SHARED_MAGIC,
@@ -30,6 +31,7 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, GROUP_MEMBE
                                        TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT,
                                        WORKER_CAPACITY, CradleRow, EpochRow, GroupRow, OffsetRow, QueueRow,
                                        QuotaRow, SlaveRow, StoreBoard, TopicRow, WorkerRow)
+from mqcore._fast.segment.offset_changes cimport put_committed
 from mqcore._fast.segment.cradle cimport CRADLE_BYTES, copy_cradle
 from mqcore._fast.segment.bounds cimport (begin_keeping, note_flushed, queue_files_of, queue_flushed_units,
                                           queue_max_offset, queue_min_offset)
@@ -276,6 +278,8 @@ cdef class SharedSegment:
         self.shared.group_index = <int32_t *>(self.shared.base + REGION_GROUP_INDEX_AT)
         self.shared.offsets = <OffsetRow *>(self.shared.base + REGION_OFFSETS_AT)
         self.shared.offset_index = <int32_t *>(self.shared.base + REGION_OFFSET_INDEX_AT)
+        self.shared.offset_changes = <int64_t *>(self.shared.base + REGION_OFFSET_CHANGES_AT)
+        self.shared.offset_change_words = <int64_t *>(self.shared.base + REGION_OFFSET_CHANGE_WORDS_AT)
         self.shared.cradles = <CradleRow *>(self.shared.base + REGION_CRADLES_AT)
         self.shared.cradle_units = self.shared.base + REGION_CRADLE_UNITS_AT
         self.shared.topic_epochs = <EpochRow *>(self.shared.base + REGION_TOPIC_EPOCHS_AT)
@@ -567,7 +571,7 @@ cdef class SharedSegment:
 
     def commit(self, int row, int64_t offset):
         """Store the committed offset of a row; the last store wins. -1 takes it away."""
-        publish(&self.shared.offsets[row].committed, offset)
+        put_committed(&self.shared, row, offset)
 
     def offset_word(self, int row, str name not None):
         """A word of an offset row by the field's name in mqcore.layout.OFFSET_ROW."""

@@ -1,13 +1,15 @@
 """The committed offsets, all or chosen ones, out of the shared segment without an object of Python for each row."""
 
 from cpython.buffer cimport PyBuffer_FillInfo
-from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp
 
-from mqcore._fast.base.atomics cimport observe, observe_i32, publish
-from mqcore._fast.base.layout cimport GROUP_CAPACITY
+from mqcore._fast.base.atomics cimport observe, observe_i32, peek, publish, take_full
+from mqcore._fast.base.checks cimport check
+from mqcore._fast.base.layout cimport GROUP_CAPACITY, OFFSET_CAPACITY, WORD_BITS
 from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, find_group, find_topic
+from mqcore._fast.segment.offset_changes cimport bit_of, mark_offset, put_committed
 
 cdef extern from "offset_text.h" nogil:
     ctypedef struct mq_offset:
@@ -35,6 +37,15 @@ cdef bint is_light(const Shared *shared, int32_t group_row, int32_t queue_id) no
             and memcmp(shared.groups[group_row].name, LMQ_PREFIX, LMQ_PREFIX_SIZE) == 0)
 
 
+cdef void set_offset(const Shared *shared, int32_t row, int64_t committed, mq_offset *out) noexcept nogil:
+    cdef int32_t queue_row = shared.offsets[row].queue_row
+    out.group_row = shared.offsets[row].group_row
+    out.topic_row = shared.queues[queue_row].topic_row
+    out.queue_id = shared.queues[queue_row].queue_id
+    out.is_light = False
+    out.committed = committed
+
+
 # Offsets that are committed, of a group and a topic (ROW_NONE: of any), into out[0:capacity]; how many.
 cdef int64_t choose(const Shared *shared, int32_t group_row, int32_t topic_row, bint with_light, mq_offset *out,
                     int64_t capacity) noexcept nogil:
@@ -47,11 +58,8 @@ cdef int64_t choose(const Shared *shared, int32_t group_row, int32_t topic_row, 
         if committed < 0 or (group_row != ROW_NONE and shared.offsets[row].group_row != group_row) or (
                 topic_row != ROW_NONE and shared.queues[queue_row].topic_row != topic_row):
             continue
-        out[count].group_row = shared.offsets[row].group_row
-        out[count].topic_row = shared.queues[queue_row].topic_row
-        out[count].queue_id = shared.queues[queue_row].queue_id
+        set_offset(shared, row, committed, &out[count])
         out[count].is_light = with_light and is_light(shared, out[count].group_row, out[count].queue_id)
-        out[count].committed = committed
         count += 1
     return count
 
@@ -233,6 +241,54 @@ def choose_offsets(SharedSegment segment not None, bytes group, bytes topic, bin
     return chosen
 
 
+# The rows whose bits are set, into rows[0:capacity], and their bits taken; how many.
+cdef int64_t take_marks(Shared *shared, int32_t *rows, int64_t capacity) noexcept nogil:
+    cdef int64_t index, number, bit, count = 0
+    cdef uint64_t words, marks
+    for index in range(OFFSET_CAPACITY // WORD_BITS // WORD_BITS):
+        if not peek(&shared.offset_change_words[index]):
+            continue
+        words = <uint64_t>take_full(&shared.offset_change_words[index])
+        for number in range(index * WORD_BITS, (index + 1) * WORD_BITS):
+            if not words & <uint64_t>bit_of(number):
+                continue
+            marks = <uint64_t>take_full(&shared.offset_changes[number])
+            for bit in range(WORD_BITS):
+                if marks & <uint64_t>bit_of(bit):
+                    check(count < capacity, "a row is marked once, and is in use")
+                    rows[count] = <int32_t>(number * WORD_BITS + bit)
+                    count += 1
+    return count
+
+
+def take_changed_offsets(SharedSegment segment not None):
+    """Return the offsets that were committed since the last time, those that were taken away as -1.
+
+    Only while ``tracks_offsets`` is set on the board. It costs what has changed, and not what there is.
+    """
+    cdef ChosenOffsets chosen = ChosenOffsets()
+    cdef Shared *shared = &segment.shared
+    cdef int32_t *rows = <int32_t *>malloc(OFFSET_CAPACITY * sizeof(int32_t))
+    cdef int64_t at, count
+    chosen.segment = segment
+    if rows == NULL:
+        raise MemoryError()
+    with nogil:
+        count = take_marks(shared, rows, OFFSET_CAPACITY)
+        chosen.offsets = <mq_offset *>malloc((count + 1) * sizeof(mq_offset))
+        if chosen.offsets != NULL:
+            for at in range(count):
+                set_offset(shared, rows[at], observe(&shared.offsets[rows[at]].committed), &chosen.offsets[at])
+            chosen.count = count
+        else:
+            for at in range(count):
+                mark_offset(shared, rows[at])
+        free(rows)
+    if chosen.offsets == NULL:
+        raise MemoryError()
+    return chosen
+
+
 def remove_offsets(SharedSegment segment not None, bytes group, bytes topic):
     """Take away all offsets of *group* and *topic*, committed ones and where pulls go on; None means any."""
     cdef Shared *shared = &segment.shared
@@ -244,7 +300,7 @@ def remove_offsets(SharedSegment segment not None, bytes group, bytes topic):
         for row in range(<int32_t>capacity):
             if (group_row == ROW_NONE or shared.offsets[row].group_row == group_row) and (
                     topic_row == ROW_NONE or shared.queues[shared.offsets[row].queue_row].topic_row == topic_row):
-                publish(&shared.offsets[row].committed, -1)
+                put_committed(shared, row, -1)
                 publish(&shared.offsets[row].pull_offset, 0)
 
 

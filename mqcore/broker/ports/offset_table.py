@@ -24,6 +24,13 @@ class OffsetTable(Protocol):
         """Forget every queue of the pair, None meaning any; nothing happens if there is none."""
         ...
 
+    def take_changed(self) -> Iterable[tuple[str, str, int, int]]:
+        """Take (group, topic, queue_id, offset) of what was committed since the last time; -1: it was taken away.
+
+        Of brokers of a failover group alone; others are not told.
+        """
+        ...
+
     def items(self) -> Iterable[tuple[str, str, int, int]]:
         """Iterate over a snapshot of (group, topic, queue_id, offset). There may be a million of them."""
         ...

@@ -16,7 +16,14 @@ from mqcore import layout
 from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.segment.counts import CountTaker
-from mqcore._fast.segment.offsets import ChosenOffsets, choose_offsets, offset_text, remove_offsets, slow_groups
+from mqcore._fast.segment.offsets import (
+    ChosenOffsets,
+    choose_offsets,
+    offset_text,
+    remove_offsets,
+    slow_groups,
+    take_changed_offsets,
+)
 from mqcore.broker.ports import BrokerTotals, GetCount, InnerMessage, PoolFacts, PutCount, PutResult, PutStatus
 from mqcore.broker.segment.multi_dispatch import LightQueues, MultiDispatch, text_for_offsets
 from mqcore.broker.supervisor import BROKER_ROW
@@ -92,6 +99,9 @@ class SharedOffsetTable:
 
     async def remove(self, group: str | None, topic: str | None) -> None:
         await asyncio.to_thread(remove_offsets, self._segment, _encoded(group), _encoded(topic))
+
+    def take_changed(self) -> Iterator[tuple[str, str, int, int]]:
+        return _offsets_of(take_changed_offsets(self._segment))
 
     def items(self) -> Iterator[tuple[str, str, int, int]]:
         return _offsets_of(choose_offsets(self._segment, None, None))
