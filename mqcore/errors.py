@@ -328,6 +328,14 @@ class WorkerError(MQError):
     """A worker process could not start, died, or lost its parent."""
 
 
+class MetadataError(MQError):
+    """A change of topics, groups or queues that all brokers of a failover group must make is not known to be made."""
+
+
+class MetadataNotStoredError(MetadataError):
+    """It is not made, and will not be: nothing of it is in the log."""
+
+
 class EngineError(MQError):
     """The engine in which a group of brokers keeps its state has not answered, or has refused."""
 

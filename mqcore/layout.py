@@ -424,7 +424,7 @@ PUT_TALLY_BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 1
 
 STORE_BOARD = Layout(
     "store_board",
-    size=28 * CACHE_LINE,
+    size=29 * CACHE_LINE,
     place="shared",
     source="mqcore",
     doc="One row: watermarks, locks, flags and totals of the store.",
@@ -520,7 +520,11 @@ STORE_BOARD = Layout(
             Field("timer_row", "q", "row + 1 of the timer topic's queue; 0 = this store has no timers"),
         ),
         *line(
-            Field("tracks_offsets", "q", "1 = committed offsets that change are marked in offset_changes"),
+            Field("keeps_metadata", "q", "1 = of a failover group: what changes in tables is told in the log"),
+            Field("drops_applied", "q", "queues are dropped that records before this offset name, bytes"),
+        ),
+        *line(
+            Field("drops_met", "q", "end of the newest record that drops queues and was met in dispatch, bytes"),
         ),
         *line(
             Field("timer_keeps", "q", "records from it on may be waited for; 0 = none is"),
@@ -1072,6 +1076,10 @@ QUEUE_CAPACITY = 1 << 20
 GROUP_CAPACITY = 1 << 16
 OFFSET_CAPACITY = 1 << 20
 WORD_BITS = 64
+METADATA_FLAG = 0x4D514D45
+"""Record_head.flag of the records by which a failover group tells of its tables, by which they are found quickly."""
+METADATA_DROP_FLAG = 0x4D514D44
+"""The same of a record that drops queues."""
 CRADLE_CAPACITY = 1 << 10
 CRADLE_SIZE = 1 << 14
 CRADLE_UNITS = CRADLE_SIZE // CONSUME_QUEUE_UNIT.size

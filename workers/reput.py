@@ -17,6 +17,7 @@ from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.errors import StoreError
 from mqcore.files import bury_directory
+from mqcore.protocol.names import METADATA_TOPIC
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
@@ -60,6 +61,7 @@ class Reput:
                 "commit_log": self._paths.log,
                 "commit_log_file_size": store.mapped_file_size_commit_log,
                 "pullers": [(peer.row, peer.wake) for peer in handover.pullers],
+                "metadata_topic": METADATA_TOPIC.encode(),
                 "timer": (handover.timer.row, handover.timer.wake),
             },
         )

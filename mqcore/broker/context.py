@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from mqcore.broker.client_housekeeping import ClientHousekeeping
 from mqcore.broker.consumer_filters import ConsumerFilters
 from mqcore.broker.consumers import ConsumerManager
+from mqcore.broker.failover.metadata import Metadata
 from mqcore.broker.groups import SubscriptionGroupManager
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.offsets import ConsumerOffsetManager
@@ -58,6 +59,8 @@ class BrokerContext:
     slave: SlaveSynchronize | None = None
     """Of a slave only."""
     group: GroupControl | None = None
+    """Of a broker in a failover group only."""
+    metadata: Metadata | None = None
     """Of a broker in a failover group only."""
 
     @property

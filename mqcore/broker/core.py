@@ -20,6 +20,7 @@ from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.consumer_filters import ConsumerFilters
 from mqcore.broker.consumers import ConsumerManager
 from mqcore.broker.context import BrokerContext
+from mqcore.broker.failover.metadata import Metadata
 from mqcore.broker.groups import SubscriptionGroupManager
 from mqcore.broker.live_settings import LiveSettings, Publisher, keep_to_oneself
 from mqcore.broker.offsets import ConsumerOffsetManager
@@ -31,6 +32,7 @@ from mqcore.broker.ports import (
     Clock,
     Counters,
     GroupControl,
+    GroupLog,
     Guard,
     MessageSink,
     OffsetTable,
@@ -38,6 +40,7 @@ from mqcore.broker.ports import (
     PullBinding,
     PullDispatcher,
     PullHeader,
+    QueueDropper,
     Replica,
     ReplicationView,
     StoreView,
@@ -78,6 +81,7 @@ from mqcore.broker.services.slave_synchronize import (
     SYNC_INTERVAL_S,
     SlaveSynchronize,
 )
+from mqcore.broker.services.table_copies import COPIED_TABLES, TableCopies
 from mqcore.broker.services.timers import TimerMessages
 from mqcore.broker.services.transactions import TransactionService
 from mqcore.broker.slow_consumers import LOOK_INTERVAL_S, SlowConsumers
@@ -135,6 +139,10 @@ class Ports:
     """With aclEnable only."""
     group: GroupControl | None = None
     """Of a broker in a failover group only."""
+    group_log: GroupLog | None = None
+    """Of a broker in a failover group only."""
+    drops: QueueDropper | None = None
+    """With *group_log*."""
 
 
 class BrokerCore:
@@ -191,9 +199,17 @@ class BrokerCore:
         groups = SubscriptionGroupManager(
             live, ConfigFile(files / "subscriptionGroup.json"), ports.board.bump_group, clock
         )
+        copies = TableCopies(live, topics, groups, offsets, schedule, ports.caller)
+        metadata: Metadata | None = None
+        if ports.group_log is not None:
+            assert ports.drops is not None
+            metadata = Metadata(
+                topics, groups, offsets, schedule, copies, ports.sink, ports.store, ports.drops, ports.group_log,
+                StorePaths.of(settings.store).metadata, address, clock,
+            )  # fmt: skip
         slave: SlaveSynchronize | None = None
         if ports.replica is not None:
-            slave = SlaveSynchronize(live, topics, groups, offsets, schedule, ports.replica, ports.caller)
+            slave = SlaveSynchronize(live, copies, ports.replica)
         timers = TimerMessages(live, topics, ports.sink, ports.timers, clock)
         self.broker = BrokerContext(
             settings=live,
@@ -224,6 +240,7 @@ class BrokerCore:
             rules=ports.guard,
             slave=slave,
             group=ports.group,
+            metadata=metadata,
         )
         if slave is not None:
             self.broker.registration.on_master = slave.learn
@@ -270,6 +287,9 @@ class BrokerCore:
         for row in TABLE.values():
             module, _, method = row.handler.partition(".")
             handlers[row.code] = getattr(processors[module], method)
+        if self.broker.metadata is not None:
+            for code in COPIED_TABLES:
+                handlers[code] = self.broker.metadata.marking(handlers[code])
         return handlers
 
     # Life cycle.
@@ -284,12 +304,16 @@ class BrokerCore:
         self.broker.filters.load()
         self.broker.schedule.load()
         self.broker.topics.load()
+        if self.broker.metadata is not None:
+            self.broker.metadata.load()
         self._is_loaded = True
 
     async def start(self) -> None:
         """Register with the name servers and start everything that runs by itself. The store must have recovered."""
         if not self._is_loaded:
             self.load()
+        if self.broker.metadata is not None:
+            self.broker.metadata.start()
         if self.broker.slave is None:
             self.broker.schedule.correct_offsets()
             self.broker.schedule.start()
@@ -363,6 +387,8 @@ class BrokerCore:
         await self._periodic.stop()
         await self.broker.transactions.stop()
         await _written(self.broker.schedule.stop(), "delay offsets")
+        if self.broker.metadata is not None:
+            await _written(self.broker.metadata.stop(), "metadata")
         await self.leave()
         await self.broker.topics.close()
         await self.broker.groups.close()

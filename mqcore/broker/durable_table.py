@@ -4,6 +4,9 @@ Changes are functions over a draft. All that wait are made on one draft, written
 together: a hundred consumers that show up at once cost a few syncs and not a hundred. A change that cannot be written
 is not made. Reads are plain look-ups in the last written state and never wait.
 
+A master of a failover group does not make its changes by itself: it writes them into its journal, which is in the log,
+and makes them when they come back from there, as all others of the group do.
+
 Apache's broker shows a change first and leaves the writing to the page cache; a topic that was created, and filled,
 just before a power cut is gone there.
 """
@@ -11,12 +14,14 @@ just before a power cut is gone there.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping
+import contextlib
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.ports import Clock
+from mqcore.broker.table_journal import TableJournal
 from mqcore.protocol.bodies import DataVersion
 
 if TYPE_CHECKING:
@@ -92,6 +97,9 @@ class DurableTable(Generic[T]):
         """
         self.records: dict[str, T] = {}
         self.version = DataVersion(counter=0, timestamp=clock())
+        self.journal: TableJournal[T] | None = None
+        """Of brokers of a failover group."""
+        self._turn = asyncio.Lock()
         self._file = file
         self._text = text
         self._on_commit = on_commit
@@ -119,14 +127,54 @@ class DurableTable(Generic[T]):
     async def _write_waiting(self) -> None:
         while self._waiting:
             batch, self._waiting = self._waiting, []
-            draft = Draft(dict(self.records), self.version, self._clock, {})
-            outcomes = [(future, *_attempt(make, draft)) for make, future in batch]
+            outcomes: list[tuple[asyncio.Future[Any], Any, Exception | None]]
+            outcomes = [(future, None, None) for _, future in batch]
             try:
-                await self._commit(draft)
+                async with self._settled():
+                    draft = Draft(dict(self.records), self.version, self._clock, {})
+                    outcomes = [(future, *_attempt(make, draft)) for make, future in batch]
+                    is_told = draft.must_write and self._is_journal_open
+                    if not is_told:
+                        await self._commit(draft)
+                if is_told:
+                    await self._tell(draft)
             except Exception as error:  # a failure of the one write is one of every change in it
                 outcomes = [(future, None, failure or error) for future, _, failure in outcomes]
             for future, result, failure in outcomes:
                 _settle(future, result, failure)
+
+    @property
+    def _is_journal_open(self) -> bool:
+        return self.journal is not None and self.journal.is_open
+
+    @contextlib.asynccontextmanager
+    async def _settled(self) -> AsyncIterator[None]:
+        """Have the table for oneself, with nothing that was told of it outstanding: a draft is made of all there is."""
+        if self.journal is not None and self.journal.is_open:
+            await self.journal.settle()
+        async with self._turn:
+            yield
+
+    async def _tell(self, draft: Draft[T]) -> None:
+        assert self.journal is not None
+        put = {name: draft.table[name] for name in draft.touched if name in draft.table}
+        await self.journal.write(put, [name for name in draft.touched if name not in put], draft.version)
+
+    async def apply(self, put: Mapping[str, T], gone: Iterable[str], version: DataVersion | None) -> None:
+        """Make a change that was told; nothing happens if it is made. Without *version* the table keeps its own.
+
+        Raises the OSError of a failed write, after which the table is as it was.
+        """
+        async with self._turn:
+            changed = {name: record for name, record in put.items() if self.records.get(name) != record}
+            removed = [name for name in gone if name in self.records]
+            if not changed and not removed and version in (None, self.version):
+                return
+            draft = Draft({**self.records, **changed}, version or self.version, self._clock, {}, must_write=True)
+            for name in removed:
+                del draft.table[name]
+            draft.touched.update(dict.fromkeys([*changed, *removed]))
+            await self._commit(draft)
 
     async def _commit(self, draft: Draft[T]) -> None:
         if draft.must_write:

@@ -46,6 +46,11 @@ class SubscriptionGroupManager:
             )
 
     @property
+    def table(self) -> DurableTable[SubscriptionGroupConfig]:
+        """For who makes the changes of another broker here."""
+        return self._table
+
+    @property
     def wrapper(self) -> SubscriptionGroupWrapper:
         """The table as GET_ALL_SUBSCRIPTIONGROUP_CONFIG shows it."""
         return SubscriptionGroupWrapper(dict(self._table.records), self._table.version)

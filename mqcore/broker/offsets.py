@@ -107,6 +107,14 @@ class ConsumerOffsetManager:
             )  # fmt: skip
         self._table.put(group, topic, queue_id, offset)
 
+    def follow(self, group: str, topic: str, queue_id: int, offset: int) -> None:
+        """Store what the master of a group of brokers has; NO_OFFSET takes it away."""
+        self._table.put(group, topic, queue_id, offset)
+
+    def take_changed(self) -> Iterable[tuple[str, str, int, int]]:
+        """Take (group, topic, queue_id, offset) of what has changed since the last time; NO_OFFSET was taken away."""
+        return self._table.take_changed()
+
     async def queues(self, group: str, topic: str) -> dict[int, int]:
         """Return queue id to offset for one group and topic; empty if it has none."""
         return {q: offset for _, _, q, offset in await self._table.find(group, topic)}

@@ -151,6 +151,7 @@ class BrokerServer:
         warn_if_exposed(self.settings, Program.BROKER, f"{self.settings.mqcore.bind_address}:{port}")
         address = HostAddress(self.settings.broker.broker_ip1, port)
         self._segment.set_store_host(address.packed, port)
+        self._segment.set("keeps_metadata", int(self.settings.failover.is_group))
         if not self.settings.namesrv_addresses:
             self._name_server = EmbeddedNameServer(self.settings)
             self.settings = await self._name_server.start()
@@ -222,6 +223,7 @@ class BrokerServer:
             replication=self._make_replication(),
             timers=self._timers,
             guard=self._guard,
+            drops=drops,
         )
 
     def _make_replica(self) -> SharedReplica | None:

@@ -51,6 +51,11 @@ class TopicConfigManager:
         self._table.records = {topic.topic_name: topic for topic in _built_in(settings)}
 
     @property
+    def table(self) -> DurableTable[TopicConfig]:
+        """For who makes the changes of another broker here."""
+        return self._table
+
+    @property
     def wrapper(self) -> TopicConfigSerializeWrapper:
         """The table and its version, as GET_ALL_TOPIC_CONFIG and registrations show it."""
         return TopicConfigSerializeWrapper(dict(self._table.records), self._table.version)

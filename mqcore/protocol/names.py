@@ -28,6 +28,9 @@ OFFSET_MOVED_EVENT: Final = "OFFSET_MOVED_EVENT"
 TIMER_TOPIC: Final = "rmq_sys_wheel_timer"
 """Where messages wait that have a timer; of RocketMQ 5."""
 
+METADATA_TOPIC: Final = "RMQ_SYS_MQCORE_META"
+"""Where the master of a failover group tells of its tables, in its log; of mqcore, and shown to nobody."""
+
 RETRY_GROUP_TOPIC_PREFIX: Final = "%RETRY%"
 DLQ_GROUP_TOPIC_PREFIX: Final = "%DLQ%"
 LMQ_PREFIX: Final = "%LMQ%"
@@ -143,12 +146,14 @@ def broker_topics(
 
 def is_system_topic(topic: str, own_topics: Collection[str] = ()) -> bool:
     """Whether *topic* belongs to the system; *own_topics* are those that this broker has added at run time."""
-    return topic in SYSTEM_TOPICS or topic in own_topics or topic.startswith(SYSTEM_TOPIC_PREFIX)
+    if topic in SYSTEM_TOPICS or topic in own_topics:
+        return True
+    return topic == METADATA_TOPIC or topic.startswith(SYSTEM_TOPIC_PREFIX)
 
 
 def is_forbidden_topic(topic: str) -> bool:
     """Whether clients may not send to *topic*."""
-    return topic in FORBIDDEN_TOPICS
+    return topic in FORBIDDEN_TOPICS or topic == METADATA_TOPIC
 
 
 _TOPIC_CHARACTERS: Final = re.compile(r"[%|a-zA-Z0-9_-]+")

@@ -85,6 +85,11 @@ class StorePaths:
         return self.root / "mqcore" / "epochs"
 
     @property
+    def metadata(self) -> Path:
+        """How far tables have followed the log."""
+        return self.root / "mqcore" / "metadata"
+
+    @property
     def confirmed(self) -> Path:
         """How far all members in sync are known to have had the log."""
         return self.root / "mqcore" / "confirmed"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -117,6 +117,8 @@ class MemoryStore:
     queues: dict[tuple[str, int], list[QueueUnit]] = field(default_factory=dict)
     first_offsets: dict[tuple[str, int], int] = field(default_factory=dict)
     end: int = 0
+    dispatched: int | None = None
+    """None: all is."""
     on_disk: bool = False
     is_page_cache_busy: bool = False
     puts: list[InnerMessage] = field(default_factory=list)
@@ -235,10 +237,15 @@ class MemoryStore:
 
     def max_offset(self, topic: str, queue_id: int) -> int:
         first = self.first_offsets.get((topic, queue_id), 0)
-        return first + len(self.queues.get((topic, queue_id), []))
+        return first + len(self._dispatched_units(topic, queue_id))
+
+    def _dispatched_units(self, topic: str, queue_id: int) -> Sequence[QueueUnit]:
+        units = self.queues.get((topic, queue_id), [])
+        end = self.dispatched_end()
+        return units if end == self.end else [unit for unit in units if unit.physical_offset < end]
 
     def read_units(self, topic: str, queue_id: int, first: int, count_max: int) -> Sequence[QueueUnit]:
-        units = [unit for unit in self.queues.get((topic, queue_id), []) if unit.queue_offset >= first]
+        units = [unit for unit in self._dispatched_units(topic, queue_id) if unit.queue_offset >= first]
         return units[:count_max] if units and units[0].queue_offset == first else []
 
     def is_on_disk(self, topic: str, queue_id: int, queue_offset: int) -> bool:
@@ -249,6 +256,14 @@ class MemoryStore:
 
     def look_written(self, physical_offset: int) -> bytes | None:
         return self.look_message(physical_offset)
+
+    def dispatched_end(self) -> int:
+        return self.end if self.dispatched is None else self.dispatched
+
+    def find_written(self, start: int, flags: Collection[int], count_max: int) -> tuple[list[int], int]:
+        offsets = sorted(offset for offset in self.records if offset >= start)[:count_max]
+        found = [offset for offset in offsets if decode_message(self.records[offset]).flag in flags]
+        return found, offsets[-1] + len(self.records[offsets[-1]]) if offsets else self.end
 
     def store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
         units = self.read_units(topic, queue_id, queue_offset, 1)
@@ -402,6 +417,21 @@ class MemoryCounters:
         return self.all
 
 
+class MemoryDrops:
+    """Queues that are dropped by all of a group."""
+
+    def __init__(self) -> None:
+        self.announce: Any = None
+        self.done: list[tuple[int, Sequence[tuple[str, int]]]] = []
+        self.applied_to = 0
+
+    async def carry_out(self, born: int, queues: Sequence[tuple[str, int]]) -> None:
+        self.done.append((born, queues))
+
+    def applied(self, end: int) -> None:
+        self.applied_to = max(self.applied_to, end)
+
+
 class MemoryPools:
     """The queues in front of the workers."""
 
@@ -432,8 +462,10 @@ class MemoryCaller:
 class BrokerRig:
     """A BrokerCore on memory ports, with its configuration directory below *root*. ``reopen`` restarts it."""
 
-    def __init__(self, root: Path, caller: Any = None, **properties: str) -> None:
+    def __init__(self, root: Path, caller: Any = None, group_log: Any = None, **properties: str) -> None:
+        """*group_log* makes it one of a failover group."""
         self.root = root
+        self.group_log = group_log
         self.properties = properties
         self.caller = caller or MemoryCaller()
         self.clock = FakeClock()
@@ -454,9 +486,11 @@ class BrokerRig:
         self.offsets = MemoryOffsets()
         self.board = MemoryBoard()
         self.pulls = MemoryPulls()
+        self.drops = MemoryDrops()
         ports = Ports(
-            self.store, self.store, self.offsets, self.board, self.counters, MemoryPools(), self.pulls, self.caller
-        )
+            self.store, self.store, self.offsets, self.board, self.counters, MemoryPools(), self.pulls, self.caller,
+            group_log=self.group_log, drops=self.drops,
+        )  # fmt: skip
         self.core = BrokerCore(
             self.settings,
             ports,

@@ -58,6 +58,7 @@ class StoreBuilder:
         sys_flag: int = 0,
         queue_offset: int | None = None,
         store_timestamp: int | None = None,
+        flag: int = 0,
         **properties: str,
     ) -> Record:
         """Append one message and return it as stored."""
@@ -65,7 +66,7 @@ class StoreBuilder:
         next_offset = self.next_offsets.get((topic, queue_id), 0) if queue_offset is None else queue_offset
         record = Record(
             queue_id=queue_id,
-            flag=0,
+            flag=flag,
             queue_offset=next_offset if counted else 0,
             physical_offset=0,
             sys_flag=sys_flag,

@@ -13,6 +13,7 @@ from broker_ports import BrokerRig, settle
 from mqcore import clock as machine_clock
 from mqcore.broker.ports import PutStatus, QueueUnit
 from mqcore.broker.services import delay_levels, system_queues
+from mqcore.broker.services.system_queues import Pace, SystemQueues
 from mqcore.protocol.names import SCHEDULE_TOPIC
 from mqcore.store.queues.ext import ExtUnit, ext_address
 
@@ -159,7 +160,7 @@ async def test_a_compact_file_with_a_data_version_loads(rig: BrokerRig) -> None:
 async def test_the_tasks_deliver_by_themselves_and_save_when_stopped(
     rig: BrokerRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(system_queues, "FIRST_TURN_S", 0.0)
+    monkeypatch.setattr(SystemQueues, "pace", Pace(first_turn=0.0))
     rig.broker.schedule.start()
     await send_delayed(rig, b"later")
     rig.clock.advance(1000)
@@ -171,7 +172,7 @@ async def test_the_tasks_deliver_by_themselves_and_save_when_stopped(
 
 
 async def test_a_level_that_fails_does_not_stop_the_others(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_queues, "FIRST_TURN_S", 0.0)
+    monkeypatch.setattr(SystemQueues, "pace", Pace(first_turn=0.0))
     rig.store.queues[SCHEDULE_TOPIC, 0] = [QueueUnit(0, 0, 10, 0)]
     rig.store.records[0] = b"not a record"
     rig.store.end = 100
@@ -199,7 +200,7 @@ async def test_deliveries_are_counted(rig: BrokerRig) -> None:
 
 @pytest.mark.parametrize("turns", range(6))
 async def test_a_stop_that_meets_a_put_still_stops(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch, turns: int) -> None:
-    monkeypatch.setattr(system_queues, "FIRST_TURN_S", 0.0)
+    monkeypatch.setattr(SystemQueues, "pace", Pace(first_turn=0.0))
     rig.broker.schedule.start()
     await settle()
     await send_delayed(rig, b"later")
@@ -224,8 +225,7 @@ async def test_skipped_time_counts_for_what_was_stored_before_and_not_for_what_c
 
 
 async def test_a_level_that_waits_notices_skipped_time_at_once(rig: BrokerRig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_queues, "FIRST_TURN_S", 0.0)
-    monkeypatch.setattr(system_queues, "IDLE_POLL_S", 3600.0)
+    monkeypatch.setattr(SystemQueues, "pace", Pace(first_turn=0.0, idle_poll=3600.0))
     await send_delayed(rig, b"later", level=4)
     rig.broker.schedule.start()
     await settle()

@@ -83,7 +83,7 @@ async def test_what_was_committed_is_told_once(chance: random.Random) -> None:
     with shared_segment() as segment:
         table = SharedOffsetTable(segment)
         table.put("before", "T", 0, 1)
-        segment.set("tracks_offsets", 1)
+        segment.set("keeps_metadata", 1)
         assert list(table.take_changed()) == []
         told: dict[tuple[str, str, int], int] = {}
         expected: dict[tuple[str, str, int], int] = {}
@@ -152,7 +152,7 @@ async def test_a_million_offsets_do_not_stop_the_event_loop(tmp_path: Path) -> N
                 print(f"{name}: longest stop {longest[-1] * 1000:.1f} ms, median {median * 1000:.1f} ms")
             assert min(longest) < STOP_MAX_S, name
         assert (tmp_path / "consumerOffset.json").stat().st_size > 6 * MILLION
-        segment.set("tracks_offsets", 1)
+        segment.set("keeps_metadata", 1)
         costs = [cost_of_few_changes(table) for _ in range(LOOKS_MAX)]
         assert min(costs) < SMALL_S, "it looked through all of them"
         assert len(await offsets.queues("group-3", "topic-7")) == QUEUES

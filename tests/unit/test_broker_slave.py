@@ -14,6 +14,7 @@ from broker_ports import BrokerRig
 
 from mqcore.broker.services import slave_synchronize
 from mqcore.broker.services.slave_synchronize import SlaveSynchronize
+from mqcore.broker.services.table_copies import TableCopies
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import RemotingConnectError
 from mqcore.protocol import fastjson
@@ -83,10 +84,11 @@ class SlaveRig:
     def __init__(self, broker: BrokerRig) -> None:
         self.replica, self.master = MemoryReplica(), MasterCaller()
         self.broker = broker.broker
-        self.slave = SlaveSynchronize(
+        copies = TableCopies(
             self.broker.settings, self.broker.topics, self.broker.groups, self.broker.offsets, self.broker.schedule,
-            self.replica, self.master,
+            self.master,
         )  # fmt: skip
+        self.slave = SlaveSynchronize(self.broker.settings, copies, self.replica)
         self.slave.learn(MASTER, HA)
 
     @contextlib.asynccontextmanager

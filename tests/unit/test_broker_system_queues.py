@@ -11,8 +11,7 @@ from broker_ports import FakeClock, MemoryStore, settle
 
 from mqcore import clock
 from mqcore.broker.ports import QueueUnit
-from mqcore.broker.services import system_queues
-from mqcore.broker.services.system_queues import DONE, RETRY_S, UNITS_PER_TURN, SystemQueues
+from mqcore.broker.services.system_queues import DONE, RETRY_S, UNITS_PER_TURN, Pace, SystemQueues
 
 TOPIC = "SOME_SYSTEM_TOPIC"
 
@@ -59,7 +58,7 @@ class Rig:
 
 @pytest.fixture
 async def rig(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Rig]:
-    monkeypatch.setattr(system_queues, "FIRST_TURN_S", 0.0)
+    monkeypatch.setattr(SystemQueues, "pace", Pace(first_turn=0.0))
     store, service = MemoryStore(FakeClock()), Service()
     rig = Rig(store, service, SystemQueues(TOPIC, range(2), store, service.consume, service.save))
     yield rig
@@ -115,7 +114,7 @@ async def test_a_queue_that_fails_is_tried_again_and_the_others_go_on(
         if queue_id == 0 and failures:
             raise failures.pop()
 
-    monkeypatch.setattr(system_queues, "ERROR_PAUSE_S", 0.01)
+    monkeypatch.setattr(SystemQueues, "pace", Pace(first_turn=0.0, error_pause=0.01))
     rig.service.before = fail
     rig.put(0)
     rig.put(1)
@@ -125,7 +124,7 @@ async def test_a_queue_that_fails_is_tried_again_and_the_others_go_on(
 
 
 async def test_an_empty_queue_goes_on_when_it_is_told_of_a_put(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_queues, "IDLE_POLL_S", 3600.0)
+    monkeypatch.setattr(SystemQueues, "pace", Pace(first_turn=0.0, idle_poll=3600.0))
     rig.queues.start()
     await settle()
     rig.put(0)
@@ -133,7 +132,7 @@ async def test_an_empty_queue_goes_on_when_it_is_told_of_a_put(rig: Rig, monkeyp
 
 
 async def test_a_put_that_nobody_told_of_is_found(rig: Rig, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(system_queues, "IDLE_POLL_S", 0.01)
+    monkeypatch.setattr(SystemQueues, "pace", Pace(first_turn=0.0, idle_poll=0.01))
     rig.queues.start()
     await settle()
     rig.store.queues[TOPIC, 0] = [QueueUnit(0, 0, 100, 0)]

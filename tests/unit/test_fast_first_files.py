@@ -18,6 +18,7 @@ from mqcore._fast.reput.loop import ReputLoop, ReputNews
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.segment.shared_ports import SegmentWatermarks
 from mqcore.errors import StoreError
+from mqcore.protocol.names import METADATA_TOPIC
 from mqcore.store.codec import Dispatcher
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.message_store import MessageStoreReader
@@ -51,7 +52,7 @@ class Rig:
             {
                 "row": ROW, "wake": wake, "link": link, "commit_log": self.store.paths.log,
                 "commit_log_file_size": GEOMETRY.commit_log_file_size, "pullers": [],
-                "timer": (TIMER_ROW, wake),
+                "metadata_topic": METADATA_TOPIC.encode(), "timer": (TIMER_ROW, wake),
             },
         )  # fmt: skip
         return loop
@@ -299,3 +300,34 @@ def test_a_unit_that_a_predecessor_wrote_and_did_not_tell_of_is_there_once(rig: 
     assert rig.segment.queue_bounds(rig.row()) == (0, 3)
     rig.loop.leave_cradles()
     rig.check_files()
+
+
+@pytest.mark.parametrize("is_started_anew", [False, True])
+def test_dispatch_stands_behind_a_record_that_drops_queues_until_they_are(rig: Rig, is_started_anew: bool) -> None:
+    rig.segment.set("keeps_metadata", 1)
+    rig.store.append()
+    rig.store.append(METADATA_TOPIC, flag=layout.METADATA_DROP_FLAG)
+    place = rig.store.end
+    rig.store.append("TopicA", flag=layout.METADATA_DROP_FLAG)  # a client's
+    rig.begin()
+    wait_until(lambda: rig.segment.get("dispatched_offset") == place, DEADLINE_S, "it has come to the drop")
+    if is_started_anew:
+        rig.end()
+        rig.follow_predecessor()
+        rig.begin()
+    turns = rig.segment.worker_word(ROW, "turns")
+    wait_until(lambda: rig.segment.worker_word(ROW, "turns") > turns + 2, DEADLINE_S, "it has looked again")
+    assert rig.segment.get("dispatched_offset") == place
+    assert rig.segment.queue_bounds(rig.row()) == (0, 1)
+    rig.segment.set("drops_applied", place)
+    os.eventfd_write(rig._descriptors[0], 1)
+    wait_until(lambda: rig.segment.get("dispatched_offset") == rig.store.end, DEADLINE_S, "it goes on")
+    rig.end()
+    assert rig.segment.queue_bounds(rig.row()) == (0, 2)
+
+
+def test_a_broker_of_no_group_passes_such_a_record(rig: Rig) -> None:
+    rig.store.append(METADATA_TOPIC, flag=layout.METADATA_DROP_FLAG)
+    rig.store.append()
+    rig.dispatch()
+    assert rig.segment.queue_bounds(rig.row()) == (0, 1)

@@ -22,6 +22,7 @@ cdef enum:
     GROUP_CAPACITY = 65536
     OFFSET_CAPACITY = 1048576
     WORD_BITS = 64
+    METADATA_DROP_FLAG = 1297173828
     CRADLE_CAPACITY = 1024
     CRADLE_SIZE = 16384
     CRADLE_UNITS = 819
@@ -390,7 +391,9 @@ cdef extern from "shared_layout.h" nogil:
         int64_t delete_orders
         int64_t drops
         int64_t timer_row
-        int64_t tracks_offsets
+        int64_t keeps_metadata
+        int64_t drops_applied
+        int64_t drops_met
         int64_t timer_keeps
         int64_t timer_read_time
         int64_t timer_queue_offset

@@ -93,8 +93,11 @@ typedef struct {
     uint8_t pad_delete_orders[48];
     int64_t timer_row;
     uint8_t pad_timer_row[56];
-    int64_t tracks_offsets;
-    uint8_t pad_tracks_offsets[56];
+    int64_t keeps_metadata;
+    int64_t drops_applied;
+    uint8_t pad_keeps_metadata[48];
+    int64_t drops_met;
+    uint8_t pad_drops_met[56];
     int64_t timer_keeps;
     int64_t timer_read_time;
     int64_t timer_queue_offset;
@@ -132,8 +135,8 @@ typedef struct {
     int64_t required_seen;
     uint8_t pad_confirmed_offset[48];
 } StoreBoard;
-static_assert(sizeof(StoreBoard) == 1792, "StoreBoard");
-static_assert(offsetof(StoreBoard, pad_confirmed_offset) == 1744, "StoreBoard.pad_confirmed_offset");
+static_assert(sizeof(StoreBoard) == 1856, "StoreBoard");
+static_assert(offsetof(StoreBoard, pad_confirmed_offset) == 1808, "StoreBoard.pad_confirmed_offset");
 
 typedef struct {
     int64_t state;

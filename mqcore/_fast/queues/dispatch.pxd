@@ -41,6 +41,7 @@ cdef class Dispatcher:
     cdef readonly int64_t dead_count            # records of queues that were dropped
     cdef readonly int64_t ext_failed_count      # units that hold their tags code since no ext unit could be written
     cdef FileFailure failure                    # of the last DISPATCH_FAILED
+    cdef bint pauses                            # dispatch_range ends behind the record that has set it
     cdef DispatchStatus status                  # of the last dispatch_range
     cdef DecodeStatus decode_status             # of the record where it stopped
 

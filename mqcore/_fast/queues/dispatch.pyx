@@ -147,6 +147,7 @@ cdef class Dispatcher:
         cdef RecordView record
         self.decode_status = DECODE_OK
         self.status = DISPATCH_ALL
+        self.pauses = False
         if self.queues.slots == NULL:
             self.failure.error_number = EBADF
             snprintf(self.failure.path, PATH_SIZE_MAX, "%s", self.queues.path)
@@ -167,6 +168,8 @@ cdef class Dispatcher:
                 self.status = DISPATCH_FAILED
                 break
             at += record.total_size
+            if self.pauses:
+                break
         return at
 
     cdef bint dispatch_record(self, const RecordView *record) noexcept nogil:

@@ -7,14 +7,15 @@ that are dropped are cleared before anything behind their drop is dispatched.
 from libc.errno cimport ENOENT
 from libc.stdint cimport int32_t, int64_t, uint8_t
 from libc.stdlib cimport free, malloc
+from libc.string cimport memcmp
 
 import os
 
 from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, now_ms, observe, peek,
-                                        publish, put_relaxed, wake_fd)
+                                        publish, put_relaxed, raise_full, wake_fd)
 from mqcore._fast.base.checks cimport check
-from mqcore._fast.base.layout cimport (CRADLE_CAPACITY, PULL_WORKERS_MAX, RING_KIND_ARRIVAL, RING_KIND_RESCAN,
-                                       WORKER_COMMAND_STOP, Arrival, QueueRow, WorkerRow)
+from mqcore._fast.base.layout cimport (CRADLE_CAPACITY, METADATA_DROP_FLAG, PULL_WORKERS_MAX, RING_KIND_ARRIVAL,
+                                       RING_KIND_RESCAN, WORKER_COMMAND_STOP, Arrival, QueueRow, WorkerRow)
 from mqcore._fast.log.mapped_file cimport (FileSet, bytes_at, files_close, files_open, files_release, files_rest,
                                            files_trim)
 from mqcore._fast.queues.dispatch cimport DISPATCH_BLANK, DISPATCH_FAILED, DISPATCH_INVALID, DISPATCH_SHORT, Dispatcher
@@ -87,6 +88,9 @@ cdef class ReputLoop(Dispatcher):
     cdef int64_t housekeeping_at
     cdef int64_t drops                  # so many have been seen to; none after a start, which looks anew
     cdef BitmapMaker bitmaps
+    cdef bytes metadata_name
+    cdef const uint8_t *metadata_topic
+    cdef int32_t metadata_topic_size
     cdef int64_t started_at             # the readable end of then: no predecessor can have dispatched more
     cdef int64_t napped_ns              # since the last record
     cdef int64_t nap_ns
@@ -103,6 +107,9 @@ cdef class ReputLoop(Dispatcher):
         self.drops = -1
         self.file_size = options["commit_log_file_size"]
         self.last_topic_row = ROW_NONE
+        self.metadata_name = options["metadata_topic"]
+        self.metadata_topic = self.metadata_name
+        self.metadata_topic_size = <int32_t>len(self.metadata_name)
         self.started_at = self.readable_end()
         self.files = <FileSet *>malloc(sizeof(FileSet))
         if self.files == NULL:
@@ -188,6 +195,25 @@ cdef class ReputLoop(Dispatcher):
                 wake_fd(self.timer_wake)
                 self.row.wakes += 1
 
+    cdef bint dispatch_record(self, const RecordView *record) noexcept nogil:
+        if record.flag == METADATA_DROP_FLAG and self.drops_queues(record):
+            # Before the record counts as dispatched: who comes after us stands there, too.
+            raise_full(&self.shared.board.drops_met, record.physical_offset + record.total_size)
+            self.pauses = True
+        return Dispatcher.dispatch_record(self, record)
+
+    # Whether queues are dropped at the record, of which the broker process has to see to first: what lies behind it may
+    # be of new ones of their names.
+    cdef bint drops_queues(self, const RecordView *record) noexcept nogil:
+        return (peek(&self.shared.board.keeps_metadata) != 0 and record.topic_size == self.metadata_topic_size
+                and memcmp(record.topic, self.metadata_topic, self.metadata_topic_size) == 0)
+
+    # Where dispatch stands, or the readable end.
+    cdef int64_t dispatchable_end(self) noexcept nogil:
+        cdef int64_t met = peek(&self.shared.board.drops_met)
+        cdef int64_t end = self.readable_end()
+        return end if observe(&self.shared.board.drops_applied) >= met else min(met, end)
+
     cdef int64_t readable_end(self) noexcept nogil:
         return observe(&self.shared.board.readable_offset)
 
@@ -203,7 +229,7 @@ cdef class ReputLoop(Dispatcher):
         # One chunk. Returns 1 when something was done, 0 when there is nothing to do, -1 on failure, -2 on corruption,
         # -3 when queues were dropped. The end first: who sees a message of a new queue sees the drop before it too.
         cdef int64_t at = peek(&self.shared.board.dispatched_offset)
-        cdef int64_t end = self.readable_end()
+        cdef int64_t end = self.dispatchable_end()
         cdef int64_t kept = observe(&self.shared.board.min_offset)
         cdef int64_t available
         cdef const uint8_t *base
@@ -250,7 +276,7 @@ cdef class ReputLoop(Dispatcher):
         pause.tv_nsec = self.nap_ns
         if self.napped_ns >= TIRED_NS or peek(&self.shared.board.waiting_pulls) != 0:
             exchange_full(&self.row.sleeping, 1)
-            pause.tv_sec = 0 if peek(&self.shared.board.dispatched_offset) < self.readable_end() else SLEEP_S
+            pause.tv_sec = 0 if peek(&self.shared.board.dispatched_offset) < self.dispatchable_end() else SLEEP_S
             pause.tv_nsec = 0
         else:
             self.napped_ns += self.nap_ns

@@ -1,8 +1,8 @@
 # A committed offset, and word of it for who tells others which have changed.
 #
-# Two bits say that a row has changed: its own in offset_changes, and in offset_change_words that of the word which has it,
-# so that nobody looks through a million rows for a few. Writer: offset, bit, bit of the word. Who takes them: bit of the
-# word, bit, offset. What is committed meanwhile is seen now or the next time, and twice at worst.
+# Two bits say that a row has changed: its own in offset_changes, and in offset_change_words that of the word which has
+# it, so that nobody looks through a million rows for a few. Writer: offset, bit, bit of the word. Who takes them: bit
+# of the word, bit, offset. What is committed meanwhile is seen now or the next time, and twice at worst.
 from libc.stdint cimport int32_t, int64_t, uint64_t
 
 from mqcore._fast.base.atomics cimport or_full, peek, publish
@@ -18,5 +18,5 @@ cdef inline void mark_offset(Shared *shared, int32_t row) noexcept nogil:
 
 cdef inline void put_committed(Shared *shared, int32_t row, int64_t offset) noexcept nogil:
     publish(&shared.offsets[row].committed, offset)
-    if peek(&shared.board.tracks_offsets):
+    if peek(&shared.board.keeps_metadata):
         mark_offset(shared, row)

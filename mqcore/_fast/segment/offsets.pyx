@@ -264,7 +264,7 @@ cdef int64_t take_marks(Shared *shared, int32_t *rows, int64_t capacity) noexcep
 def take_changed_offsets(SharedSegment segment not None):
     """Return the offsets that were committed since the last time, those that were taken away as -1.
 
-    Only while ``tracks_offsets`` is set on the board. It costs what has changed, and not what there is.
+    Only while ``keeps_metadata`` is set on the board. It costs what has changed, and not what there is.
     """
     cdef ChosenOffsets chosen = ChosenOffsets()
     cdef Shared *shared = &segment.shared

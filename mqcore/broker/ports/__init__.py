@@ -18,6 +18,7 @@ from mqcore.broker.ports.guard import Guard
 from mqcore.broker.ports.offset_table import OffsetTable
 from mqcore.broker.ports.pool_view import PoolView
 from mqcore.broker.ports.pull_dispatcher import PullDispatcher
+from mqcore.broker.ports.queue_dropper import QueueDropper
 from mqcore.broker.ports.replica import Replica, ReplicationView
 from mqcore.broker.ports.sink import MessageSink
 from mqcore.broker.ports.store_view import StoreView
@@ -56,6 +57,7 @@ __all__ = [
     "PutResult",
     "PutStatus",
     "QueryResult",
+    "QueueDropper",
     "QueueUnit",
     "Replica",
     "ReplicationFacts",

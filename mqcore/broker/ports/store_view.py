@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Protocol
 
 from mqcore.store.facts import StoreFacts
@@ -48,6 +48,18 @@ class StoreView(Protocol):
         """Return the same of a record that may not be read yet, because it is not flushed, say.
 
         For who appends what follows from it, which is flushed no sooner.
+        """
+        ...
+
+    def dispatched_end(self) -> int:
+        """Return the physical offset before which everything is in consume queues."""
+        ...
+
+    def find_written(self, start: int, flags: Collection[int], count_max: int) -> tuple[list[int], int]:
+        """Look through *count_max* records at most that are written, readable or not, from *start* on, where one is.
+
+        Returns the physical offsets of those that have one of *flags*, and where to go on; that is the log's end or
+        behind it once all are seen. Raises StoreError if the log cannot be read there.
         """
         ...
 

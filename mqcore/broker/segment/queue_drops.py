@@ -14,8 +14,9 @@ from collections.abc import Callable, Sequence
 
 from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.segment.boards import SharedSegment
+from mqcore.broker.ports.queue_dropper import Announce
 from mqcore.config import Settings
-from mqcore.errors import StoreError
+from mqcore.errors import MetadataNotStoredError, StoreError
 from mqcore.store.incarnations import Birth, Incarnations, anchors_at
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths
@@ -42,6 +43,9 @@ class QueueDrops:
         # One of its own: a drop waits for the lock in a thread. It appends no message.
         self._writer = CommitLogWriter(segment, paths.log, store.mapped_file_size_commit_log, 0, LOCK_TIMEOUT_MS)
         self._turn = asyncio.Lock()
+        self._writing = asyncio.Lock()
+        self.announce: Announce | None = None
+        """Of a failover group: drops are told before they are made."""
 
     async def drop(self, rows: Sequence[int], dead_before: int | None = None) -> None:
         """Drop the queues *rows*; those of topics that exist only with *dead_before*, and then only queues without a
@@ -52,24 +56,63 @@ class QueueDrops:
         nothing is dropped.
         """
         async with self._turn:
-            place, taken = await asyncio.to_thread(
-                self._writer.begin_drop, list(rows), -1 if dead_before is None else dead_before
-            )
+            async with self._writing:
+                place, taken = await asyncio.to_thread(
+                    self._writer.begin_drop, list(rows), -1 if dead_before is None else dead_before
+                )
             if not taken:
                 return
-            try:
-                await asyncio.to_thread(self._note_births, place, taken)
-            except OSError as error:
-                await asyncio.to_thread(self._writer.end_drop, taken, -1)
-                raise StoreError(f"queues not dropped, {self._incarnations.path} cannot be written: {error}") from error
-            except BaseException:
-                # Cancelled while the thread writes: the births may be on disk, and then they must count.
-                await asyncio.shield(asyncio.to_thread(self._writer.end_drop, taken, place))
-                raise
-            await asyncio.to_thread(self._writer.end_drop, taken, place)
-            self._wake_reput()
-        logger.info("queues dropped count=%d born=%d", len(taken), place)
+            if self.announce is None:
+                await self._drop_alone(place, taken)
+            else:
+                await self._announce(self.announce, place, taken)
         await self._wait_until_cleared(place, taken)
+
+    async def _announce(self, announce: Announce, place: int, taken: Sequence[int]) -> None:
+        keys = [self._segment.queue_key(row) for row in taken]
+        try:
+            await announce(place, [(topic.decode(), queue_id) for topic, queue_id in keys])
+        except MetadataNotStoredError:
+            await self._end(taken, -1)
+            raise
+
+    async def _drop_alone(self, place: int, taken: Sequence[int]) -> None:
+        try:
+            await self._bear(place, taken)
+        except OSError as error:
+            await self._end(taken, -1)
+            raise StoreError(f"queues not dropped, {self._incarnations.path} cannot be written: {error}") from error
+
+    async def carry_out(self, born: int, queues: Sequence[tuple[str, int]]) -> None:
+        """See ports.QueueDropper. The queues need not have been kept from messages: who copies the log has none."""
+        found = [self._segment.queue_row(topic.encode(), queue_id) for topic, queue_id in queues]
+        rows = [row for row in found if row >= 0 and self._segment.queue_births(row)[0] < born]
+        if rows:
+            await self._bear(born, rows)
+
+    def applied(self, end: int) -> None:
+        """See ports.QueueDropper."""
+        if end > self._segment.get("drops_applied"):
+            self._segment.set("drops_applied", end)
+            self._wake_reput()
+
+    async def _bear(self, place: int, taken: Sequence[int]) -> None:
+        """Have the queues begin anew at *place*. Raises OSError, and then nothing is changed."""
+        try:
+            await asyncio.to_thread(self._note_births, place, taken)
+        except OSError:
+            raise
+        except BaseException:
+            # Cancelled while the thread writes: the births may be on disk, and then they must count.
+            await asyncio.shield(self._end(taken, place))
+            raise
+        await self._end(taken, place)
+        self._wake_reput()
+        logger.info("queues dropped count=%d born=%d", len(taken), place)
+
+    async def _end(self, taken: Sequence[int], born: int) -> None:
+        async with self._writing:
+            await asyncio.to_thread(self._writer.end_drop, list(taken), born)
 
     def _note_births(self, place: int, rows: Sequence[int]) -> None:
         self._log.refresh()

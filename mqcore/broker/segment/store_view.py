@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from mqcore import layout
@@ -16,10 +16,11 @@ from mqcore.broker.segment.shared_ports import SegmentWatermarks
 from mqcore.config import Settings
 from mqcore.errors import OffsetOutOfRangeError
 from mqcore.machine import memory_bytes
-from mqcore.protocol.names import SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC, is_lmq
+from mqcore.protocol.names import METADATA_TOPIC, SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC, is_lmq
 from mqcore.protocol.transactions import HALF_QUEUE_ID
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.log.places import LogPlaces
+from mqcore.store.log.walk import find_flagged
 from mqcore.store.message_store import MessageStoreReader
 from mqcore.store.paths import StorePaths
 from mqcore.store.queues.ext import is_ext_address
@@ -35,6 +36,9 @@ PAGE_CACHE_BUSY_MS_MAX = 10_000_000
 DISPATCH_BUFFER_MAX = 0
 # What upstream says of a transient store pool that is not there.
 NO_POOL_BUFFERS = 0x7FFFFFFF
+
+LASTING_TOPICS = {SCHEDULE_TOPIC, METADATA_TOPIC}
+"""Their queues go on where they were when all their messages have expired: places in them are remembered."""
 
 OP_NUMBERS_MORE = 4096
 """Room for numbers beside one for each op message: 5.x writes several into one."""
@@ -156,6 +160,16 @@ class SharedStoreView:
     def look_written(self, physical_offset: int) -> bytes | None:
         return self.reader.look_message(physical_offset, self._segment.get("wrote_offset"))
 
+    def dispatched_end(self) -> int:
+        offset: int = self._segment.get("dispatched_offset")
+        return offset
+
+    def find_written(self, start: int, flags: Collection[int], count_max: int) -> tuple[list[int], int]:
+        end = self._segment.get("wrote_offset")
+        return find_flagged(
+            self.reader.commit_log.files, max(start, self._segment.get("min_offset")), end, flags, count_max
+        )
+
     def store_timestamp(self, topic: str, queue_id: int, queue_offset: int) -> int:
         return self.reader.message_store_time(topic, queue_id, queue_offset)
 
@@ -180,7 +194,7 @@ class SharedStoreView:
         rows = []
         for row in range(self._segment.queue_count()):
             topic, _ = self._segment.queue_key(row)
-            if 0 < self._segment.queue_word(row, "max_physical") <= kept and topic.decode() != SCHEDULE_TOPIC:
+            if 0 < self._segment.queue_word(row, "max_physical") <= kept and topic.decode() not in LASTING_TOPICS:
                 rows.append(row)
                 self._light_queues.forget(topic.decode())
         await self._drops.drop(rows, dead_before=kept)
@@ -190,7 +204,7 @@ class SharedStoreView:
 
     async def clean_unused_topics(self, topics: Iterable[str]) -> None:
         # The topic of op messages has no configuration, in RocketMQ neither, and is used all the same.
-        known = {topic.encode() for topic in topics} | {TRANS_OP_HALF_TOPIC.encode()}
+        known = {topic.encode() for topic in topics} | {TRANS_OP_HALF_TOPIC.encode(), METADATA_TOPIC.encode()}
         rows = []
         for row in range(self._segment.queue_count()):
             topic, _ = self._segment.queue_key(row)

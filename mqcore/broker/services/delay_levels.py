@@ -90,6 +90,10 @@ class ScheduleMessageService:
     def offsets(self, offsets: Mapping[int, int]) -> None:
         self._queues.positions = {level - 1: offset for level, offset in offsets.items()}
 
+    def follow(self, offsets: Mapping[int, int]) -> None:
+        """Take over how far the master of a group of brokers has come with some levels."""
+        self._queues.positions.update((level - 1, offset) for level, offset in offsets.items())
+
     def load(self) -> None:
         """Read how far each level has come."""
         loaded = self._file.load() or {}

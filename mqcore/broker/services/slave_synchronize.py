@@ -11,32 +11,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
 from typing import Final
 
 from mqcore import clock
-from mqcore.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, beside, parse_address
-from mqcore.broker.groups import SubscriptionGroupManager
+from mqcore.address import HA_PORT_DISTANCE, beside, parse_address
 from mqcore.broker.live_settings import LiveSettings
-from mqcore.broker.offsets import ConsumerOffsetManager
-from mqcore.broker.ports import Caller, Replica
-from mqcore.broker.security.signature import signed
-from mqcore.broker.services.delay_levels import ScheduleMessageService
-from mqcore.broker.topics import TopicConfigManager
-from mqcore.codes import RequestCode, ResponseCode
-from mqcore.config.credentials import parse_credentials
+from mqcore.broker.ports import Replica
+from mqcore.broker.services.table_copies import TableCopies
+from mqcore.codes import RequestCode
 from mqcore.config.properties import parse_properties
 from mqcore.errors import BrokerError, MQError
-from mqcore.protocol import fastjson, headers
-from mqcore.protocol.bodies import KVTable, SubscriptionGroupWrapper, TopicConfigSerializeWrapper
-from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.bodies import KVTable
 
 logger = logging.getLogger(__name__)
 
 FIRST_SYNC_S: Final = 3.0
 SYNC_INTERVAL_S: Final = 10.0
 LEARN_INTERVAL_S: Final = 2.0
-CALL_TIMEOUT_S: Final = 3.0
 LOOK_S: Final = 0.2
 """How often it is looked whether the log is being copied."""
 
@@ -59,24 +50,15 @@ class SlaveSynchronize:
     def __init__(
         self,
         settings: LiveSettings,
-        topics: TopicConfigManager,
-        groups: SubscriptionGroupManager,
-        offsets: ConsumerOffsetManager,
-        schedule: ScheduleMessageService,
+        tables: TableCopies,
         replica: Replica,
-        caller: Caller,
     ) -> None:
         self._settings = settings
-        self._topics = topics
-        self._groups = groups
-        self._offsets = offsets
-        self._schedule = schedule
+        self._tables = tables
         self._replica = replica
-        self._caller = caller
         self._learned = ""
         self._learned_ha = ""
         self._said_at = 0.0
-        self._credentials = parse_credentials(settings.broker.inner_client_authentication_credentials)
         self.refusal = ""
         """Why the log is not copied from the master that is known; empty if nothing speaks against it."""
 
@@ -107,13 +89,7 @@ class SlaveSynchronize:
         return str(beside(ha, -HA_PORT_DISTANCE))
 
     async def _ask(self, address: str, code: int, **fields: object) -> bytes:
-        request = RemotingCommand(code, ext_fields=headers.encode_request(code, **fields) if fields else {})
-        if self._credentials is not None:
-            request = signed(request, self._credentials.access_key, self._credentials.secret_key.encode())
-        reply = await self._caller.invoke(address, request, CALL_TIMEOUT_S)
-        if reply.code != ResponseCode.SUCCESS:
-            raise BrokerError(reply.code, reply.remark or "", address)
-        return reply.body
+        return (await self._tables.ask(address, code, **fields)).body
 
     # The log ----------------------------------------------------------------------------------------------------
 
@@ -145,7 +121,7 @@ class SlaveSynchronize:
         """Why the log is not copied from a master that answers with *error*, and what to do about it."""
         if ACCESS_REFUSED not in error.remark:
             return f"the master answers with code {error.code}: {error.remark}"
-        if self._credentials is None:
+        if self._tables.credentials is None:
             return (
                 f"the master serves whom it knows ({error.remark}): put this slave's address into its"
                 " globalWhiteRemoteAddresses, or give this slave innerClientAuthenticationCredentials"
@@ -203,33 +179,5 @@ class SlaveSynchronize:
 
     async def copy_tables(self) -> None:
         """Copy topics, consumer offsets, delay offsets and groups; one that fails keeps nothing from the others."""
-        if not self.address:
-            return
-        for copy in (self._copy_topics, self._copy_offsets, self._copy_delay_offsets, self._copy_groups):
-            await self._tried(copy)
-
-    async def _tried(self, copy: Callable[[], Awaitable[None]]) -> None:
-        try:
-            await copy()
-        except (MQError, OSError) as error:
-            logger.warning("table not copied what=%s master=%s error=%s", copy.__name__, self.address, error)
-
-    async def _copy_topics(self) -> None:
-        fast = str(beside(parse_address(self.address), -FAST_PORT_DISTANCE))
-        body = await self._ask(fast, RequestCode.GET_ALL_TOPIC_CONFIG)
-        await self._topics.replace(TopicConfigSerializeWrapper.decode(body))
-
-    async def _copy_offsets(self) -> None:
-        body = await self._ask(self.address, RequestCode.GET_ALL_CONSUMER_OFFSET)
-        self._offsets.merge(fastjson.loads(body))
-        await self._offsets.persist()
-
-    async def _copy_delay_offsets(self) -> None:
-        body = await self._ask(self.address, RequestCode.GET_ALL_DELAY_OFFSET)
-        table = fastjson.loads(body).get("offsetTable") or {}
-        self._schedule.offsets = {int(level): int(offset) for level, offset in table.items()}
-        await self._schedule.persist()
-
-    async def _copy_groups(self) -> None:
-        body = await self._ask(self.address, RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG)
-        await self._groups.replace(SubscriptionGroupWrapper.decode(body))
+        if self.address:
+            await self._tables.copy(self.address)

@@ -16,6 +16,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Final
 
 from mqcore import clock
@@ -26,13 +27,8 @@ logger = logging.getLogger(__name__)
 DONE: Final = 0.0
 """What a service says of a unit that it is done with."""
 
-FIRST_TURN_S: Final = 1.0
 RETRY_S: Final = 0.1
 """After this what was refused, or is not dispatched yet, is tried again."""
-
-ERROR_PAUSE_S: Final = 10.0
-IDLE_POLL_S: Final = 5.0
-"""A queue that is empty is told of a put; this is for what nobody told."""
 
 UNITS_PER_TURN: Final = 64
 
@@ -45,16 +41,39 @@ Save = Callable[[Mapping[int, int]], Awaitable[None]]
 """Makes positions, by queue id, durable; raises OSError."""
 
 
+@dataclass(frozen=True, slots=True)
+class Pace:
+    """How long the loop of a queue waits, s."""
+
+    first_turn: float = 1.0
+    retry: float = RETRY_S
+    error_pause: float = 10.0
+    idle_poll: float = 5.0
+    """A queue that is empty is told of a put; this is for what nobody told."""
+
+
 class SystemQueues:
     """The queues of a system topic that one service consumes, a task for each, so that none waits for another."""
 
-    def __init__(self, topic: str, queue_ids: Iterable[int], store: StoreView, consume: Consume, save: Save) -> None:
+    pace = Pace()
+
+    def __init__(
+        self,
+        topic: str,
+        queue_ids: Iterable[int],
+        store: StoreView,
+        consume: Consume,
+        save: Save,
+        pace: Pace | None = None,
+    ) -> None:
         self.positions: dict[int, int] = {}
         """The next queue offset to be consumed, by queue id; 0 for a queue that is missing. The owner fills it."""
         self._topic = topic
         self._store = store
         self._consume = consume
         self._save = save
+        if pace is not None:
+            self.pace = pace
         self._filled = {queue_id: asyncio.Event() for queue_id in queue_ids}
         self._hurried = {queue_id: asyncio.Event() for queue_id in self._filled}
         self._tasks: list[asyncio.Task[None]] = []
@@ -120,7 +139,7 @@ class SystemQueues:
         """Consume a batch and return after how many seconds to come again; None when nothing waits."""
         units = self._store.read_units(self._topic, queue_id, self.positions.get(queue_id, 0), UNITS_PER_TURN)
         if not units:
-            return RETRY_S if self.correct(queue_id) else None
+            return self.pace.retry if self.correct(queue_id) else None
         for unit in units:
             pause = await self._consume(queue_id, unit)
             if pause > DONE:
@@ -129,13 +148,13 @@ class SystemQueues:
         return 0.0
 
     async def _run(self, queue_id: int) -> None:
-        await asyncio.sleep(FIRST_TURN_S)
+        await asyncio.sleep(self.pace.first_turn)
         while True:
             try:
                 pause = await self.turn(queue_id)
             except Exception:  # the top loop of this task: one bad queue must not stop the others
                 logger.exception("consuming failed, trying again later topic=%s queue_id=%d", self._topic, queue_id)
-                pause = ERROR_PAUSE_S
+                pause = self.pace.error_pause
             if pause is None:
                 await self._idle(queue_id)
             else:
@@ -146,11 +165,11 @@ class SystemQueues:
         filled = self._filled[queue_id]
         try:
             # Not wait_for: before Python 3.12 it drops a cancellation that meets the event, and stop() waits for ever.
-            async with asyncio.timeout(IDLE_POLL_S):
+            async with asyncio.timeout(self.pace.idle_poll):
                 await filled.wait()
         except TimeoutError:
             return
-        await asyncio.sleep(RETRY_S)
+        await asyncio.sleep(self.pace.retry)
         filled.clear()
 
     async def _pause(self, queue_id: int, pause_s: float) -> None:

@@ -8,17 +8,19 @@ from __future__ import annotations
 import logging
 import mmap
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, field
 
 from mqcore.errors import CorruptFileError, CorruptRecordError
-from mqcore.layout import BLANK_RECORD, MESSAGE_MAGIC_V1
+from mqcore.layout import BLANK_MAGIC, BLANK_RECORD, MESSAGE_MAGIC_V1, RECORD_HEAD, RECORD_SIZE_MIN
 from mqcore.store.codec import decode_record, scan_records
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.log.record import DecodeStatus, Record
 
 MAGIC_BYTES = struct.pack(">i", MESSAGE_MAGIC_V1)
 MAGIC_AT = BLANK_RECORD.offsets["magic"]
+FLAG = struct.Struct(">i")
+FLAG_AT = RECORD_HEAD.offsets["flag"]
 OFFSET_MAX = (1 << 63) - 1
 
 logger = logging.getLogger(__name__)
@@ -120,6 +122,33 @@ def check_nothing_missing(files: MappedFileQueue, walk: LogWalk, flushed_timesta
             "If it never had any, take it off the list for one start",
             str(empty[0]),
         )
+
+
+def find_flagged(
+    files: MappedFileQueue, start: int, end: int, flags: Collection[int], count_max: int
+) -> tuple[list[int], int]:
+    """Look through *count_max* records at most, from *start*, where one begins, to *end*, where one ends.
+
+    Returns where those start whose flag is one of *flags*, and where to go on. Only sizes and flags are looked at.
+    Raises CorruptRecordError.
+    """
+    found = []
+    at = start
+    while at < end and count_max > 0:
+        file_start, view = files.file_view(at)
+        stop = min(end, file_start + files.file_size)
+        while at < stop and count_max > 0:
+            total_size, magic = BLANK_RECORD.struct.unpack_from(view, at - file_start)
+            if magic == BLANK_MAGIC:
+                at = file_start + files.file_size
+                break
+            if magic != MESSAGE_MAGIC_V1 or not RECORD_SIZE_MIN <= total_size <= stop - at:
+                raise CorruptRecordError(f"no record starts here: size {total_size}, magic {magic & 0xFFFFFFFF:#x}", at)
+            if FLAG.unpack_from(view, at - file_start + FLAG_AT)[0] in flags:
+                found.append(at)
+            at += total_size
+            count_max -= 1
+    return found, at
 
 
 def next_record(files: MappedFileQueue, offset: int) -> Record | None:
