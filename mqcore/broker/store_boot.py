@@ -19,6 +19,7 @@ from mqcore.store.geometry import StoreGeometry
 from mqcore.store.lock_file import LockFile
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.log_cut import finish_cut
+from mqcore.store.metadata_place import MetadataPlace
 from mqcore.store.paths import StorePaths
 from mqcore.store.recovery import Recovery, RecoveryResult
 
@@ -41,6 +42,7 @@ class StoreBoot:
         self._lock = LockFile(self._paths.lock)
         self._abort = AbortFile(self._paths.abort)
         self._group_files = FailoverFiles(self._paths)
+        self._noted_confirmed = -1
 
     def open(self) -> RecoveryResult:
         """Lock, recover, fill the boards. Raises StoreLockedError, CorruptFileError, OSError."""
@@ -54,7 +56,7 @@ class StoreBoot:
             StoreGeometry.of(self._settings.store),
             check_crc=store.check_crc_on_recover,
             index_safe=store.message_index_safe,
-            confirmed=self._group_files.read_confirmed() if self._reads_confirmed else None,
+            confirmed=self._dispatch_end(),
         ).run()
         self._fill_boards(result)
         return result
@@ -64,6 +66,17 @@ class StoreBoot:
         """Whether what is read is what all members of the broker's group have."""
         settings = self._settings
         return settings.failover.is_group and settings.store.broker_role is BrokerRole.SYNC_MASTER
+
+    def _dispatch_end(self) -> int | None:
+        """Return up to where of a group's log all may be in consume queues; None = as far as it goes.
+
+        What is not confirmed may not, nor what lies behind metadata that is not applied: queues may be dropped there.
+        """
+        confirmed = self._group_files.read_confirmed()
+        if not self._settings.failover.is_group or confirmed is None:
+            return None
+        applied_to = MetadataPlace.read(self._paths.metadata).applied_to
+        return min(confirmed, applied_to) if self._reads_confirmed else applied_to
 
     def _remove_leftovers(self) -> None:
         """Finish what a crash has interrupted: queues being dropped, and files being made that have no name yet."""
@@ -85,8 +98,8 @@ class StoreBoot:
         segment.set("min_offset", max(0, result.commit_log_min))
         for name in ("wrote_offset", "flushed_offset"):
             segment.set(name, end)
-        for name in ("readable_offset", "dispatched_offset"):
-            segment.set(name, result.readable_end)
+        segment.set("readable_offset", end)
+        segment.set("dispatched_offset", result.readable_end)
         gates = 0
         if self._settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             # Nobody reads what a power cut may take back.
@@ -113,9 +126,19 @@ class StoreBoot:
         confirmed = self._group_files.read_confirmed()
         if confirmed is None:
             confirmed = result.commit_log_end
+            MetadataPlace(0, confirmed).write(self._paths.metadata)
             self._group_files.write_confirmed(confirmed)
         for name in ("confirmed_offset", "replicated_offset"):
             self._segment.set(name, min(confirmed, result.commit_log_end))
+        if self._reads_confirmed:
+            self._segment.set("readable_offset", min(confirmed, result.commit_log_end))
+
+    def note_confirmed(self) -> None:
+        """Write down how far the log is confirmed, durably: from there on a start makes its queues anew."""
+        confirmed = self._segment.get("confirmed_offset")
+        if confirmed != self._noted_confirmed:
+            self._group_files.write_confirmed(confirmed)
+            self._noted_confirmed = confirmed
 
     async def wait_for_dispatch(self) -> bool:
         """Wait until everything written is in the consume queues; False if that does not happen in time.
@@ -139,7 +162,7 @@ class StoreBoot:
         if is_caught_up and not self._segment.get("store_flags") & BROKEN and self._is_flushed():
             self._delete_unused_files()
             if self._settings.failover.is_group:
-                self._group_files.write_confirmed(self._segment.get("confirmed_offset"))
+                self.note_confirmed()
             self._note_dispatched()
             self._abort.remove()
 

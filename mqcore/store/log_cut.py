@@ -106,8 +106,8 @@ def _empty(paths: StorePaths, files: FailoverFiles) -> None:
     files.write_confirmed(0)
     for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index, paths.timer_log):
         _empty_directory(directory)
-    for path in (paths.checkpoint, paths.dispatched, paths.incarnations, paths.timers, paths.timer_wheel,
-                 paths.timer_check, paths.timer_metrics):  # fmt: skip
+    for path in (paths.checkpoint, paths.dispatched, paths.incarnations, paths.metadata, paths.timers,
+                 paths.timer_wheel, paths.timer_check, paths.timer_metrics):  # fmt: skip
         if path.parent.is_dir():
             delete_file(path)
     files.write_epochs(())
