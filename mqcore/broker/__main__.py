@@ -22,6 +22,7 @@ if __name__ == "__main__":
     # What imports make stays for good: looking through it for garbage is a twentieth of a start, and a pause later on.
     gc.disable()
 
+from mqcore.broker.group_server import GroupServer
 from mqcore.broker.options import parse_arguments
 from mqcore.broker.server import BrokerServer
 from mqcore.config import Settings
@@ -42,7 +43,7 @@ async def serve(settings: Settings, config_path: Path | None, began: float) -> i
         loop.add_signal_handler(number, stop.set)
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
         loop.add_signal_handler(signal.SIGHUP, stop.set)
-    server = BrokerServer(settings, config_path)
+    server = GroupServer(settings, config_path) if settings.failover.is_group else BrokerServer(settings, config_path)
     try:
         await server.start()
     except ConfigError as error:
@@ -53,6 +54,8 @@ async def serve(settings: Settings, config_path: Path | None, began: float) -> i
         print(f"mqcore broker: the start failed: {error}", file=sys.stderr)
         return EXIT_START_FAILED
     announce(server, began)
+    if isinstance(server, GroupServer):
+        return await serve_group(server, stop)
     await stop.wait()
     logger.info("stopping")
     await server.stop()
@@ -60,12 +63,27 @@ async def serve(settings: Settings, config_path: Path | None, began: float) -> i
     return 0
 
 
-def announce(server: BrokerServer, began: float) -> None:
+async def serve_group(server: GroupServer, stop: asyncio.Event) -> int:
+    """Let *server* live until it is to stop, or an operator has to look; the exit status."""
+    waits = [asyncio.create_task(stop.wait()), asyncio.create_task(server.ended.wait())]
+    await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
+    for wait in waits:
+        wait.cancel()
+    logger.info("stopping")
+    await server.stop()
+    logger.info("stopped")
+    if server.failure is None:
+        return 0
+    print(f"mqcore broker: it cannot go on in its group: {server.failure}", file=sys.stderr)
+    return EXIT_START_FAILED
+
+
+def announce(server: BrokerServer | GroupServer, began: float) -> None:
     """Print the line that RocketMQ prints, and how to send and receive a first message."""
     name_servers = ";".join(server.name_server_addresses)
     beside = Path(sys.executable).with_name("mqcore")
     command = "mqcore" if shutil.which("mqcore") or not beside.exists() else str(beside)
-    identity = f"{server.settings.broker.broker_name}, {server.core.broker.address}"
+    identity = f"{server.settings.broker.broker_name}, {server.address}"
     store = server.settings.store.root_dir.absolute()
     lines = [
         f"The broker[{identity}] boot success. serializeType=JSON and name server is {name_servers}",

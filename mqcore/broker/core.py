@@ -232,7 +232,9 @@ class BrokerCore:
                 live, topics, offsets, producers, ports.sink, ports.store, statistics, address, clock
             ),
             timers=timers,
-            registration=Registration(live, topics, ports.caller, str(address), ha_address or settings.ha_address),
+            registration=Registration(
+                live, topics, ports.caller, str(address), ha_address or settings.ha_address, ports.group
+            ),
             sink=ports.sink,
             store=ports.store,
             pulls=ports.pulls,
@@ -242,7 +244,7 @@ class BrokerCore:
             group=ports.group,
             metadata=metadata,
         )
-        if slave is not None:
+        if slave is not None and ports.group is None:
             self.broker.registration.on_master = slave.learn
         if ports.replication is not None:
             self.broker.runtime_info.show(lambda: runtime_rows(self.broker))
@@ -315,16 +317,46 @@ class BrokerCore:
         if self.broker.metadata is not None:
             self.broker.metadata.start()
         if self.broker.slave is None:
-            self.broker.schedule.correct_offsets()
-            self.broker.schedule.start()
-            self.broker.transactions.start()
+            self._deliver()
         await self.broker.registration.register_all(check_order=True, oneway=False, force=True)
         self._periodic.run(self.broker.registration.run(), "registration")
         self._start_periodic()
         if self.broker.slave is not None:
-            self._periodic.run(self.broker.slave.keep_copying(), "copy the master's log")
             self._periodic.every(SYNC_INTERVAL_S, self.broker.slave.copy_tables, "copy tables", first_s=FIRST_SYNC_S)
-            self._periodic.every(LEARN_INTERVAL_S, self._ask_for_master, "ask for the master")
+            if self.broker.group is None:
+                self._periodic.run(self.broker.slave.keep_copying(), "copy the master's log")
+                self._periodic.every(LEARN_INTERVAL_S, self._ask_for_master, "ask for the master")
+
+    def _deliver(self) -> None:
+        """Begin what a master does by itself with what is stored."""
+        self.broker.schedule.correct_offsets()
+        self.broker.schedule.start()
+        self.broker.transactions.start()
+
+    def follow(self, address: str, ha_address: str) -> None:
+        """In a failover group: this broker copies its log from there, and its tables."""
+        assert self.broker.slave is not None
+        self.broker.slave.learn(address, ha_address)
+        self._periodic.run(self.broker.slave.copy_tables(), "copy tables at once")
+
+    async def prepare_to_lead(self) -> None:
+        """Before it is master of its group: nothing is copied any more, and nothing is appended yet."""
+        assert self.broker.slave is not None
+        assert self.broker.metadata is not None
+        self.broker.slave.forget()
+        await self.broker.metadata.apply_all_to_end()
+
+    def promote(self, epoch_start: int) -> None:
+        """It is master of its group, whose log is of its epoch from *epoch_start* on: begin what only a master does."""
+        assert self.broker.metadata is not None
+        self.broker.metadata.lead(epoch_start)
+        self.broker.registration.register_soon()
+        self._deliver()
+
+    def demote(self) -> None:
+        """Its mastership is over, and with it this life of the broker."""
+        assert self.broker.metadata is not None
+        self.broker.metadata.stop_leading()
 
     async def _ask_for_master(self) -> None:
         """A slave that was there before its master does not wait for the next registration to learn of it."""
@@ -378,8 +410,8 @@ class BrokerCore:
             await self.broker.registration.close()
             await self.broker.registration.unregister_all()
 
-    async def shutdown(self) -> None:
-        """Stop what runs by itself, leave the name servers, and write what is not on disk.
+    async def shutdown(self, *, leaves: bool = True) -> None:
+        """Stop what runs by itself, leave the name servers if it *leaves*, and write what is not on disk.
 
         To be called once no request comes in any more, since consumer offsets are written last. A table that cannot be
         written is logged and keeps nothing else from being brought to rest.
@@ -389,7 +421,10 @@ class BrokerCore:
         await _written(self.broker.schedule.stop(), "delay offsets")
         if self.broker.metadata is not None:
             await _written(self.broker.metadata.stop(), "metadata")
-        await self.leave()
+        if leaves:
+            await self.leave()
+        else:
+            await self.broker.registration.close()
         await self.broker.topics.close()
         await self.broker.groups.close()
         await _written(self.broker.offsets.persist(), "consumer offsets")

@@ -12,12 +12,19 @@ from dataclasses import replace
 from typing import Any, Final
 
 from mqcore.broker.live_settings import LiveSettings
-from mqcore.broker.ports import Caller
+from mqcore.broker.ports import Caller, GroupControl
 from mqcore.broker.topics import TopicConfigManager
 from mqcore.codes import PermName, RemotingFlag, RequestCode, ResponseCode
 from mqcore.errors import BrokerError, MQError
 from mqcore.protocol import headers
-from mqcore.protocol.bodies import KVTable, RegisterBrokerBody, TopicConfig, TopicConfigSerializeWrapper, body_crc32
+from mqcore.protocol.bodies import (
+    DataVersion,
+    KVTable,
+    RegisterBrokerBody,
+    TopicConfig,
+    TopicConfigSerializeWrapper,
+    body_crc32,
+)
 from mqcore.protocol.command import RemotingCommand
 
 logger = logging.getLogger(__name__)
@@ -31,7 +38,13 @@ class Registration:
     """Keeps the name servers informed. Without name servers it does nothing."""
 
     def __init__(
-        self, settings: LiveSettings, topics: TopicConfigManager, caller: Caller, address: str, ha_address: str
+        self,
+        settings: LiveSettings,
+        topics: TopicConfigManager,
+        caller: Caller,
+        address: str,
+        ha_address: str,
+        group: GroupControl | None = None,
     ) -> None:
         """*address* is what clients are to connect to, *ha_address* what slaves are."""
         self.address = address
@@ -41,6 +54,7 @@ class Registration:
         self._topics = topics
         self._caller = caller
         self._ha_address = ha_address
+        self._group = group
         self._tasks: set[asyncio.Task[None]] = set()
         self._soon: asyncio.Task[None] | None = None
         self._told: dict[str, int] = {}
@@ -113,7 +127,7 @@ class Registration:
         request = RemotingCommand(
             RequestCode.QUERY_DATA_VERSION,
             ext_fields=headers.encode_request(RequestCode.QUERY_DATA_VERSION, **self._identity()),
-            body=self._topics.version.encode(),
+            body=self._version().encode(),
         )
         replies = await self._call_all(request, QUERY_TIMEOUT_S)
         return any(
@@ -126,7 +140,7 @@ class Registration:
         counter = self._topics.version.counter
         known = {address: self._told.pop(address, None) for address in self.name_servers}
         needs_all = [address for address in known if not changed or known[address] != counter - len(changed)]
-        all_topics = self._register_request(self._topics.wrapper) if needs_all else None
+        all_topics = self._register_request(self._of_now(self._topics.wrapper)) if needs_all else None
         few = self._register_request(self._only(changed)) if len(needs_all) < len(known) else None
         requests = {address: all_topics if address in needs_all else few for address in known}
         calls = [
@@ -138,7 +152,15 @@ class Registration:
         await self._take_answers(replies, check_order=check_order)
 
     def _only(self, configs: Sequence[TopicConfig]) -> TopicConfigSerializeWrapper:
-        return TopicConfigSerializeWrapper({config.topic_name: config for config in configs}, self._topics.version)
+        return TopicConfigSerializeWrapper({config.topic_name: config for config in configs}, self._version())
+
+    def _version(self) -> DataVersion:
+        """Return the topics' version, in a failover group with the mastership that it is of."""
+        version = self._topics.version
+        return version if self._group is None else replace(version, state_version=self._group.epoch)
+
+    def _of_now(self, wrapper: TopicConfigSerializeWrapper) -> TopicConfigSerializeWrapper:
+        return TopicConfigSerializeWrapper(wrapper.topic_config_table, self._version())
 
     async def _register_at(
         self, address: str, request: RemotingCommand, counter: int, *, oneway: bool
@@ -153,12 +175,18 @@ class Registration:
         return reply
 
     async def _take_answers(self, replies: Sequence[RemotingCommand], *, check_order: bool) -> None:
-        broker_id = self._settings.broker.broker_id
-        if replies and broker_id > 0:
+        if replies and self.broker_id > 0:
             answer = headers.decode_response(RequestCode.REGISTER_BROKER, replies[0].ext_fields)
             self.on_master(answer["master_addr"], answer["ha_server_addr"])
         if check_order and replies and replies[0].body:
             await self._topics.update_order(KVTable.decode(replies[0].body).table)
+
+    @property
+    def broker_id(self) -> int:
+        """The id by which name servers know this broker just now: 0 for a master."""
+        if self._group is None:
+            return self._settings.broker.broker_id
+        return 0 if self._group.is_master else self._group.member
 
     def _identity(self) -> dict[str, Any]:
         """The fields by which a name server knows this broker."""
@@ -167,7 +195,7 @@ class Registration:
             "broker_name": broker.broker_name,
             "broker_addr": self.address,
             "cluster_name": broker.broker_cluster_name,
-            "broker_id": broker.broker_id,
+            "broker_id": self.broker_id,
         }
 
     def _as_published(self, wrapper: TopicConfigSerializeWrapper) -> TopicConfigSerializeWrapper:

@@ -19,6 +19,7 @@ from typing import Any
 from mqcore import clock, layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.tls.library import load as load_library
+from mqcore.address import HA_PORT_DISTANCE, host_and_port
 from mqcore.broker import fast_failure
 from mqcore.broker.channels import WorkerChannel, is_response, sender_of
 from mqcore.broker.consumer_filters import ConsumerFilter
@@ -26,10 +27,11 @@ from mqcore.broker.core import BrokerCore, Ports
 from mqcore.broker.embedded_name_server import EmbeddedNameServer
 from mqcore.broker.links import WorkerLink
 from mqcore.broker.listeners import Listeners, open_listeners
-from mqcore.broker.ports import Channel, PullBinding, PullHeader, wall_clock_ms
+from mqcore.broker.ports import Channel, GroupControl, PullBinding, PullHeader, wall_clock_ms
 from mqcore.broker.security.acl_files import AclFiles
 from mqcore.broker.security.guard import AclGuard
 from mqcore.broker.security.permissions import ACCESS_CODES, ADMIN_CODES
+from mqcore.broker.segment.group_log import SharedGroupLog
 from mqcore.broker.segment.pressure import PressureFigures
 from mqcore.broker.segment.queue_drops import QueueDrops
 from mqcore.broker.segment.replica import SharedReplica, SharedReplication
@@ -56,6 +58,7 @@ from mqcore.remoting.client import RemotingClient
 from mqcore.remoting.exposure import warn_if_exposed
 from mqcore.remoting.tls import ServerMaterial, client_context, is_served
 from mqcore.remoting.tls_watch import CertificateWatch
+from mqcore.store.lock_file import LockFile
 
 logger = logging.getLogger(__name__)
 
@@ -74,8 +77,17 @@ OVERLOAD = (
 class BrokerServer:
     """Make it, ``start`` it, ``stop`` it, from one event loop; after stop nothing of it is left but the store."""
 
-    def __init__(self, settings: Settings, config_path: Path | None = None) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        config_path: Path | None = None,
+        group: GroupControl | None = None,
+        lock: LockFile | None = None,
+    ) -> None:
+        """*group* and the store's *lock* are given by who has this broker live in a failover group."""
         self.settings = settings
+        self._group = group
+        self._group_log: SharedGroupLog | None = None
         self._config_path = config_path
         self._segment = SharedSegment.create()
         self._segment.describe_worker(BROKER_ROW, KIND["BROKER"], 0)
@@ -85,7 +97,7 @@ class BrokerServer:
         self._filters_sent: dict[int, tuple[str, list[ConsumerFilter]]] = {}  # by request, until they are taken
         self._request_count = 0
         self._wakes_later = False
-        self._store_boot = StoreBoot(settings, self._segment)
+        self._store_boot = StoreBoot(settings, self._segment, lock)
         self._name_server: EmbeddedNameServer | None = None
         self._supervisor: Supervisor | None = None
         self._core: BrokerCore | None = None
@@ -112,6 +124,11 @@ class BrokerServer:
     def core(self) -> BrokerCore:
         assert self._core is not None
         return self._core
+
+    @property
+    def address(self) -> str:
+        """Where it answers requests."""
+        return str(self.core.broker.address)
 
     @property
     def name_server_addresses(self) -> list[str]:
@@ -178,15 +195,19 @@ class BrokerServer:
         self._store_boot.begin()
         await self._supervisor.start()
         # A slave delivers nothing by itself: what its master delivers is in the log that it copies.
-        if self._timers.are_there(has_topic=self._core.broker.topics.find(TIMER_TOPIC) is not None):
-            await self._timers.start()
+        if self._group is None:
+            await self._start_old_timers()
         await self._core.start()
-        if self.settings.store.broker_role is BrokerRole.ASYNC_MASTER:
+        if self.settings.store.broker_role is BrokerRole.ASYNC_MASTER and self._group is None:
             asyncio.get_running_loop().add_reader(self._listeners.slaves, self._on_first_slave)
         self._housekeeping = asyncio.create_task(self._keep_house())
         if not material.is_self_signed:
             watch = CertificateWatch(self.settings.tls, material, self._show_anew)
             self._certificate_watch = asyncio.create_task(watch.run())
+
+    async def _start_old_timers(self) -> None:
+        if self._timers.are_there(has_topic=self.core.broker.topics.find(TIMER_TOPIC) is not None):
+            await self._timers.start()
 
     async def _show_anew(self, material: ServerMaterial) -> None:
         """Let the send workers show other certificates. The embedded name server looks by itself."""
@@ -224,10 +245,12 @@ class BrokerServer:
             timers=self._timers,
             guard=self._guard,
             drops=drops,
+            group=self._group,
+            group_log=self.group_log if self._group is not None else None,
         )
 
     def _make_replica(self) -> SharedReplica | None:
-        if self.settings.store.broker_role is not BrokerRole.SLAVE:
+        if self.settings.store.broker_role is not BrokerRole.SLAVE and self._group is None:
             return None
         (worker,) = self.supervisor.of_kind("ha")
         assert self._store_view is not None
@@ -462,15 +485,75 @@ class BrokerServer:
         )
         channel.inject(plain)
 
+    # A life in a failover group ---------------------------------------------------------------------------------
+
+    @property
+    def group_log(self) -> SharedGroupLog:
+        if self._group_log is None:
+            (ha,) = self.supervisor.of_kind("ha")
+            self._group_log = SharedGroupLog(
+                self.settings, self._segment, ha.row, lambda: self.supervisor.wake(ha), self._wake_for_clients
+            )
+        return self._group_log
+
+    def _wake_for_clients(self) -> None:
+        assert self._sink is not None
+        self._sink.on_wake()
+        for kind in ("send", "pull"):
+            for worker in self.supervisor.of_kind(kind):
+                self.supervisor.wake(worker)
+
+    @property
+    def log_start(self) -> int:
+        return self._segment.get("min_offset")
+
+    @property
+    def caller(self) -> RemotingClient:
+        assert self._client is not None
+        return self._client
+
+    @property
+    def addresses(self) -> tuple[str, str]:
+        assert self._listeners is not None
+        broker = self.core.broker
+        ha = host_and_port(self.settings.broker.broker_ip2, self._listeners.port + HA_PORT_DISTANCE)
+        return str(broker.address), ha
+
+    def follow(self, address: str, ha_address: str) -> None:
+        self.core.follow(address, ha_address)
+
+    async def prepare_to_lead(self) -> None:
+        await self.core.prepare_to_lead()
+
+    async def promote(self, epoch_start: int) -> None:
+        self.core.promote(epoch_start)
+        self._spawn(self._start_old_timers())
+
+    def demote(self) -> None:
+        self.core.demote()
+
+    def refuse_sends(self, is_refused: bool) -> None:
+        if is_refused:
+            self._segment.set_flags(STORE_FLAG["NOT_ENOUGH_REPLICAS"])
+        else:
+            self._segment.clear_flags(STORE_FLAG["NOT_ENOUGH_REPLICAS"])
+
+    def refuse_new_sends(self) -> None:
+        """What has been taken is brought to its end; who sends from now on is to look for another master."""
+        self._segment.set_flags(STORE_FLAG["SHUTTING_DOWN"])
+
     # Stopping ---------------------------------------------------------------------------------------------------
 
-    async def stop(self) -> None:
-        """Stop in RocketMQ's order: servers, what runs by itself, store; then the lock and the abort file."""
+    async def stop(self, *, leaves: bool = True) -> None:
+        """Stop in RocketMQ's order: servers, what runs by itself, store; then the lock and the abort file.
+
+        Unless it *leaves*, name servers are not told: the next life of this broker tells them what it is.
+        """
         self._stop_looking()
         supervisor = self.supervisor
         await supervisor.drain("send")
         await self._drain_tasks()
-        await self.core.shutdown()
+        await self.core.shutdown(leaves=leaves)
         await supervisor.stop("send")
         await supervisor.stop("pull")
         # Nothing is delivered any more; how far that is on disk, the flush says.

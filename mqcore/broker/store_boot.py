@@ -35,11 +35,12 @@ CHECK_S = 0.01
 class StoreBoot:
     """Makes a store ready for the workers and puts it to rest after them. The lock is held from open() to release()."""
 
-    def __init__(self, settings: Settings, segment: SharedSegment) -> None:
+    def __init__(self, settings: Settings, segment: SharedSegment, held: LockFile | None = None) -> None:
+        """*held* is the lock of who keeps the store over the lives of several brokers; it stays locked."""
         self._settings = settings
         self._segment = segment
         self._paths = StorePaths.of(settings.store)
-        self._lock = LockFile(self._paths.lock)
+        self._lock = LockFile(self._paths.lock) if held is None else None
         self._abort = AbortFile(self._paths.abort)
         self._group_files = FailoverFiles(self._paths)
         self._noted_confirmed = -1
@@ -47,7 +48,8 @@ class StoreBoot:
     def open(self) -> RecoveryResult:
         """Lock, recover, fill the boards. Raises StoreLockedError, CorruptFileError, OSError."""
         self._paths.make_directories()
-        self._lock.acquire()
+        if self._lock is not None:
+            self._lock.acquire()
         self._remove_leftovers()
         store = self._settings.store
         finish_cut(self._paths, StoreGeometry.of(store))
@@ -190,4 +192,5 @@ class StoreBoot:
 
     def release(self) -> None:
         """Give the lock up."""
-        self._lock.release()
+        if self._lock is not None:
+            self._lock.release()

@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mqcore.config.table import SECRET, Group, Program, Setting, Unit, flag, in_group, number, text
-
-MEMBERS_MAX = 63  # ids are 0 to 62: one bit each, in a word with a sign
+from mqcore.layout import GROUP_MEMBERS_MAX
 
 
 def _within(row: Setting) -> Setting:
@@ -47,7 +46,7 @@ FAILOVER = (
         1,
         "with fewer brokers in sync, the master's included, sends are refused",
         minimum=1,
-        maximum=MEMBERS_MAX,
+        maximum=GROUP_MEMBERS_MAX - 1,
     ),
     number(
         "haMaxTimeSlaveNotCatchup",

@@ -1,6 +1,7 @@
-"""The body that says how a broker's log is copied.
+"""The bodies that say how a broker's log is copied, and who wrote which part of it.
 
-Source: RocketMQ 5.x remoting/protocol/body/HARuntimeInfo.java; what it does not have is None for brokers of RocketMQ.
+Source: RocketMQ 5.x remoting/protocol/body/HARuntimeInfo.java, EpochEntryCache.java; what they do not have is None for
+brokers of RocketMQ.
 """
 
 from __future__ import annotations
@@ -50,3 +51,29 @@ class HARuntimeInfo(JsonBody):
     role: str | None = None
     refusal: str | None = None
     """Why a slave does not copy; empty: nothing is wrong."""
+
+
+@dataclass(slots=True)
+class EpochStart(JsonBody):
+    """A mastership, and the physical offset from which on the log is of it."""
+
+    epoch: int = 0
+    start_offset: int = 0
+
+
+@dataclass(slots=True)
+class EpochCache(JsonBody):
+    """Body of the answer to GET_BROKER_EPOCH_CACHE. Offsets are physical ones."""
+
+    cluster_name: str = ""
+    broker_name: str = ""
+    broker_id: int = 0
+    epoch_list: list[EpochStart] = field(default_factory=list)
+    max_offset: int = 0
+    min_offset: int | None = None
+    """The start of its first file."""
+    term: int | None = None
+    """The epoch that it leads, 0 if it does not lead."""
+    role: str | None = None
+    ha_address: str | None = None
+    """Where it listens for those that copy it."""

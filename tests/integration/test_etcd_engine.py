@@ -124,7 +124,7 @@ async def test_a_name_is_one_process_until_its_lease_ends(
 
 async def test_all_that_a_group_has_is_read_as_of_one_moment(engine: EtcdEngine) -> None:
     empty = GroupView.of(await engine.read_all())
-    assert (empty.state, empty.members, empty.alive, empty.order, empty.next_id) == (None, {}, {}, None, 0)
+    assert (empty.state, empty.members, empty.alive, empty.order, empty.next_id) == (None, {}, {}, None, 1)
     assert await engine.create("members/0", encode(KnownMember("a uuid", 5)))
     assert not await engine.create("members/0", encode(KnownMember("another", 6)))
     _, revision, _ = await engine.swap(SwapState(0, STATE))

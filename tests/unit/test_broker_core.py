@@ -29,7 +29,20 @@ def rig(tmp_path: Path) -> BrokerRig:
     return BrokerRig(tmp_path)
 
 
-OF_RELEASE_5 = {18, 60, 61, 225, 343, 345, 351, 352, 361, 370, RequestCode.GET_BROKER_HA_STATUS}
+OF_RELEASE_5 = {
+    18,
+    60,
+    61,
+    225,
+    343,
+    345,
+    351,
+    352,
+    361,
+    370,
+    RequestCode.GET_BROKER_HA_STATUS,
+    RequestCode.GET_BROKER_EPOCH_CACHE,
+}
 
 
 def test_the_table_has_every_request_that_a_broker_of_4_9_takes() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Final, TypeVar
 
 import orjson
@@ -51,6 +51,9 @@ class KnownMember:
     created: int
     """When it joined, ms."""
     removed: bool = False
+
+    def as_removed(self) -> KnownMember:
+        return replace(self, removed=True)
 
 
 def encode(value: KnownMember | Announcement | GroupOrder) -> bytes:
@@ -107,8 +110,8 @@ class GroupView:
 
     @property
     def next_id(self) -> int:
-        """The id of who joins next."""
-        return max(self.members, default=-1) + 1
+        """The id of who joins next. They begin at 1: by 0 name servers know who leads."""
+        return max(self.members, default=0) + 1
 
     def id_of(self, uuid: str) -> int | None:
         """Return the id of the member with this uuid."""

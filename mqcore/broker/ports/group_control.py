@@ -5,14 +5,29 @@ from __future__ import annotations
 from typing import Protocol
 
 from mqcore.broker.failover.group_facts import GroupFacts
+from mqcore.protocol.ha_bodies import EpochCache
 
 
 class GroupControl(Protocol):
     """What may be asked of a group by way of any of its brokers."""
 
     @property
+    def member(self) -> int:
+        """Return this broker's id in the group, from 1 on."""
+        ...
+
+    @property
+    def epoch(self) -> int:
+        """Return the greatest epoch that it has heard of."""
+        ...
+
+    @property
     def is_master(self) -> bool:
         """Whether this broker serves as the master: from its promotion on, until its mastership ends."""
+        ...
+
+    def epoch_cache(self) -> EpochCache:
+        """Return who wrote which part of this broker's log, and whether it leads."""
         ...
 
     def facts(self) -> GroupFacts:

@@ -34,6 +34,12 @@ class AdminHaProcessor:
             status.refusal = slave.refusal
         return request.reply(body=status.encode())
 
+    async def epoch_cache(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
+        """Answer code 1007, of 5.x: members of a failover group find out by it how far their logs are one."""
+        if self._broker.group is None:
+            return request.reply(ResponseCode.SYSTEM_ERROR, "this broker is in no failover group")
+        return request.reply(body=self._broker.group.epoch_cache().encode())
+
 
 def is_in_sync(copy: SlaveFacts) -> bool:
     """Whether the slave has everything that the log has."""

@@ -71,6 +71,10 @@ class SlaveSynchronize:
         self._learned = address or ""
         self._learned_ha = ha_address or self._learned_ha
 
+    def forget(self) -> None:
+        """There is no master to copy from."""
+        self._learned = self._learned_ha = ""
+
     @property
     def is_known(self) -> bool:
         return bool(self.ha_address)

@@ -1,0 +1,209 @@
+"""A group of three brokers over etcd: who leads, who takes over, and that nothing acknowledged is lost on the way.
+
+The tests of this module break one group, one after the other; the last one reads what its stores have.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import os
+import random
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mqcore.address import parse_address
+from mqcore.broker.failover.etcd import EtcdEngine
+from mqcore.broker.failover.group_keys import GroupView
+from mqcore.client import Client, Message, Producer, SendStatus
+from mqcore.errors import MQError
+from tests.fault.campaign.rig import TOPIC, Group, replica_of
+from tests.rigs import etcd as etcd_rig
+from tests.waiting import wait_until
+
+pytestmark = pytest.mark.skipif(
+    bool(etcd_rig.missing_tools()), reason=f"etcd cannot run here: {etcd_rig.missing_tools()}"
+)
+
+DEADLINE_S = 60.0
+
+
+class Sends:
+    """What was sent, and where the broker said that it is."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._numbers = itertools.count()
+        self.stored: dict[tuple[int, int], str] = {}
+
+    def send(self, count: int) -> None:
+        """Send so many messages, each of which must be stored within the deadline."""
+        for _ in range(count):
+            body = str(next(self._numbers))
+            receipt = self._producer.send(Message(TOPIC, body.encode()), timeout_s=DEADLINE_S)
+            assert receipt.status is SendStatus.SEND_OK, receipt
+            self.stored[receipt.queue.queue_id, receipt.offset] = body
+
+    def send_patiently(self) -> None:
+        """Send until one is stored: who has a connection to a broker that stands still waits for its answer."""
+
+        def is_stored() -> bool:
+            body = str(next(self._numbers))
+            with contextlib.suppress(MQError):
+                receipt = self._producer.send(Message(TOPIC, body.encode()), timeout_s=2.0)
+                if receipt.status is SendStatus.SEND_OK:
+                    self.stored[receipt.queue.queue_id, receipt.offset] = body
+                    return True
+            return False
+
+        wait_until(is_stored, DEADLINE_S, "a message is stored")
+
+
+@pytest.fixture(scope="module")
+def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
+    with Group(tmp_path_factory.mktemp("group"), random.Random(), has_machines=False) as group:
+        yield group
+
+
+@pytest.fixture(scope="module")
+def sends(group: Group) -> Iterator[Sends]:
+    with Client(group.name_server) as client, client.producer("sends") as producer:
+        yield Sends(producer)
+
+
+def view_of(group: Group) -> GroupView:
+    """What etcd has of the group."""
+
+    async def read() -> GroupView:
+        properties = group.brokers[0].properties
+        addresses = [parse_address(text) for text in properties["failoverEtcd"].split(",")]
+        engine = EtcdEngine(addresses, properties["brokerClusterName"], properties["brokerName"])
+        try:
+            return GroupView.of(await engine.read_all())
+        finally:
+            engine.close()
+
+    return asyncio.run(read())
+
+
+def await_in_sync(group: Group, count: int) -> GroupView:
+    found = GroupView()
+
+    def look() -> bool:
+        nonlocal found
+        found = view_of(group)
+        return found.state is not None and len(found.state.isr) == count
+
+    wait_until(look, DEADLINE_S, f"{count} brokers are in sync")
+    return found
+
+
+def epoch_of(group: Group) -> int:
+    state = view_of(group).state
+    assert state is not None
+    return state.epoch
+
+
+def await_epoch_behind(group: Group, epoch: int) -> None:
+    wait_until(lambda: epoch_of(group) > epoch, DEADLINE_S, f"somebody leads an epoch behind {epoch}")
+
+
+def test_who_founds_the_group_leads_and_who_joins_is_soon_in_sync(group: Group, sends: Sends) -> None:
+    view = await_in_sync(group, 3)
+    assert view.state is not None
+    assert (view.state.epoch, view.state.master) == (1, 1)
+    assert view.state.address == group.brokers[0].broker_address
+    assert sorted(view.members) == [1, 2, 3]
+    assert [group.said_by(number)["role"] for number in range(3)] == ["MASTER", "SLAVE", "SLAVE"]
+    sends.send(20)
+
+
+def test_another_leads_when_the_master_is_killed_and_it_comes_back_as_a_slave(group: Group, sends: Sends) -> None:
+    epoch, killed = epoch_of(group), group.master_number()
+    sends.send(20)
+    group.brokers[killed].kill()
+    sends.send(20)
+    assert epoch_of(group) > epoch
+    assert group.master_number() != killed
+    group.start_again(killed)
+    await_in_sync(group, 3)
+    assert group.said_by(killed)["term"] == 0
+    sends.send(20)
+
+
+def test_a_master_that_stops_in_order_gives_its_place_away(group: Group, sends: Sends) -> None:
+    epoch, stopped = epoch_of(group), group.master_number()
+    sends.send(5)
+    group.brokers[stopped].stop()
+    view = view_of(group)
+    assert view.state is not None
+    assert view.state.epoch == epoch + 1
+    # It has said good-bye: nobody waits for a lease to end.
+    assert view.order is not None
+    assert view.order.to == view.state.master
+    assert len(view.alive) == 2
+    sends.send(20)
+    group.start_again(stopped)
+    await_in_sync(group, 3)
+
+
+@pytest.mark.slow
+def test_a_master_that_stood_still_cannot_acknowledge_and_follows(group: Group, sends: Sends) -> None:
+    epoch, stopped = epoch_of(group), group.master_number()
+    broker = group.brokers[stopped]
+    processes = [psutil.Process(broker.pid), *broker.workers()]
+    for process in processes:
+        os.kill(process.pid, signal.SIGSTOP)
+    try:
+        await_epoch_behind(group, epoch)
+        sends.send_patiently()
+        sends.send(20)
+    finally:
+        for process in processes:
+            os.kill(process.pid, signal.SIGCONT)
+    await_in_sync(group, 3)
+    assert group.said_by(stopped)["term"] == 0
+    sends.send(20)
+
+
+@pytest.mark.slow
+def test_all_killed_at_once_come_back_with_everything(group: Group, sends: Sends) -> None:
+    epoch = epoch_of(group)
+    sends.send(20)
+    for broker in group.brokers:
+        broker.kill()
+    for number in range(3):
+        group.start_again(number)
+    await_epoch_behind(group, epoch)
+    await_in_sync(group, 3)
+    sends.send(20)
+
+
+@pytest.mark.slow
+def test_brokers_go_on_while_etcd_is_away(group: Group, sends: Sends) -> None:
+    epoch = epoch_of(group)
+    for engine in group.engines:
+        engine.kill()
+    sends.send(20)
+    for number in range(len(group.engines)):
+        group.start_engine(number)
+    for engine in group.engines:
+        engine.await_ready()
+    sends.send(20)
+    await_in_sync(group, 3)
+    assert epoch_of(group) == epoch
+
+
+def test_everything_acknowledged_is_in_all_stores_where_it_was_said_to_be(group: Group, sends: Sends) -> None:
+    sends.send(1)
+    group.await_equal_ends()
+    group.stop_all()
+    for number, broker in enumerate(group.brokers):
+        replica = replica_of(f"broker{number}", Path(broker.store_dir))
+        for place, body in sends.stored.items():
+            assert replica.messages[place] == [body], (number, place)
