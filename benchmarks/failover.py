@@ -1,0 +1,130 @@
+"""How long nobody acknowledges when the master of a group is gone.
+
+    python -m benchmarks.failover [--rounds N]
+
+Three brokers, three etcd and a name server on this machine. In each round the master is killed, or stopped in order, or
+stands still, and is back before the next one. Prints the time from then to the next SEND_OK: of our client, and of who
+knows all brokers and asks one after the other.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import os
+import random
+import signal
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+
+from mqcore.client import Client, Message, Producer, SendStatus
+from mqcore.codes import RequestCode
+from mqcore.errors import MQError
+from mqcore.protocol import headers
+from tests.fault.campaign.rig import QUEUES, TOPIC, Group
+from tests.rigs import wire
+from tests.waiting import wait_until
+
+DEADLINE_S = 60.0
+SEND_TIMEOUT_S = 1.0
+PAUSE_S = 0.005
+
+
+def send_by_client(producer: Producer) -> bool:
+    """Whether a message is stored now, or within a second."""
+    with contextlib.suppress(MQError):
+        return producer.send(Message(TOPIC, b"round"), timeout_s=SEND_TIMEOUT_S).status is SendStatus.SEND_OK
+    return False
+
+
+def send_bare(group: Group) -> bool:
+    """Whether one of the brokers stores a message now."""
+    fields = headers.encode_request(
+        RequestCode.SEND_MESSAGE, producer_group="bare", topic=TOPIC, default_topic="TBW102",
+        default_topic_queue_nums=QUEUES, queue_id=0, sys_flag=0, born_timestamp=int(time.time() * 1000), flag=0,
+    )  # fmt: skip
+    for broker in group.brokers:
+        with contextlib.suppress(OSError, EOFError):
+            answer = wire.call(broker.broker_address, RequestCode.SEND_MESSAGE, fields, b"round", timeout_s=0.2)
+            if answer.code == 0:
+                return True
+    return False
+
+
+def time_of_silence(send: Callable[[], bool], found: list[float], began: float) -> None:
+    while time.monotonic() - began < DEADLINE_S:
+        if send():
+            found.append(time.monotonic() - began)
+            return
+        time.sleep(PAUSE_S)
+
+
+def all_in_sync(group: Group) -> None:
+    """Wait until every broker has the same log, and one more second, in which the last one is taken in."""
+    wait_until(lambda: all(group.said_by(number) for number in range(group.size)), DEADLINE_S, "all answer")
+    group.await_equal_ends()
+    time.sleep(1.0)
+
+
+def measure(group: Group, fault: str, rounds: int) -> None:
+    figures: dict[str, list[float]] = {"client": [], "bare": []}
+    for _ in range(rounds):
+        all_in_sync(group)
+        number = group.master_number()
+        broker = group.brokers[number]
+        with Client(group.name_server) as client, client.producer("rounds") as producer:
+            wait_until(lambda: send_by_client(producer), DEADLINE_S, "a message is stored")
+            processes = [psutil.Process(broker.pid), *broker.workers()]
+            began = time.monotonic()
+            stopping = threading.Thread(target=broker.stop) if fault == "stopped" else None
+            if stopping is not None:
+                stopping.start()
+                time.sleep(0.05)
+            else:
+                for process in processes:
+                    os.kill(process.pid, signal.SIGKILL if fault == "killed" else signal.SIGSTOP)
+            senders = [
+                threading.Thread(
+                    target=time_of_silence, args=(lambda: send_by_client(producer), figures["client"], began)
+                ),
+                threading.Thread(target=time_of_silence, args=(lambda: send_bare(group), figures["bare"], began)),
+            ]
+            for sender in senders:
+                sender.start()
+            for sender in senders:
+                sender.join()
+        if stopping is not None:
+            stopping.join()
+        if fault == "silent":
+            for process in processes:
+                os.kill(process.pid, signal.SIGCONT)
+        else:
+            broker.child.kill()
+            group.start_again(number)
+    for name, times in figures.items():
+        times.sort()
+        p99 = times[min(len(times) - 1, int(len(times) * 0.99))]
+        print(f"{fault:8} {name:7} rounds={len(times)} p50={times[len(times) // 2]:.3f} s p99={p99:.3f} s", flush=True)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=20)
+    rounds = parser.parse_args().rounds
+    with (
+        tempfile.TemporaryDirectory() as directory,
+        Group(Path(directory), random.Random(), has_machines=False) as group,
+    ):
+        for fault in ("killed", "stopped", "silent"):
+            measure(group, fault, rounds)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
