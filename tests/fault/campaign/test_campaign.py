@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import random
 import time
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -105,7 +104,6 @@ def suffer(home: Path, seed: int, seconds: float, *, has_machines: bool, size: i
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(ROUNDS))
 @pytest.mark.skipif(bool(etcd.missing_tools()), reason=etcd.missing_tools())
-@pytest.mark.skipif(find_spec("mqcore.broker.group_server") is None, reason="brokers cannot fail over")
 def test_a_group_keeps_its_promises(tmp_path: Path, chance: random.Random, has_machines: bool, number: int) -> None:
     seed = int(os.environ.get(SEED, chance.getrandbits(32)))
     suffer(tmp_path, seed, SECONDS, has_machines=has_machines, size=BROKERS)
