@@ -295,8 +295,6 @@ class BrokerServer:
                 self._supervisor.check()
             if self._replication is not None:
                 self._replication.sample()
-            if self._group is not None:
-                await asyncio.to_thread(self._store_boot.note_confirmed)
 
     # Links ------------------------------------------------------------------------------------------------------
 

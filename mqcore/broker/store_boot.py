@@ -43,7 +43,6 @@ class StoreBoot:
         self._lock = LockFile(self._paths.lock) if held is None else None
         self._abort = AbortFile(self._paths.abort)
         self._group_files = FailoverFiles(self._paths)
-        self._noted_confirmed = -1
 
     def open(self) -> RecoveryResult:
         """Lock, recover, fill the boards. Raises StoreLockedError, CorruptFileError, OSError."""
@@ -135,13 +134,6 @@ class StoreBoot:
         if self._reads_confirmed:
             self._segment.set("readable_offset", min(confirmed, result.commit_log_end))
 
-    def note_confirmed(self) -> None:
-        """Write down how far the log is confirmed, durably: from there on a start makes its queues anew."""
-        confirmed = self._segment.get("confirmed_offset")
-        if confirmed != self._noted_confirmed:
-            self._group_files.write_confirmed(confirmed)
-            self._noted_confirmed = confirmed
-
     async def wait_for_dispatch(self) -> bool:
         """Wait until everything written is in the consume queues; False if that does not happen in time.
 
@@ -164,7 +156,7 @@ class StoreBoot:
         if is_caught_up and not self._segment.get("store_flags") & BROKEN and self._is_flushed():
             self._delete_unused_files()
             if self._settings.failover.is_group:
-                self.note_confirmed()
+                self._group_files.write_confirmed(self._segment.get("confirmed_offset"))
             self._note_dispatched()
             self._abort.remove()
 
