@@ -6,7 +6,9 @@ import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
 import java.util.concurrent.Semaphore;
+import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.locks.LockSupport;
 
 import org.apache.rocketmq.client.producer.DefaultMQProducer;
 import org.apache.rocketmq.client.producer.MessageQueueSelector;
@@ -20,6 +22,8 @@ import org.apache.rocketmq.common.message.MessageQueue;
  * Sends the corpus. Modes: sync (threads), async (a bound on sends in flight), batch (threads), oneway.
  *
  * <p>With shards, message <i>n</i> belongs to shard <i>n mod shards</i>; a shard goes to one queue, and in mode sync one thread sends it in order.
+ *
+ * <p>The option poll-ms shortens the pauses between looks at routes. In mode sync, pause-ms is waited after a send that failed.
  */
 final class Produce {
     private static final MessageQueueSelector BY_SHARD = (queues, message, shard) -> queues.get((Integer) shard % queues.size());
@@ -44,6 +48,7 @@ final class Produce {
         producer.setUnitMode(options.has("unit-mode"));
         producer.setNamesrvAddr(options.text("name-server"));
         producer.setMqClientApiTimeout(options.number("api-timeout-ms", 30_000));
+        producer.setPollNameServerInterval(options.number("poll-ms", 30_000));
         producer.setSendMsgTimeout(options.number("timeout-ms", 60_000));
         producer.setRetryTimesWhenSendFailed(options.number("retries", 0));
         producer.setRetryTimesWhenSendAsyncFailed(options.number("retries", 0));
@@ -111,6 +116,7 @@ final class Produce {
                 success(message.getKeys(), shards > 0 ? producer.send(message, BY_SHARD, line % shards) : producer.send(message));
             } catch (Exception failure) {
                 failed(message.getKeys(), failure);
+                LockSupport.parkNanos(TimeUnit.MILLISECONDS.toNanos(options.number("pause-ms", 0)));
             }
         }
     }
