@@ -16,10 +16,11 @@ from pathlib import Path
 from typing import Final
 
 from mqcore import clock
-from mqcore.broker.failover.driver import CutLog, EmptyStore, FailoverDriver, LifeEnd, LiveAgain, StopForGood
+from mqcore.broker.failover.driver import FailoverDriver
 from mqcore.broker.failover.etcd import EtcdEngine
 from mqcore.broker.failover.group_keys import MEMBERS, GroupView, KnownMember, encode
 from mqcore.broker.failover.identity import IdentityKeeper
+from mqcore.broker.failover.life import CutLog, EmptyStore, LifeEnd, LiveAgain, StopForGood
 from mqcore.broker.server import BrokerServer
 from mqcore.config import Settings
 from mqcore.config.groups import FailoverSettings

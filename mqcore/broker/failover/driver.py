@@ -12,12 +12,11 @@ import contextlib
 import logging
 import socket
 from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 from mqcore import clock
 from mqcore.address import parse_address
-from mqcore.broker.ports import Caller, GroupLog
+from mqcore.broker.ports import GroupLog
 from mqcore.broker.security.signature import signed
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.config import BrokerRole, Settings
@@ -28,14 +27,16 @@ from mqcore.protocol.ha_bodies import EpochCache, EpochStart
 from mqcore.store.epochs import EpochEntry, held_by
 
 from . import effects
+from .announcer import Announcer
 from .coordinator import Coordinator, Outcome, Pace, Phase
 from .effects import Effect
 from .etcd import EtcdEngine
 from .facts import Announcement, GroupOrder, LeaderFacts, LogFacts, MemberFacts, Surroundings
 from .group_facts import GroupFacts, MemberStatus
-from .group_keys import ALIVE, MEMBERS, ORDER, GroupView, encode
+from .group_keys import MEMBERS, ORDER, GroupView, encode
 from .group_state import GroupState
 from .identity import IdentityKeeper
+from .life import CutLog, EmptyStore, LifeEnd, LiveAgain, LivingBroker, StopForGood
 from .negotiation import Clash, CutTo, GoOn, StartOver, entries_of, meet
 
 logger = logging.getLogger(__name__)
@@ -54,79 +55,6 @@ MASTER_SILENT_MS: Final = 1_500
 """A master that has sent nothing for so long, not even a heart-beat, is not heard."""
 
 LINE_PAUSE_S: Final = 30.0
-NAME_TAKEN_LEASES: Final = 4
-"""A name that was refused for so many leases is another process's, and no remnant of an earlier one."""
-
-
-@dataclass(frozen=True, slots=True)
-class LiveAgain:
-    """The next life begins with the store as it is."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class CutLog:
-    """The next life begins with the log up to *point* only."""
-
-    point: int
-
-
-@dataclass(frozen=True, slots=True)
-class EmptyStore:
-    """The next life begins with an empty store."""
-
-    why: str
-
-
-@dataclass(frozen=True, slots=True)
-class StopForGood:
-    """There is no next life before an operator has looked at *reason*."""
-
-    reason: str
-
-
-LifeEnd = LiveAgain | CutLog | EmptyStore | StopForGood
-
-
-class LivingBroker(Protocol):
-    """The broker that lives, as its driver needs it."""
-
-    @property
-    def group_log(self) -> GroupLog: ...
-
-    @property
-    def log_start(self) -> int:
-        """The start of the log's first file."""
-        ...
-
-    @property
-    def caller(self) -> Caller: ...
-
-    @property
-    def addresses(self) -> tuple[str, str]:
-        """Where it answers requests, and where it listens for slaves."""
-        ...
-
-    def follow(self, address: str, ha_address: str) -> None:
-        """The log is copied from there: so are the tables."""
-        ...
-
-    async def prepare_to_lead(self) -> None:
-        """Make good whatever the log says, up to its end."""
-        ...
-
-    async def promote(self, epoch_start: int) -> None:
-        """It leads: begin what only a master does."""
-        ...
-
-    def demote(self) -> None:
-        """It leads no more."""
-        ...
-
-    def refuse_sends(self, is_refused: bool) -> None:
-        """Too few brokers are in sync, or enough again."""
-        ...
 
 
 class FailoverDriver:
@@ -141,7 +69,6 @@ class FailoverDriver:
         self._options = settings.failover
         self._identity = identity
         self._engine = engine
-        self._names = names
         self._nonce = nonce
         self._me = identity.now.member
         self._credentials = parse_credentials(settings.broker.inner_client_authentication_credentials)
@@ -163,10 +90,7 @@ class FailoverDriver:
         self._master_refuses = False
         self._whole_at: int | None = None
         self._engine_heard_s = 0.0
-        self._announcing = asyncio.Lock()
-        self._announce_at_s = 0.0
-        self._is_announced = False
-        self._refused_since_s: float | None = None
+        self._announcer = Announcer(names, self._me, self._options.lease_seconds, self._announcement)
         self._said_at_s: dict[str, float] = {}
         self._why = "it founds the group"
         self._changed_ms = 0
@@ -221,7 +145,8 @@ class FailoverDriver:
         state, broker = self.state, self._settings.broker
         log = self._host.group_log if self._host is not None else None
         leader = log.leader_facts(state.isr) if log is not None and state is not None and self._is_master else None
-        silent_ms = int((clock.monotonic_s() - self._engine_heard_s) * 1000) if self._engine_heard_s else -1
+        heard_s = max(self._engine_heard_s, self._announcer.heard_s)
+        silent_ms = int((clock.monotonic_s() - heard_s) * 1000) if heard_s else -1
         known = sorted({*self._view.members, *self._view.alive, *(state.isr if state is not None else ())})
         return GroupFacts(
             cluster=broker.broker_cluster_name,
@@ -294,7 +219,7 @@ class FailoverDriver:
         self._is_leaving = True
         if self._coordinator is not None:
             self._coordinator.leave()
-        self._announce_at_s = 0.0
+        self._announcer.soon()
 
     def end(self, why: str) -> None:
         """End this life."""
@@ -364,7 +289,7 @@ class FailoverDriver:
             self._refuse_sends(state, leader)
         elif self._has_become_whole():
             self._identity.change(is_trusted=True)
-            self._announce_at_s = 0.0
+            self._announcer.soon()
             logger.info("the log has all again that it ever acknowledged end=%d", self._log.end)
         before = self._coordinator.phase
         around = self._surroundings()
@@ -512,40 +437,27 @@ class FailoverDriver:
         )  # fmt: skip
 
     async def _announce(self) -> None:
-        """Say what there is to say of this broker, and note whether another process has its name."""
-        self._announce_at_s = clock.monotonic_s() + self._options.lease_seconds / 3
+        """Say what there is to say of this broker."""
         try:
-            async with self._announcing:
-                value = encode(self._announcement())
-                is_ours = await self._names.announce(f"{ALIVE}{self._me}", value, self._options.lease_seconds)
+            await self._announcer.announce()
         except EngineError as error:
             self._say("engine", "this broker cannot be announced error=%s", error)
-            self._announce_at_s = min(self._announce_at_s, clock.monotonic_s() + RETRY_S)
-            return
-        self._engine_heard_s = clock.monotonic_s()
-        if is_ours:
-            self._is_announced, self._refused_since_s = True, None
-        else:
-            self._refused_since_s = self._refused_since_s or clock.monotonic_s()
-            self._announce_at_s = clock.monotonic_s() + RETRY_S
 
     async def _keep_announcing(self) -> None:
         """Announce this broker, begin with it what only one that is announced may, and see that the view is not old."""
         is_watching = False
-        limit_s = NAME_TAKEN_LEASES * self._options.lease_seconds
         while True:
             await self._announce()
-            if self._refused_since_s is not None and clock.monotonic_s() - self._refused_since_s > limit_s:
+            if self._announcer.is_name_taken:
                 self._end = self._end or StopForGood(await self._name_taken())
                 return
             if is_watching:
                 with contextlib.suppress(EngineError):
                     await self._refresh()
-            elif self._is_announced:
+            elif self._announcer.is_announced:
                 is_watching = True
                 self._spawn(self._watch())
-            while clock.monotonic_s() < self._announce_at_s:
-                await asyncio.sleep(LOOK_S)
+            await self._announcer.rest()
 
     async def _name_taken(self) -> str:
         said = self._view.alive.get(self._me)
