@@ -70,7 +70,7 @@ from mqcore.broker.processors.transaction import TransactionProcessor
 from mqcore.broker.producers import ProducerManager
 from mqcore.broker.queue_locks import QueueLocks
 from mqcore.broker.registration import Registration
-from mqcore.broker.remarks import request_not_supported
+from mqcore.broker.remarks import NOT_MASTER_OF_GROUP, request_not_supported
 from mqcore.broker.runtime_info import SAMPLE_INTERVAL_S, RuntimeInfo
 from mqcore.broker.security.guard import WATCH_INTERVAL_S
 from mqcore.broker.security.validator import AclError, refusal
@@ -460,6 +460,10 @@ class BrokerCore:
                 return None if request.is_oneway else refusal(request, error)
         if row is None:
             return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, request_not_supported(request.code))
+        group = self.broker.group
+        if row.needs_master and group is not None and not group.takes_changes:
+            refused = request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_MASTER_OF_GROUP)
+            return None if request.is_oneway else refused
         try:
             reply = await self._handlers[row.code](channel, request)
         except Exception as error:  # the top of a request: whatever it is, the client gets an answer

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from mqcore.protocol import transactions
+from mqcore.protocol.names import NOT_MASTER
 
 NOT_SET: Final = transactions.NOT_SET
 """What a reply carries whose handler sets the code only; some successful replies do."""
@@ -14,6 +15,8 @@ HELP: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 SLAVE_IS_READ_ONLY: Final = (
     "Can't modify topic or subscription group from slave broker, please execute it from master broker."
 )
+
+NOT_MASTER_OF_GROUP: Final = f"nothing was done: this broker is {NOT_MASTER} of its group"
 
 
 def sending_forbidden(broker_ip: str) -> str:

@@ -21,9 +21,12 @@ from mqcore.address import parse_address
 from mqcore.broker.failover.etcd import EtcdEngine
 from mqcore.broker.failover.group_keys import GroupView
 from mqcore.client import Client, Message, Producer, SendStatus
+from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import MQError
+from mqcore.protocol.names import NOT_MASTER
 from tests.fault.campaign.rig import TOPIC, Group, replica_of
 from tests.rigs import etcd as etcd_rig
+from tests.rigs import wire
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -121,6 +124,34 @@ def test_who_founds_the_group_leads_and_who_joins_is_soon_in_sync(group: Group, 
     assert sorted(view.members) == [1, 2, 3]
     assert [group.said_by(number)["role"] for number in range(3)] == ["MASTER", "SLAVE", "SLAVE"]
     sends.send(20)
+
+
+SEND = {"producerGroup": "g", "topic": TOPIC, "defaultTopic": "TBW102", "defaultTopicQueueNums": "4", "queueId": "0",
+        "sysFlag": "0", "bornTimestamp": "1", "flag": "0", "properties": "", "reconsumeTimes": "0", "unitMode": "false",
+        "maxReconsumeTimes": "16", "batch": "false"}  # fmt: skip
+COMMIT = {"consumerGroup": "of-a-slave", "topic": TOPIC, "queueId": "0", "commitOffset": "7"}
+SEND_BACK = {"group": "of-a-slave", "offset": "0", "delayLevel": "1", "originMsgId": "", "originTopic": TOPIC}
+END_TRANSACTION = {"producerGroup": "g", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8",
+                   "fromTransactionCheck": "false", "msgId": "", "transactionId": ""}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        pytest.param(RequestCode.SEND_MESSAGE, SEND, id="send"),
+        pytest.param(RequestCode.CONSUMER_SEND_MSG_BACK, SEND_BACK, id="send back"),
+        pytest.param(RequestCode.UPDATE_CONSUMER_OFFSET, COMMIT, id="commit"),
+        pytest.param(RequestCode.END_TRANSACTION, END_TRANSACTION, id="end of a transaction"),
+    ],
+)
+def test_a_slave_says_that_another_is_the_master_and_does_nothing(
+    group: Group, code: RequestCode, fields: dict[str, str]
+) -> None:
+    slave = group.brokers[next(number for number in range(3) if number != group.master_number())]
+    answer = wire.call(slave.broker_address, code, fields, b"x")
+    assert answer.code == ResponseCode.SERVICE_NOT_AVAILABLE
+    assert NOT_MASTER in str(answer.remark)
+    assert wire.consumer_offset(slave.broker_address, "of-a-slave", TOPIC, 0) != 7
 
 
 def test_another_leads_when_the_master_is_killed_and_it_comes_back_as_a_slave(group: Group, sends: Sends) -> None:

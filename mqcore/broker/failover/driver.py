@@ -111,6 +111,11 @@ class FailoverDriver:
         return self._is_master
 
     @property
+    def takes_changes(self) -> bool:
+        """Whether it is the master, and does not give its place away."""
+        return self._is_master and not self._is_leaving
+
+    @property
     def state(self) -> GroupState | None:
         """The state of the group, as this broker goes by it."""
         return self._coordinator.state if self._coordinator is not None else None

@@ -26,6 +26,11 @@ class GroupControl(Protocol):
         """Whether this broker serves as the master: from its promotion on, until its mastership ends."""
         ...
 
+    @property
+    def takes_changes(self) -> bool:
+        """Whether it is the master, and does not give its place away: what clients want done is for another else."""
+        ...
+
     def epoch_cache(self) -> EpochCache:
         """Return who wrote which part of this broker's log, and whether it leads."""
         ...

@@ -36,18 +36,24 @@ class RequestRow:
     pool: str
     handler: str
     ports: frozenset[Port] = BOTH
+    needs_master: bool = False
+    """In a failover group only the master does it; from others a client hears that it is to look for that one."""
 
 
 def _admin(code: Code, handler: str) -> RequestRow:
     return RequestRow(code, "admin", handler)
 
 
+def _of_master(code: Code, pool: str, handler: str) -> RequestRow:
+    return RequestRow(code, pool, handler, needs_master=True)
+
+
 _ROWS: Final = (
-    RequestRow(Code.SEND_MESSAGE, "send", "send.send_message"),
-    RequestRow(Code.SEND_MESSAGE_V2, "send", "send.send_message"),
-    RequestRow(Code.SEND_BATCH_MESSAGE, "send", "send.send_message"),
-    RequestRow(Code.RECALL_MESSAGE, "send", "timers.recall"),
-    RequestRow(Code.CONSUMER_SEND_MSG_BACK, "send", "send_back.send_back"),
+    _of_master(Code.SEND_MESSAGE, "send", "send.send_message"),
+    _of_master(Code.SEND_MESSAGE_V2, "send", "send.send_message"),
+    _of_master(Code.SEND_BATCH_MESSAGE, "send", "send.send_message"),
+    _of_master(Code.RECALL_MESSAGE, "send", "timers.recall"),
+    _of_master(Code.CONSUMER_SEND_MSG_BACK, "send", "send_back.send_back"),
     RequestRow(Code.SEND_REPLY_MESSAGE, "reply", "reply.send_reply"),
     RequestRow(Code.SEND_REPLY_MESSAGE_V2, "reply", "reply.send_reply"),
     RequestRow(Code.PULL_MESSAGE, "pull", "pull.pull_message", MAIN_ONLY),
@@ -59,7 +65,7 @@ _ROWS: Final = (
     RequestRow(Code.CHECK_CLIENT_CONFIG, "client_manage", "client_manage.check_client_config"),
     RequestRow(Code.GET_CONSUMER_LIST_BY_GROUP, "consumer_manage", "consumer_manage.consumer_list"),
     RequestRow(Code.QUERY_CONSUMER_OFFSET, "consumer_manage", "consumer_manage.query_offset"),
-    RequestRow(Code.UPDATE_CONSUMER_OFFSET, "consumer_manage", "consumer_manage.update_offset"),
+    _of_master(Code.UPDATE_CONSUMER_OFFSET, "consumer_manage", "consumer_manage.update_offset"),
     # The default processor.
     _admin(Code.UPDATE_AND_CREATE_TOPIC, "admin_topic.update_topic"),
     _admin(Code.UPDATE_AND_CREATE_TOPIC_LIST, "admin_topic.update_topics"),
@@ -108,7 +114,7 @@ _ROWS: Final = (
     _admin(Code.CLEAN_EXPIRED_CONSUMEQUEUE, "admin_store.clean_consume_queues"),
     _admin(Code.CLEAN_UNUSED_TOPIC, "admin_store.clean_unused_topics"),
     _admin(Code.DELETE_EXPIRED_COMMITLOG, "admin_store.delete_expired_commit_log"),
-    RequestRow(Code.END_TRANSACTION, "end_transaction", "transaction.end_transaction"),
+    _of_master(Code.END_TRANSACTION, "end_transaction", "transaction.end_transaction"),
     _admin(Code.RESUME_CHECK_HALF_MESSAGE, "transaction.resume_check"),
     _admin(Code.UPDATE_AND_CREATE_ACL_CONFIG, "admin_acl.update_account"),
     _admin(Code.DELETE_ACL_CONFIG, "admin_acl.delete_account"),
