@@ -270,7 +270,7 @@ def compare(**options: Any) -> None:
     try:
         run_comparison(specs, loads, plan, options, comparisons)
     finally:  # an hour's figures are worth showing even if a broker failed in the last load
-        bars = report.bar_results(comparisons) if bars_apply(specs, settings) else []
+        bars = report.bar_results(comparisons, specs[0].role) if bars_apply(specs, settings) else []
         show_comparison((specs[0].label, specs[1].label), comparisons, bars, options)
     if options["check"] and not (bars and all(ratio is not None and bar.is_met(ratio) for bar, ratio in bars)):
         sys.exit(1)
@@ -329,7 +329,12 @@ def bars_apply(specs: tuple[BrokerSpec, BrokerSpec], settings: dict[str, Any]) -
     """Whether this is the comparison that the bars speak of: mqcore first, Apache's 4.9 second, 1 KiB, pulls of 32."""
     first, second = specs
     is_named = first.kind == "mqcore" and second.is_apache and second.version.startswith("4.9")
-    return is_named and settings["body_size"] == BAR_BODY_SIZE and settings["pull_size"] == BAR_PULL_SIZE
+    return (
+        is_named
+        and first.role == second.role
+        and settings["body_size"] == BAR_BODY_SIZE
+        and settings["pull_size"] == BAR_PULL_SIZE
+    )
 
 
 def shown_settings(options: dict[str, Any]) -> dict[str, Any]:

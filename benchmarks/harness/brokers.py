@@ -2,9 +2,9 @@
 
 They are named `apache:4.9.8`, `apache:5.3.3`, `mqcore` (this checkout, this interpreter), or
 `mqcore:revision=REV,python=PATH`: another commit, another interpreter, or both. With `role=SYNC_MASTER` or
-`role=ASYNC_MASTER` a broker has a slave of its own kind, whose processor time is not counted. Both sides get the same
-store settings, which are RocketMQ's defaults; the small files and the small heap of the test rigs would slow Apache's
-broker down.
+`role=ASYNC_MASTER` a broker has a slave of its own kind; with `group=3` besides, it is the master of a failover group
+of so many. Both sides get the same store settings, which are RocketMQ's defaults; the small files and the small heap of
+the test rigs would slow Apache's broker down.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from random import Random
 from typing import Final
 
 from benchmarks.harness.compare import Side
@@ -23,6 +24,7 @@ from benchmarks.harness.control import Address, ControlError
 from benchmarks.harness.revisions import built_revision
 from mqcore.version import __version__
 from tests.compat import apache_requests as requests
+from tests.fault.campaign.rig import Group
 from tests.rigs.apache import SMALL, ApacheBroker, ApacheServer
 from tests.rigs.maven import RELEASES
 from tests.rigs.mqcore_broker import MqcoreBroker
@@ -52,6 +54,7 @@ STORE_PROPERTIES: Final = {
 """RocketMQ's defaults. Source: store/config/MessageStoreConfig.java."""
 
 ROLES: Final = ("", "ASYNC_MASTER", "SYNC_MASTER")
+GROUP_OPTIONS: Final = {"role", "group"}
 PROBE: Final = "ReplicaProbe"
 SLAVE_DEADLINE_S: Final = 60.0
 HOLDER_START_DEADLINE_S: Final = 60.0
@@ -69,10 +72,12 @@ class BrokerSpec:
     python: str = ""
     role: str = ""
     """Of a master with a slave."""
+    group: str = ""
+    """Of how many brokers a failover group has, this one being its master."""
 
     @classmethod
     def parse(cls, text: str) -> BrokerSpec:
-        """Read `apache:VERSION[,role=ROLE]` or `mqcore[:revision=REV][,python=PATH][,role=ROLE]`.
+        """Read `apache:VERSION[,role=ROLE]` or `mqcore[:revision=REV][,python=PATH][,role=ROLE[,group=N]]`.
 
         Raises ValueError for anything else.
         """
@@ -80,13 +85,16 @@ class BrokerSpec:
         first, _, others = rest.partition(",")
         version = first if kind == "apache" else ""
         options = dict(option.partition("=")[::2] for option in (others if version else rest).split(",") if option)
-        known = {"role"} if version else {"revision", "python", "role"}
-        is_known = kind == "mqcore" or version in RELEASES
-        if is_known and options.keys() <= known and all(options.values()) and options.get("role", "") in ROLES:
+        names = options.keys()
+        wanted = {"role"} if version else GROUP_OPTIONS if "group" in names else {"revision", "python", "role"}
+        is_group = "group" not in names or ("role" in names and options["group"].isdigit())
+        is_known = (kind == "mqcore" or version in RELEASES) and names <= wanted and is_group
+        if is_known and all(options.values()) and options.get("role", "") in ROLES:
             return cls(kind, version=version, **options)
         releases = ", ".join(f"apache:{version}" for version in RELEASES)
         raise ValueError(
-            f"broker: got {text!r}, wanted {releases}, or mqcore[:revision=REV][,python=PATH], each with ,role=ROLE"
+            f"broker: got {text!r}, wanted {releases}, or mqcore[:revision=REV][,python=PATH], each with ,role=ROLE; or"
+            " mqcore:role=ROLE,group=N"
         )
 
     @property
@@ -96,6 +104,8 @@ class BrokerSpec:
     @property
     def label(self) -> str:
         """What the tables call it. Apache's names the release of the broker jar where that differs from the rest."""
+        if self.group:
+            return f"{self._name} {self.role} in a group of {self.group}"
         return f"{self._name} {self.role} with a slave" if self.role else self._name
 
     @property
@@ -133,12 +143,16 @@ def running_broker(spec: BrokerSpec, directory: Path, properties: Mapping[str, s
     settings = {**STORE_PROPERTIES, **properties}
     if spec.role:
         settings |= {"brokerRole": spec.role, "brokerIP2": "127.0.0.1"}
+    if spec.group:
+        with running_group(spec, directory, settings) as side:
+            yield side
+        return
     if spec.is_apache:
         with (
             ApacheServer(spec.version, store_dir, settings, jvm_options=APACHE_JVM) as apache,
-            running_slave(spec, directory, settings, apache.name_server, apache.broker_address),
+            running_slave(spec, directory, settings, apache.name_server, apache.broker_address) as slaves,
         ):
-            yield Side(spec.label, address_of(apache.broker_address), apache.broker.pid)
+            yield Side(spec.label, address_of(apache.broker_address), apache.broker.pid, slaves)
         return
     # PYTHONSAFEPATH keeps the current directory, which is this checkout, from coming before the other revision.
     root = built_revision(spec.revision, spec.python) if spec.revision else None
@@ -149,9 +163,9 @@ def running_broker(spec: BrokerSpec, directory: Path, properties: Mapping[str, s
         return
     with (
         MqcoreBroker(store_dir, settings, env=env) as broker,
-        running_slave(spec, directory, settings, broker.name_server, broker.broker_address, env),
+        running_slave(spec, directory, settings, broker.name_server, broker.broker_address, env) as slaves,
     ):
-        yield Side(spec.label, address_of(broker.broker_address), broker.pid)
+        yield Side(spec.label, address_of(broker.broker_address), broker.pid, slaves)
 
 
 @contextmanager
@@ -162,10 +176,10 @@ def running_slave(
     name_server: str,
     master: str,
     env: Mapping[str, str] | None = None,
-) -> Iterator[None]:
-    """Run the slave that the role asks for, if any; it has caught up when this yields."""
+) -> Iterator[tuple[int, ...]]:
+    """Run the slave that the role asks for, if any; it has caught up when this yields its pid."""
     if not spec.role:
-        yield
+        yield ()
         return
     settings = {**properties, "brokerRole": "SLAVE", "brokerId": "1", "haSendHeartbeatInterval": "1000"}
     with ExitStack() as stack:
@@ -173,12 +187,26 @@ def running_slave(
             slave = ApacheBroker(spec.version, directory / "slave", name_server, settings, jvm_options=SMALL)
             stack.callback(slave.kill)
             slave.await_service()
+            pid = slave.pid
         else:
-            stack.enter_context(MqcoreBroker(directory / "slave", {**settings, "namesrvAddr": name_server}, env=env))
+            pid = stack.enter_context(
+                MqcoreBroker(directory / "slave", {**settings, "namesrvAddr": name_server}, env=env)
+            ).pid
         create_topic(master, PROBE, queues=1)
         if spec.role == "SYNC_MASTER":
             wait_until(lambda: is_copied(master), SLAVE_DEADLINE_S, "the slave has what is sent")
-        yield
+        yield (pid,)
+
+
+@contextmanager
+def running_group(spec: BrokerSpec, directory: Path, properties: Mapping[str, str]) -> Iterator[Side]:
+    """Run a failover group; all of it is in sync when this yields its master."""
+    size = int(spec.group)
+    with Group(directory, Random(), has_machines=False, size=size, properties=properties) as group:
+        group.await_in_sync(size)
+        master = group.master()
+        replicas = tuple(broker.pid for broker in group.brokers if broker is not master)
+        yield Side(spec.label, address_of(master.broker_address), master.pid, replicas)
 
 
 def is_copied(master: str) -> bool:

@@ -26,6 +26,8 @@ class Side:
     label: str
     address: Address
     pid: int
+    replica_pids: tuple[int, ...] = ()
+    """Of the brokers that copy its log."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,10 +66,11 @@ class LoadComparison:
         return [pair for pair in self.pairs if not pair.dropped]
 
     def ratio(self, metric: str) -> float | None:
-        """Return median of the first side by median of the second for one field; None without a kept pair."""
-        if not self.kept:
+        """Return median of the first side by median of the second for one field; None where it was not measured."""
+        sides = [pair.first for pair in self.kept], [pair.second for pair in self.kept]
+        if not self.kept or any(getattr(each, metric) is None for side in sides for each in side):
             return None
-        return median(metric, (pair.first for pair in self.kept)) / median(metric, (pair.second for pair in self.kept))
+        return median(metric, sides[0]) / median(metric, sides[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +81,8 @@ class Bar:
     metric: str
     at_least: float | None = None
     at_most: float | None = None
+    role: str = ""
+    """Of both masters, each with a slave; none for brokers alone."""
 
     def is_met(self, ratio: float) -> bool:
         """Whether *ratio* keeps the promise."""
@@ -94,6 +99,8 @@ BARS: Final = (
     Bar("tls-send:8x32", "messages_per_s", at_least=3.0),
     Bar("transaction:8x32", "messages_per_s", at_least=5.0),
     Bar("transaction:8x32", "broker_cpu_us", at_most=0.2),
+    Bar("send:8x32", "messages_per_s", at_least=3.0, role="SYNC_MASTER"),
+    Bar("send:8x32", "all_cpu_us", at_most=0.25, role="SYNC_MASTER"),
 )
 """mqcore first and Apache 4.9 second, both on the same machine in one run."""
 BAR_BODY_SIZE: Final = 1024
@@ -123,10 +130,10 @@ def compare_load(sides: tuple[Side, Side], load: Load, plan: Plan, on_pair: Call
     loses or invents messages is of no interest.
     """
     topic = f"benchmark_{load.kind}_{load.connections}x{load.window}_{load.body_size}"
-    first_side, second_side = sides
     pairs: list[Pair] = []
-    first = LoadSession(first_side.address, load, topic, broker_pid=first_side.pid)
-    second = LoadSession(second_side.address, load, topic, broker_pid=second_side.pid)
+    first, second = (
+        LoadSession(side.address, load, topic, broker_pid=side.pid, replica_pids=side.replica_pids) for side in sides
+    )
     first.warm_up(plan.seconds, plan.warm_up_seconds_max, plan.others_share_max)
     second.warm_up(plan.seconds, plan.warm_up_seconds_max, plan.others_share_max)
     while (kept := sum(not pair.dropped for pair in pairs)) < plan.pair_count:

@@ -7,6 +7,7 @@ import os
 import re
 import socket
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Final, Self
@@ -96,6 +97,8 @@ class Measurement:
     p999_us: float
     max_us: float
     broker_cpu_us: float | None
+    replica_cpu_us: float | None
+    """Of all of its replicas; None if it has none."""
     load_cpu_us: float
     others_share: float
     kernel_share: float
@@ -103,6 +106,11 @@ class Measurement:
     """Before and after; empty if the probe could not run."""
     refused: dict[int, int] = field(default_factory=dict)
     """Answers by code, other than SUCCESS."""
+
+    @property
+    def all_cpu_us(self) -> float | None:
+        """Of the broker and its replicas."""
+        return None if self.broker_cpu_us is None else self.broker_cpu_us + (self.replica_cpu_us or 0.0)
 
 
 class Connections:
@@ -142,15 +150,24 @@ class Connections:
 class LoadSession:
     """One load on one topic of one broker, ready to be repeated. The topic is created and, for pulls, filled first.
 
-    *broker_pid* is the root of the broker's process tree; without it no CPU of the broker is measured. Between
-    repetitions no connection is open: brokers close those that were idle for two minutes, and the other side may take
-    longer.
+    *broker_pid* is the root of the broker's process tree; without it no CPU of the broker is measured. *replica_pids*
+    are those of the brokers that copy its log. Between repetitions no connection is open: brokers close those that were
+    idle for two minutes, and the other side may take longer.
     """
 
-    def __init__(self, address: Address, load: Load, topic: str, *, broker_pid: int | None = None) -> None:
+    def __init__(
+        self,
+        address: Address,
+        load: Load,
+        topic: str,
+        *,
+        broker_pid: int | None = None,
+        replica_pids: Sequence[int] = (),
+    ) -> None:
         self.load = load
         self.topic = topic
         self.broker_pid = broker_pid
+        self.replica_pids = replica_pids
         self._address = address
         self._repetition = 0
         with ControlClient(address) as control:
@@ -237,11 +254,11 @@ class LoadSession:
         distance_before = probe_core_distance()
         with Connections(self._address, self.load.connections) as connections:
             engine = self._engine(connections)
-            first = CpuReading.take(self.broker_pid)
+            first = CpuReading.take(self.broker_pid, self.replica_pids)
             counts = engine.run(seconds, request_limit)
             if not self.load.is_pull:
                 self._account_for(counts["codes"])
-            use = CpuUse.between(first, CpuReading.take(self.broker_pid))
+            use = CpuUse.between(first, CpuReading.take(self.broker_pid, self.replica_pids))
         if counts["unsound"]:
             raise ControlError(f"{self.load}: {counts['unsound']} answers did not hold what was asked for")
         histogram = Histogram.of_counts(counts["buckets"], counts["slowest_ns"])
@@ -259,6 +276,7 @@ class LoadSession:
             p999_us=p999_us,
             max_us=counts["slowest_ns"] / 1e3,
             broker_cpu_us=None if self.broker_pid is None else per_message_us(use.broker_seconds, answered),
+            replica_cpu_us=per_message_us(use.replica_seconds, answered) if self.replica_pids else None,
             load_cpu_us=per_message_us(use.load_seconds, answered),
             others_share=use.others_share,
             kernel_share=use.kernel_share,

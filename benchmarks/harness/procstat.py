@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -98,14 +99,18 @@ class CpuReading:
     machine: float
     kernel: dict[int, float]
     broker: float
+    replicas: float
     load: float
 
     @classmethod
-    def take(cls, broker_pid: int | None) -> CpuReading:
+    def take(cls, broker_pid: int | None, replica_pids: Iterable[int] = ()) -> CpuReading:
         """Read all clocks; the broker's stays 0 if its pid is not known."""
         own = os.times()
         broker = tree_cpu_seconds(broker_pid) if broker_pid is not None else 0.0
-        return cls(time.monotonic(), machine_busy_seconds(), kernel_cpu_seconds(), broker, own.user + own.system)
+        replicas = sum(map(tree_cpu_seconds, replica_pids))
+        return cls(
+            time.monotonic(), machine_busy_seconds(), kernel_cpu_seconds(), broker, replicas, own.user + own.system
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +118,20 @@ class CpuUse:
     """What happened between two readings. Shares are of all processors' time, 0 to 1."""
 
     broker_seconds: float
+    replica_seconds: float
     load_seconds: float
     kernel_share: float
     """Work of the kernel's threads that are still there; writing to disk is most of it."""
     others_share: float
-    """Work of neither broker, load nor kernel threads."""
+    """Work of neither broker, replicas, load nor kernel threads."""
 
     @classmethod
     def between(cls, first: CpuReading, last: CpuReading) -> CpuUse:
         """Subtract *first* from *last*. The ticks of /proc/stat are coarser than the rest: a negative share is none."""
         broker = last.broker - first.broker
+        replicas = last.replicas - first.replicas
         load = last.load - first.load
         kernel = sum(seconds - first.kernel.get(pid, 0.0) for pid, seconds in last.kernel.items())
-        others = last.machine - first.machine - broker - load - kernel
+        others = last.machine - first.machine - broker - replicas - load - kernel
         capacity = (last.wall - first.wall) * (os.cpu_count() or 1)
-        return cls(broker, load, kernel / capacity, max(0.0, others / capacity))
+        return cls(broker, replicas, load, kernel / capacity, max(0.0, others / capacity))

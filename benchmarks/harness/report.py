@@ -21,11 +21,12 @@ HEADINGS = (
     "p99 us",
     "p99.9 us",
     "CPU us/msg",
+    "replicas us",
     "load us",
     "others",
     "cores ns",
 )
-RATIO_METRICS = ("messages_per_s", "p50_us", "p99_us", "p999_us", "broker_cpu_us", "load_cpu_us")
+RATIO_METRICS = ("messages_per_s", "p50_us", "p99_us", "p999_us", "broker_cpu_us", "replica_cpu_us", "load_cpu_us")
 
 
 def table(headings: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -49,10 +50,16 @@ def figure(value: float | None) -> str:
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
+def figure_of_ratio(ratio: float | None) -> str:
+    """Return a ratio with three significant digits; a dash if it was not measured."""
+    return "-" if ratio is None else f"{ratio:.3g}"
+
+
 def summary_row(label: str, measurements: Sequence[Measurement]) -> list[str]:
     """Return the medians of several repetitions of one load on one broker, as cells under HEADINGS."""
     rates = [measurement.messages_per_s for measurement in measurements]
     has_cpu = all(measurement.broker_cpu_us is not None for measurement in measurements)
+    has_replicas = all(measurement.replica_cpu_us is not None for measurement in measurements)
     distances = [distance for measurement in measurements for distance in measurement.core_distances_ns]
     return [
         measurements[0].load,
@@ -60,6 +67,7 @@ def summary_row(label: str, measurements: Sequence[Measurement]) -> list[str]:
         f"{median('messages_per_s', measurements):,.0f} [{min(rates):,.0f}..{max(rates):,.0f}]",
         *(figure(median(metric, measurements)) for metric in ("p50_us", "p99_us", "p999_us")),
         figure(median("broker_cpu_us", measurements) if has_cpu else None),
+        figure(median("replica_cpu_us", measurements) if has_replicas else None),
         figure(median("load_cpu_us", measurements)),
         f"{max(measurement.others_share for measurement in measurements):.1%}",
         f"{min(distances):.0f}..{max(distances):.0f}" if distances else "-",
@@ -68,9 +76,10 @@ def summary_row(label: str, measurements: Sequence[Measurement]) -> list[str]:
 
 def repetition_line(measurement: Measurement) -> str:
     """Return one repetition on one line, for reading along."""
+    replicas = "" if measurement.replica_cpu_us is None else f", replicas {figure(measurement.replica_cpu_us)} us/msg"
     return (
         f"{measurement.load}: {measurement.messages_per_s:,.0f} msg/s, p50 {figure(measurement.p50_us)} us,"
-        f" p99 {figure(measurement.p99_us)} us, CPU {figure(measurement.broker_cpu_us)} us/msg,"
+        f" p99 {figure(measurement.p99_us)} us, CPU {figure(measurement.broker_cpu_us)} us/msg{replicas},"
         f" load {figure(measurement.load_cpu_us)} us/msg, others {measurement.others_share:.1%},"
         f" kernel {measurement.kernel_share:.1%},"
         f" cores {', '.join(f'{distance:.0f}' for distance in measurement.core_distances_ns)} ns"
@@ -87,7 +96,7 @@ def comparison_table(labels: tuple[str, str], comparisons: Sequence[LoadComparis
             continue
         rows.append(summary_row(labels[0], [pair.first for pair in comparison.kept]))
         rows.append(summary_row(labels[1], [pair.second for pair in comparison.kept]))
-        ratios = [f"{ratio:.3g}" for metric in RATIO_METRICS if (ratio := comparison.ratio(metric)) is not None]
+        ratios = [figure_of_ratio(comparison.ratio(metric)) for metric in RATIO_METRICS]
         rows.append(
             ["", f"ratio of {len(comparison.kept)} pairs, {dropped_count(comparison)} dropped", *ratios, "", ""]
         )
@@ -99,10 +108,10 @@ def dropped_count(comparison: LoadComparison) -> int:
     return len(comparison.pairs) - len(comparison.kept)
 
 
-def bar_results(comparisons: Sequence[LoadComparison]) -> list[tuple[Bar, float | None]]:
-    """Return the bars of the loads that were run, each with its ratio, or None where no quiet pair was had."""
+def bar_results(comparisons: Sequence[LoadComparison], role: str) -> list[tuple[Bar, float | None]]:
+    """Return the bars of the loads that were run on masters of *role*, each with its ratio, or None without one."""
     by_load = {str(comparison.load): comparison for comparison in comparisons}
-    return [(bar, by_load[bar.load].ratio(bar.metric)) for bar in BARS if bar.load in by_load]
+    return [(bar, by_load[bar.load].ratio(bar.metric)) for bar in BARS if bar.load in by_load and bar.role == role]
 
 
 def bar_line(bar: Bar, ratio: float | None) -> str:
