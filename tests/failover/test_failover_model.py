@@ -6,7 +6,10 @@ nothing.
 
 from __future__ import annotations
 
+import os
 from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from itertools import repeat
 from random import Random
 
 import pytest
@@ -17,6 +20,9 @@ from tests.failover.world import World
 
 STEPS = 800
 RUNS = 1_500
+MILLION = 1_000_000
+RUNS_AT_ONCE = 10_000
+"""What one process of the long form plays before it says so."""
 RUNS_UNTIL_FOUND = 5_000
 """The rarest loss is found in one of a hundred runs."""
 
@@ -30,14 +36,19 @@ def play(world: type[World], chance: Random) -> Counter[str]:
     except Violation as violation:
         violation.add_note(f"World(Random({seed})).run({STEPS})")
         raise
-    return schedule.done + Counter(acknowledged=len(schedule.acknowledged), in_sync=schedule.in_sync_max)
+    return schedule.done + Counter(runs=1, acknowledged=len(schedule.acknowledged), in_sync=schedule.in_sync_max)
 
 
-def play_many(runs: int, chance: Random) -> None:
+def play_many(runs: int, chance: Random) -> Counter[str]:
+    """Play so many schedules; what happened in all of them, counted."""
     done: Counter[str] = Counter()
     for _ in range(runs):
         done += play(World, chance)
-    # The schedules have in them what they are for.
+    return done
+
+
+def check_what_happened(done: Counter[str], runs: int) -> None:
+    """The schedules have in them what they are for."""
     for name in ("lead", "kill", "unknown", "acknowledged"):
         assert done[name] > runs, (name, done)
     for name in ("power", "killed in a cut", "leave"):
@@ -54,13 +65,19 @@ def play_until_lost(world: type[World], chance: Random) -> None:
 
 
 def test_nothing_acknowledged_is_lost(chance: Random) -> None:
-    play_many(RUNS, chance)
+    check_what_happened(play_many(RUNS, chance), RUNS)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(4 * 3600)
 def test_nothing_acknowledged_is_lost_in_a_million_runs(chance: Random) -> None:
-    play_many(1_000_000, chance)
+    chances = [Random(chance.getrandbits(64)) for _ in range(MILLION // RUNS_AT_ONCE)]
+    done: Counter[str] = Counter()
+    with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as players:
+        for found in players.map(play_many, repeat(RUNS_AT_ONCE), chances):
+            done += found
+            print(f"played {done['runs']:,}", flush=True)
+    check_what_happened(done, MILLION)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

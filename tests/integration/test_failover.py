@@ -5,7 +5,6 @@ The tests of this module break one group, one after the other; the last one read
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import itertools
 import os
@@ -17,9 +16,6 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mqcore.address import parse_address
-from mqcore.broker.failover.etcd import EtcdEngine
-from mqcore.broker.failover.group_keys import GroupView
 from mqcore.client import Client, Message, Producer, SendStatus
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import MQError
@@ -79,35 +75,8 @@ def sends(group: Group) -> Iterator[Sends]:
         yield Sends(producer)
 
 
-def view_of(group: Group) -> GroupView:
-    """What etcd has of the group."""
-
-    async def read() -> GroupView:
-        properties = group.brokers[0].properties
-        addresses = [parse_address(text) for text in properties["failoverEtcd"].split(",")]
-        engine = EtcdEngine(addresses, properties["brokerClusterName"], properties["brokerName"])
-        try:
-            return GroupView.of(await engine.read_all())
-        finally:
-            engine.close()
-
-    return asyncio.run(read())
-
-
-def await_in_sync(group: Group, count: int) -> GroupView:
-    found = GroupView()
-
-    def look() -> bool:
-        nonlocal found
-        found = view_of(group)
-        return found.state is not None and len(found.state.isr) == count
-
-    wait_until(look, DEADLINE_S, f"{count} brokers are in sync")
-    return found
-
-
 def epoch_of(group: Group) -> int:
-    state = view_of(group).state
+    state = group.view().state
     assert state is not None
     return state.epoch
 
@@ -117,7 +86,7 @@ def await_epoch_behind(group: Group, epoch: int) -> None:
 
 
 def test_who_founds_the_group_leads_and_who_joins_is_soon_in_sync(group: Group, sends: Sends) -> None:
-    view = await_in_sync(group, 3)
+    view = group.await_in_sync(3)
     assert view.state is not None
     assert (view.state.epoch, view.state.master) == (1, 1)
     assert view.state.address == group.brokers[0].broker_address
@@ -162,7 +131,7 @@ def test_another_leads_when_the_master_is_killed_and_it_comes_back_as_a_slave(gr
     assert epoch_of(group) > epoch
     assert group.master_number() != killed
     group.start_again(killed)
-    await_in_sync(group, 3)
+    group.await_in_sync(3)
     assert group.said_by(killed)["term"] == 0
     sends.send(20)
 
@@ -171,7 +140,7 @@ def test_a_master_that_stops_in_order_gives_its_place_away(group: Group, sends: 
     epoch, stopped = epoch_of(group), group.master_number()
     sends.send(5)
     group.brokers[stopped].stop()
-    view = view_of(group)
+    view = group.view()
     assert view.state is not None
     assert view.state.epoch == epoch + 1
     # It has said good-bye: nobody waits for a lease to end.
@@ -180,7 +149,7 @@ def test_a_master_that_stops_in_order_gives_its_place_away(group: Group, sends: 
     assert len(view.alive) == 2
     sends.send(20)
     group.start_again(stopped)
-    await_in_sync(group, 3)
+    group.await_in_sync(3)
 
 
 @pytest.mark.slow
@@ -197,7 +166,7 @@ def test_a_master_that_stood_still_cannot_acknowledge_and_follows(group: Group, 
     finally:
         for process in processes:
             os.kill(process.pid, signal.SIGCONT)
-    await_in_sync(group, 3)
+    group.await_in_sync(3)
     assert group.said_by(stopped)["term"] == 0
     sends.send(20)
 
@@ -211,7 +180,7 @@ def test_all_killed_at_once_come_back_with_everything(group: Group, sends: Sends
     for number in range(3):
         group.start_again(number)
     await_epoch_behind(group, epoch)
-    await_in_sync(group, 3)
+    group.await_in_sync(3)
     sends.send(20)
 
 
@@ -226,7 +195,7 @@ def test_brokers_go_on_while_etcd_is_away(group: Group, sends: Sends) -> None:
     for engine in group.engines:
         engine.await_ready()
     sends.send(20)
-    await_in_sync(group, 3)
+    group.await_in_sync(3)
     assert epoch_of(group) == epoch
 
 

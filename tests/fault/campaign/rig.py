@@ -6,17 +6,21 @@ and be slow. On one machine everything else can still be broken.
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import hashlib
 import json
 import random
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
+from mqcore.address import parse_address
+from mqcore.broker.failover.etcd import EtcdEngine
+from mqcore.broker.failover.group_keys import GroupView
 from mqcore.codes import RequestCode
 from mqcore.store.failover_files import FailoverFiles
 from mqcore.store.paths import StorePaths
@@ -57,12 +61,15 @@ class Group:
         has_machines: bool,
         size: int = BROKERS,
         program: Sequence[str] = ("mqcore.broker",),
+        properties: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
+        """*properties* go over those that every broker has."""
         self.home = home
         self.size = size
         self.engine_count = ENGINES if size > 1 else 0
         self.outside = size + self.engine_count
         self._program = program
+        self._properties = properties
         self._stack = contextlib.ExitStack()
         self.switch = self._stack.enter_context(Switch(chance, self.outside + 1)) if has_machines else None
         self.engines: list[Etcd] = []
@@ -137,7 +144,9 @@ class Group:
             properties["failoverEtcd"] = ",".join(engine.client for engine in self.engines)
             properties["brokerRole"] = "SYNC_MASTER"
         with self.on(number):
-            return MqcoreBroker(self.home / f"broker{number}", properties, program=self._program)
+            return MqcoreBroker(
+                self.home / f"broker{number}", {**properties, **self._properties}, program=self._program
+            )
 
     def start_again(self, number: int) -> None:
         with self.on(number):
@@ -200,6 +209,33 @@ class Group:
 
     def master(self) -> MqcoreBroker:
         return self.brokers[self.master_number()]
+
+    def view(self) -> GroupView:
+        """What etcd has of the group."""
+
+        async def read() -> GroupView:
+            properties = self.brokers[0].properties
+            addresses = [parse_address(engine.client) for engine in self.engines]
+            engine = EtcdEngine(addresses, properties["brokerClusterName"], properties["brokerName"])
+            try:
+                return GroupView.of(await engine.read_all())
+            finally:
+                engine.close()
+
+        with self.on(self.outside):
+            return asyncio.run(read())
+
+    def await_in_sync(self, count: int) -> GroupView:
+        """Wait until so many brokers are in sync."""
+        found = GroupView()
+
+        def look() -> bool:
+            nonlocal found
+            found = self.view()
+            return found.state is not None and len(found.state.isr) == count
+
+        wait_until(look, DEADLINE_S, f"{count} brokers are in sync")
+        return found
 
     def await_equal_ends(self) -> None:
         """Wait until all brokers answer and have logs of one length: nobody sends any more."""
