@@ -181,6 +181,9 @@ class RequestCode(IntEnum):
     POP_ROLLBACK = 200056
     BATCH_ACK_MESSAGE = 200151
 
+    # Of mqcore alone: a number that no release of RocketMQ has, and that fits into the 16 bits of a binary header.
+    CHANGE_FAILOVER_GROUP = 29001
+
 
 class ResponseCode(IntEnum):
     """What a response says. Source: RocketMQ RemotingSysResponseCode.java and ResponseCode.java."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from mqcore.protocol.group_bodies import GroupFacts
 from mqcore.protocol.json_body import JsonBody
 
 
@@ -51,6 +52,8 @@ class HARuntimeInfo(JsonBody):
     role: str | None = None
     refusal: str | None = None
     """Why a slave does not copy; empty: nothing is wrong."""
+    failover_group: GroupFacts | None = None
+    """Of a broker in a failover group."""
 
 
 @dataclass(slots=True)

@@ -230,6 +230,8 @@ _REQUEST_ROWS: Final[dict[Code, str]] = {
         defaultTopicPerm S?, defaultGroupPerm S?, topicPerms S?, groupPerms S?""",
     Code.DELETE_ACL_CONFIG: "accessKey S!",
     Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: "globalWhiteAddrs S!, aclFileFullPath S?",
+    # Of mqcore. Texts, where a wrong one must not read as false.
+    Code.CHANGE_FAILOVER_GROUP: "action S!, member I!, epoch L!, dryRun S!",
     # 3 Name server
     Code.PUT_KV_CONFIG: f"{_KEY}, value S!",
     Code.GET_KV_CONFIG: _KEY,

@@ -167,8 +167,8 @@ def _codec(annotation: Any) -> tuple[Read, Write]:
         return _optional_codec(arguments)
     if origin is list:
         return _list_codec(arguments[0])
-    if origin is set:
-        return _set_codec(arguments[0])
+    if origin in (set, frozenset):
+        return _set_codec(origin, arguments[0])
     if origin is dict:
         return _dict_codec(*arguments)
     if isinstance(annotation, type) and issubclass(annotation, JsonBody):
@@ -195,11 +195,11 @@ def _list_codec(item: Any) -> tuple[Read, Write]:
     return read, lambda values: [write_item(value) for value in values]
 
 
-def _set_codec(item: Any) -> tuple[Read, Write]:
+def _set_codec(kind: type, item: Any) -> tuple[Read, Write]:
     read_list, _ = _list_codec(item)
     _, write_item = _codec(item)
     # Java's order is that of its hash table; sorted, the same set always gives the same bytes.
-    return lambda value, where: set(read_list(value, where)), lambda values: tuple(map(write_item, sorted(values)))
+    return lambda value, where: kind(read_list(value, where)), lambda values: tuple(map(write_item, sorted(values)))
 
 
 def _dict_codec(key: Any, item: Any) -> tuple[Read, Write]:

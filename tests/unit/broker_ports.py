@@ -462,10 +462,15 @@ class MemoryCaller:
 class BrokerRig:
     """A BrokerCore on memory ports, with its configuration directory below *root*. ``reopen`` restarts it."""
 
-    def __init__(self, root: Path, caller: Any = None, group_log: Any = None, **properties: str) -> None:
-        """*group_log* makes it one of a failover group."""
+    def __init__(
+        self, root: Path, caller: Any = None, group_log: Any = None, group: Any = None, replication: Any = None,
+        **properties: str,
+    ) -> None:  # fmt: skip
+        """*group_log* makes it one of a failover group, and *group* speaks for that."""
         self.root = root
         self.group_log = group_log
+        self.group = group
+        self.replication = replication
         self.properties = properties
         self.caller = caller or MemoryCaller()
         self.clock = FakeClock()
@@ -489,7 +494,7 @@ class BrokerRig:
         self.drops = MemoryDrops()
         ports = Ports(
             self.store, self.store, self.offsets, self.board, self.counters, MemoryPools(), self.pulls, self.caller,
-            group_log=self.group_log, drops=self.drops,
+            group_log=self.group_log, drops=self.drops, group=self.group, replication=self.replication,
         )  # fmt: skip
         self.core = BrokerCore(
             self.settings,

@@ -203,7 +203,7 @@ def test_a_refusal_reads_as_rocketmqs_exception_and_is_in_json() -> None:
     assert answer.remark == "org.apache.rocketmq.acl.common.AclException: No accessKey is configured"
 
 
-@pytest.mark.parametrize("code", [17, 18, 25, 200, 207, 215, 225])
+@pytest.mark.parametrize("code", [17, 18, 25, 200, 207, 215, 225, 29001])
 async def test_what_makes_and_deletes_needs_an_admin(guard: AclGuard, code: int) -> None:
     assert await refused(guard, signed("publisher", code=code)) is Refusal.ADMIN
 

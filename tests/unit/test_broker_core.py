@@ -43,11 +43,13 @@ OF_RELEASE_5 = {
     RequestCode.GET_BROKER_HA_STATUS,
     RequestCode.GET_BROKER_EPOCH_CACHE,
 }
+OF_BEFORE = {RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG}
+OF_OUR_OWN = {RequestCode.CHANGE_FAILOVER_GROUP}
 
 
 def test_the_table_has_every_request_that_a_broker_of_4_9_takes() -> None:
     assert set(TABLE) >= BROKER_ROWS_OF_4_9
-    assert set(TABLE) - BROKER_ROWS_OF_4_9 == OF_RELEASE_5 | {RequestCode.GET_BROKER_CLUSTER_ACL_CONFIG}
+    assert set(TABLE) - BROKER_ROWS_OF_4_9 == OF_RELEASE_5 | OF_BEFORE | OF_OUR_OWN
 
 
 @pytest.mark.parametrize(

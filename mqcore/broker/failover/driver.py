@@ -23,6 +23,7 @@ from mqcore.config import BrokerRole, Settings
 from mqcore.config.credentials import parse_credentials
 from mqcore.errors import BrokerError, EngineError, MQError, ProtocolError, UnfitMemberError
 from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.group_bodies import GroupFacts, MemberStatus
 from mqcore.protocol.ha_bodies import EpochCache, EpochStart
 from mqcore.store.epochs import EpochEntry, held_by
 
@@ -32,7 +33,6 @@ from .coordinator import Coordinator, Outcome, Pace, Phase
 from .effects import Effect
 from .etcd import EtcdEngine
 from .facts import Announcement, GroupOrder, LeaderFacts, LogFacts, MemberFacts, Surroundings
-from .group_facts import GroupFacts, MemberStatus
 from .group_keys import MEMBERS, ORDER, GroupView, encode
 from .group_state import GroupState
 from .identity import IdentityKeeper
@@ -169,7 +169,7 @@ class FailoverDriver:
             changed_ms=self._changed_ms,
             why=self._why,
             engine_silent_ms=silent_ms,
-            members=tuple(self._status(member, leader) for member in known),
+            member_statuses=[self._status(member, leader) for member in known],
         )
 
     def _status(self, member: int, leader: LeaderFacts | None) -> MemberStatus:
@@ -177,26 +177,27 @@ class FailoverDriver:
         if member == self._me and self._host is not None:
             said = self._announcement()
         joined = self._view.members.get(member)
+        last = said or self._view.announced.get(member)
         heard = leader.members.get(member) if leader is not None else None
         end = self._host.group_log.end if self._host is not None else 0
         acked = end if member == self._me and self._is_master else heard.acked if heard is not None else -1
         return MemberStatus(
             member=member,
-            address=said.address if said is not None else "",
+            address=last.address if last is not None else "",
             is_there=said is not None,
             is_in_sync=self.state is not None and member in self.state.isr,
             is_trusted=said is not None and said.trusted,
             is_removed=joined is not None and joined.removed,
             is_leaving=said is not None and said.leaving,
-            last_epoch=said.last_epoch if said is not None else 0,
-            end=said.end if said is not None else -1,
+            last_epoch=last.last_epoch if last is not None else 0,
+            end=last.end if last is not None else -1,
             acked=acked,
             behind_bytes=max(0, end - acked) if acked >= 0 else 0,
             behind_ms=heard.behind_ms if heard is not None else 0,
             priority=said.priority if said is not None else 0,
         )
 
-    async def order(self, to: int, *, unclean: bool = False) -> None:
+    def check_order(self, to: int, *, unclean: bool = False) -> None:
         state = self.state
         said = self._view.alive.get(to)
         if state is None or to not in self._view.members or self._view.members[to].removed:
@@ -207,17 +208,26 @@ class FailoverDriver:
             raise UnfitMemberError(f"member {to} does not announce itself")
         if not unclean and (to not in state.isr or not said.trusted):
             raise UnfitMemberError(f"member {to} is not in sync: messages that were acknowledged would be lost")
-        await self._engine.put(ORDER, encode(GroupOrder(to, state.epoch, unclean)))
 
-    async def remove(self, member: int) -> None:
+    async def order(self, to: int, *, unclean: bool = False) -> None:
+        self.check_order(to, unclean=unclean)
+        assert self.state is not None
+        await self._engine.put(ORDER, encode(GroupOrder(to, self.state.epoch, unclean)))
+
+    def check_remove(self, member: int) -> None:
         state, known = self.state, self._view.members.get(member)
-        if known is None or known.removed:
+        if known is None:
             raise UnfitMemberError(f"the group has no member {member}")
+        if known.removed:
+            raise UnfitMemberError(f"member {member} was removed already")
         if member in self._view.alive:
             raise UnfitMemberError(f"member {member} announces itself; stop it first")
         if state is not None and member in state.isr:
             raise UnfitMemberError(f"member {member} is in sync")
-        await self._engine.put(f"{MEMBERS}{member}", encode(known.as_removed()))
+
+    async def remove(self, member: int) -> None:
+        self.check_remove(member)
+        await self._engine.put(f"{MEMBERS}{member}", encode(self._view.members[member].as_removed()))
 
     def leave(self) -> None:
         """This broker is about to stop."""
@@ -498,6 +508,7 @@ class FailoverDriver:
             self._end = StopForGood(f"failoverEtcd is etcd's cluster {view.cluster}, and this store is of {cluster}")
             return
         self._identity.change(etcd_cluster=view.cluster)
+        view.announced = {**self._view.announced, **view.announced}
         self._view = view
         if self._coordinator is None:
             self._begin()

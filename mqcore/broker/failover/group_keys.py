@@ -84,6 +84,8 @@ class GroupView:
     state_revision: int = 0
     members: dict[int, KnownMember] = field(default_factory=dict)
     alive: dict[int, Announcement] = field(default_factory=dict)
+    announced: dict[int, Announcement] = field(default_factory=dict)
+    """What each said of itself last, also who is gone since: for people."""
     order: GroupOrder | None = None
 
     @classmethod
@@ -107,6 +109,7 @@ class GroupView:
                 _put(self.members, change.key.removeprefix(MEMBERS), _readable(KnownMember, change))
             elif change.key.startswith(ALIVE):
                 _put(self.alive, change.key.removeprefix(ALIVE), _readable(Announcement, change))
+                self.announced.update(self.alive)
 
     @property
     def next_id(self) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from mqcore.broker.failover.group_facts import GroupFacts
+from mqcore.protocol.group_bodies import GroupFacts
 from mqcore.protocol.ha_bodies import EpochCache
 
 
@@ -39,13 +39,24 @@ class GroupControl(Protocol):
         """Return what this broker knows of its group."""
         ...
 
+    def check_order(self, to: int, *, unclean: bool = False) -> None:
+        """Raise UnfitMemberError if member *to* cannot be had to lead next, as far as this broker knows."""
+        ...
+
     async def order(self, to: int, *, unclean: bool = False) -> None:
         """Have member *to* lead next; *unclean*: although what others have may be lost.
 
-        It has not happened when this returns. Raises EngineError, and UnfitMemberError if it cannot happen.
+        It has not happened when this returns. Raises EngineError, and as ``check_order`` before anything is changed.
         """
         ...
 
+    def check_remove(self, member: int) -> None:
+        """Raise UnfitMemberError if *member* cannot be forgotten, as far as this broker knows."""
+        ...
+
     async def remove(self, member: int) -> None:
-        """Forget a member that is gone for good. Its id is not given again. Raises as ``order``."""
+        """Forget a member that is gone for good. Its id is not given again.
+
+        Raises EngineError, and as ``check_remove`` before anything is changed.
+        """
         ...

@@ -111,6 +111,7 @@ _ROWS: Final = (
     _admin(Code.QUERY_CONSUME_QUEUE, "admin_store.query_consume_queue"),
     _admin(Code.GET_BROKER_HA_STATUS, "admin_ha.ha_status"),
     _admin(Code.GET_BROKER_EPOCH_CACHE, "admin_ha.epoch_cache"),
+    _admin(Code.CHANGE_FAILOVER_GROUP, "admin_ha.change_group"),
     _admin(Code.CLEAN_EXPIRED_CONSUMEQUEUE, "admin_store.clean_consume_queues"),
     _admin(Code.CLEAN_UNUSED_TOPIC, "admin_store.clean_unused_topics"),
     _admin(Code.DELETE_EXPIRED_COMMITLOG, "admin_store.delete_expired_commit_log"),

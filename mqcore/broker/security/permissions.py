@@ -41,6 +41,8 @@ ADMIN_CODES: Final = frozenset(
         Code.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
         # Who may do what is nobody else's affair; 4.9.8 has it no more.
         Code.GET_BROKER_CLUSTER_ACL_CONFIG,
+        # Of mqcore: who leads, and what is lost when somebody does.
+        Code.CHANGE_FAILOVER_GROUP,
     }
 )
 """Requests that only an account with ``admin`` may make."""

@@ -8,7 +8,8 @@ from mqcore.client.admin.name_servers import NameServerCalls, read_settings
 from mqcore.codes import RequestCode
 from mqcore.config.properties import format_properties
 from mqcore.protocol.bodies import BrokerStatsData, KVTable
-from mqcore.protocol.ha_bodies import HARuntimeInfo
+from mqcore.protocol.group_bodies import GroupChange
+from mqcore.protocol.ha_bodies import EpochCache, HARuntimeInfo
 from mqcore.protocol.headers import decode_response
 
 
@@ -24,6 +25,21 @@ class BrokerCalls(NameServerCalls):
         """Return how the log of *broker* is copied."""
         answer = await self._ask(broker, RequestCode.GET_BROKER_HA_STATUS)
         return HARuntimeInfo.decode(answer.body)
+
+    async def epoch_cache(self, broker: str) -> EpochCache:
+        """Return who wrote which part of the log of *broker*, one of a failover group."""
+        answer = await self._ask(broker, RequestCode.GET_BROKER_EPOCH_CACHE)
+        return EpochCache.decode(answer.body)
+
+    async def change_failover_group(
+        self, broker: str, change: GroupChange, member: int, epoch: int, *, dry_run: bool = False
+    ) -> None:
+        """Have *broker* begin a change of its group, or with *dry_run* only say whether it can be.
+
+        *epoch* is the one that the caller has seen: in a later one nothing is changed.
+        """
+        values = {"action": change.value, "member": member, "epoch": epoch, "dry_run": "true" if dry_run else "false"}
+        await self._ask(broker, RequestCode.CHANGE_FAILOVER_GROUP, values)
 
     async def broker_config(self, broker: str) -> dict[str, str]:
         """Return the settings of *broker*, sorted by name."""

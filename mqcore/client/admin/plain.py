@@ -65,6 +65,8 @@ class Admin(PlainFace[AsyncAdmin]):
     delete_expired_commit_log = plain(AsyncAdmin.delete_expired_commit_log)
     wipe_write_perm = plain(AsyncAdmin.wipe_write_perm)
     ha_status = plain(AsyncAdmin.ha_status)
+    epoch_cache = plain(AsyncAdmin.epoch_cache)
+    change_failover_group = plain(AsyncAdmin.change_failover_group)
     add_write_perm = plain(AsyncAdmin.add_write_perm)
     name_server_config = plain(AsyncAdmin.name_server_config)
     update_name_server_config = plain(AsyncAdmin.update_name_server_config)
