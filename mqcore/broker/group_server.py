@@ -132,6 +132,7 @@ class GroupServer:
 
     async def _begin_life(self) -> None:
         assert self._identity is not None
+        self._identity.raise_floor()
         nonce = secrets.randbits(62) + 1
         self._driver = FailoverDriver(self.settings, self._identity, self._engine, self._names, nonce)
         server = BrokerServer(self.settings, self._config_path, self._driver, self._lock)

@@ -108,6 +108,16 @@ def test_what_was_acknowledged_may_be_lost_with_the_kernel_that_had_it(
     assert not starts("fourth")
 
 
+def test_what_was_confirmed_once_is_not_forgotten(tmp_path: Path) -> None:
+    keeper = keeper_of(tmp_path)
+    keeper.raise_floor()
+    assert keeper.now.floor == 0
+    for confirmed in (700, 300):
+        keeper.files.write_confirmed(confirmed)
+        keeper.raise_floor()
+        assert keeper_of(tmp_path).now.floor == 700
+
+
 def test_a_store_is_of_one_broker_name(tmp_path: Path) -> None:
     keeper_of(tmp_path).change(member=1)
     with pytest.raises(GroupIdentityError, match="is of name in cluster, and is started as other in cluster"):

@@ -45,3 +45,10 @@ class IdentityKeeper:
         boot_id = BOOT_ID.read_text().strip()
         is_whole = self.now.stopped_cleanly or self.now.boot_id == boot_id or acks_flushed or not self.now.boot_id
         self.change(boot_id=boot_id, stopped_cleanly=False, is_trusted=self.now.is_trusted and is_whole)
+
+    def raise_floor(self) -> None:
+        """Note before a life what the store has had: what was confirmed was acknowledged before.
+
+        A log that ends before it now has lost something, whatever the kernel says.
+        """
+        self.change(floor=max(self.now.floor, self.files.read_confirmed() or 0))
