@@ -16,6 +16,14 @@ now_s: Callable[[], float] = time.time
 monotonic_s: Callable[[], float] = time.monotonic
 """Returns a clock that never goes back, seconds from an arbitrary start; for intervals only. Not put ahead."""
 
+
+def _boot_s() -> float:
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+boot_s: Callable[[], float] = _boot_s
+"""As ``monotonic_s``, and goes on while the machine sleeps. Not put ahead."""
+
 _now_ns: Callable[[], int] = time.time_ns
 _monotonic_ns: Callable[[], int] = time.monotonic_ns
 
@@ -96,17 +104,17 @@ def stand_in(elapsed_s: Callable[[], float], epoch_s: float) -> Iterator[None]:
 
     Who begins to listen in the block listens to that time, and is forgotten with it.
     """
-    global now_s, monotonic_s, _now_ns, _monotonic_ns, _listeners
-    before = now_s, monotonic_s, _now_ns, _monotonic_ns, _listeners
+    global now_s, monotonic_s, boot_s, _now_ns, _monotonic_ns, _listeners
+    before = now_s, monotonic_s, boot_s, _now_ns, _monotonic_ns, _listeners
     _listeners = []
     epoch_ns = round(epoch_s * 1e9)
 
     def elapsed_ns() -> int:
         return round(elapsed_s() * 1e9)
 
-    now_s, monotonic_s = (lambda: epoch_s + elapsed_s()), elapsed_s
+    now_s, monotonic_s, boot_s = (lambda: epoch_s + elapsed_s()), elapsed_s, elapsed_s
     _now_ns, _monotonic_ns = (lambda: epoch_ns + elapsed_ns()), elapsed_ns
     try:
         yield
     finally:
-        now_s, monotonic_s, _now_ns, _monotonic_ns, _listeners = before
+        now_s, monotonic_s, boot_s, _now_ns, _monotonic_ns, _listeners = before

@@ -20,7 +20,7 @@ from mqcore.broker.failover.driver import FailoverDriver
 from mqcore.broker.failover.etcd import EtcdEngine
 from mqcore.broker.failover.group_keys import MEMBERS, GroupView, KnownMember, encode
 from mqcore.broker.failover.identity import IdentityKeeper
-from mqcore.broker.failover.life import CutLog, EmptyStore, LifeEnd, LiveAgain, StopForGood
+from mqcore.broker.failover.life import CopyAgain, CutLog, EmptyStore, LifeEnd, LiveAgain, StopForGood
 from mqcore.broker.server import BrokerServer
 from mqcore.config import Settings
 from mqcore.config.groups import FailoverSettings
@@ -43,6 +43,8 @@ LEAVE_S: Final = 2.0
 """How long a slave that stops waits until acknowledgements need it no more."""
 
 CHECK_S: Final = 0.02
+FAILED_SYNCS_MAX: Final = 1
+"""After so many what may be lost is copied again, without a word of an operator."""
 
 
 class GroupServer:
@@ -61,6 +63,7 @@ class GroupServer:
         self._driver: FailoverDriver | None = None
         self._lives: asyncio.Task[None] | None = None
         self._is_stopping = False
+        self._failed_syncs = 0
         self.ended = asyncio.Event()
         self.failure: Exception | None = None
         """Why it ended, unless it was stopped."""
@@ -174,6 +177,12 @@ class GroupServer:
             case CutLog(point):
                 self._identity.change(floor=min(self._identity.now.floor, point))
                 cut_log(self._paths, self._geometry, point)
+            case CopyAgain(point):
+                self._identity.change(is_trusted=False)
+                self._failed_syncs += 1
+                if self._failed_syncs > FAILED_SYNCS_MAX:
+                    raise GroupIdentityError("syncs of this store fail again and again: its disk has to be replaced")
+                cut_log(self._paths, self._geometry, point)
             case EmptyStore():
                 self._identity.change(floor=0)
                 empty_store(self._paths, self._geometry)
@@ -194,7 +203,8 @@ class GroupServer:
             await self._server.stop()
             self._server = None
             if self._identity is not None and driver is not None:
-                self._identity.change(stopped_cleanly=True)
+                # Where something was broken or left behind, the file that says so is there still.
+                self._identity.change(stopped_cleanly=not self._paths.abort.exists())
         with contextlib.suppress(EngineError):
             await self._names.leave()
         await self._release()

@@ -186,7 +186,7 @@ class Registration:
         """The id by which name servers know this broker just now: 0 for a master."""
         if self._group is None:
             return self._settings.broker.broker_id
-        return 0 if self._group.is_master else self._group.member
+        return self._group.registered_id
 
     def _identity(self) -> dict[str, Any]:
         """The fields by which a name server knows this broker."""

@@ -508,6 +508,11 @@ class BrokerServer:
         return self._segment.get("min_offset")
 
     @property
+    def lost_from(self) -> int | None:
+        has_failed = self._segment.get("store_flags") & STORE_FLAG["SYNC_FAILED"]
+        return self._segment.get("flushed_offset") if has_failed else None
+
+    @property
     def caller(self) -> RemotingClient:
         assert self._client is not None
         return self._client
@@ -537,6 +542,9 @@ class BrokerServer:
             self._segment.set_flags(STORE_FLAG["NOT_ENOUGH_REPLICAS"])
         else:
             self._segment.clear_flags(STORE_FLAG["NOT_ENOUGH_REPLICAS"])
+
+    def register_anew(self) -> None:
+        self.core.broker.registration.register_soon()
 
     def refuse_new_sends(self) -> None:
         """What has been taken is brought to its end; who sends from now on is to look for another master."""

@@ -6,6 +6,7 @@ The tests of this module break one group, one after the other; the last one read
 from __future__ import annotations
 
 import contextlib
+import errno
 import itertools
 import os
 import random
@@ -16,11 +17,17 @@ from pathlib import Path
 import psutil
 import pytest
 
+from mqcore import layout
+from mqcore.broker.failover.facts import Announcement
 from mqcore.client import Client, Message, Producer, SendStatus
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import MQError
 from mqcore.protocol.names import NOT_MASTER
+from mqcore.store.failover_files import FailoverFiles
+from mqcore.store.paths import StorePaths
 from tests.fault.campaign.rig import TOPIC, Group, replica_of
+from tests.fault.rig import COMMIT_LOG_FILE_SIZE, GEOMETRY, attach_segment
+from tests.fault.store_scan import read_log
 from tests.rigs import etcd as etcd_rig
 from tests.rigs import wire
 from tests.waiting import wait_until
@@ -29,6 +36,8 @@ pytestmark = pytest.mark.skipif(
     bool(etcd_rig.missing_tools()), reason=f"etcd cannot run here: {etcd_rig.missing_tools()}"
 )
 
+STORE_FLAG = layout.constants("StoreFlag")
+WORKER_KIND = layout.constants("WorkerKind")
 DEADLINE_S = 60.0
 
 
@@ -152,6 +161,25 @@ def test_a_master_that_stops_in_order_gives_its_place_away(group: Group, sends: 
     group.await_in_sync(3)
 
 
+def test_a_master_whose_disk_fails_gives_its_place_away_and_copies_again_what_it_may_have_lost(
+    group: Group, sends: Sends
+) -> None:
+    group.await_in_sync(3)
+    epoch, failed = epoch_of(group), group.master_number()
+    sends.send(20)
+    segment = attach_segment(group.brokers[failed])
+    segment.fail(STORE_FLAG["SYNC_FAILED"] | STORE_FLAG["NOT_WRITABLE"], errno.EIO, WORKER_KIND["FLUSH"], 0)
+    sends.send(20)
+    assert epoch_of(group) == epoch + 1
+    assert group.master_number() != failed
+    group.await_in_sync(3)
+    log = group.brokers[failed].child.log
+    assert "the place of the master is to be given away" in log.read_text()
+    has_all = "the log has all again that it ever acknowledged"
+    wait_until(lambda: has_all in log.read_text(), DEADLINE_S, "what may be lost was copied again")
+    sends.send(5)
+
+
 @pytest.mark.slow
 def test_a_master_that_stood_still_cannot_acknowledge_and_follows(group: Group, sends: Sends) -> None:
     epoch, stopped = epoch_of(group), group.master_number()
@@ -197,6 +225,76 @@ def test_brokers_go_on_while_etcd_is_away(group: Group, sends: Sends) -> None:
     sends.send(20)
     group.await_in_sync(3)
     assert epoch_of(group) == epoch
+
+
+@pytest.mark.slow
+def test_a_master_that_may_have_been_replaced_is_not_to_be_found_until_it_is_known_that_it_has_not(
+    group: Group, sends: Sends
+) -> None:
+    group.await_in_sync(3)
+    epoch, master = epoch_of(group), group.master_number()
+    silent = next(number for number in range(3) if number != master)
+    for engine in group.engines:
+        engine.kill()
+    assert registered(group)["0"] == group.brokers[master].broker_address
+    group.brokers[silent].kill()
+    wait_until(lambda: "0" not in registered(group), DEADLINE_S, "name servers know no master")
+    assert group.brokers[master].broker_address in registered(group).values()
+    for number in range(len(group.engines)):
+        group.start_engine(number)
+    wait_until(
+        lambda: registered(group).get("0") == group.brokers[master].broker_address, DEADLINE_S, "they know it again"
+    )
+    sends.send(5)
+    assert epoch_of(group) == epoch
+    group.start_again(silent)
+    group.await_in_sync(3)
+
+
+@pytest.mark.slow
+def test_who_has_lost_the_end_of_its_log_does_not_lead_while_others_have_it(group: Group, sends: Sends) -> None:
+    """The machine has not been down: what was noted as confirmed tells of it."""
+    group.await_in_sync(3)
+    sends.send(20)
+    group.await_equal_ends()
+    losing = next(number for number in range(3) if number != group.master_number())
+    store = StorePaths.at(group.brokers[losing].store_dir)
+    end = int(str(group.said_by(losing)["maxOffset"]))
+    wait_until(lambda: FailoverFiles(store).read_confirmed() == end, DEADLINE_S, "it is noted what is confirmed")
+    epoch, nonce = epoch_of(group), group.view().alive[losing + 1].nonce
+    for broker in group.brokers:
+        broker.kill()
+    damage_last_record(store)
+    group.start_again(losing)
+
+    def said() -> Announcement | None:
+        return group.view().alive.get(losing + 1)
+
+    wait_until(lambda: (now := said()) is not None and now.nonce != nonce, DEADLINE_S, "its next process is there")
+    now = said()
+    assert now is not None
+    assert not now.trusted
+    assert now.end < end
+    for number in set(range(3)) - {losing}:
+        group.start_again(number)
+    await_epoch_behind(group, epoch)
+    view = group.await_in_sync(3)
+    assert view.state is not None
+    assert view.alive[losing + 1].trusted, "it has all again"
+    sends.send(5)
+
+
+def registered(group: Group) -> dict[str, str]:
+    """By id, the brokers of the group that the name server knows."""
+    return wire.registered_brokers(group.name_server).get(group.brokers[0].properties["brokerName"], {})
+
+
+def damage_last_record(store: StorePaths) -> None:
+    record = read_log(store, GEOMETRY).records[-1]
+    start = record.physical_offset - record.physical_offset % COMMIT_LOG_FILE_SIZE
+    data = bytearray(store.log.path_of(start).read_bytes())
+    data[data.index(record.body, record.physical_offset - start)] ^= 1
+    store.log.path_of(start).write_bytes(data)
 
 
 def test_everything_acknowledged_is_in_all_stores_where_it_was_said_to_be(group: Group, sends: Sends) -> None:

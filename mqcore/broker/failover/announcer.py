@@ -32,6 +32,7 @@ class Announcer:
         self._at_s = 0.0
         self._refused_since_s: float | None = None
         self.is_announced = False
+        self._renewed_s = 0.0
         self.heard_s = 0.0
         """When the engine answered last, by the monotonic clock."""
 
@@ -40,6 +41,11 @@ class Announcer:
         """Whether another process has the name."""
         since_s = self._refused_since_s
         return since_s is not None and clock.monotonic_s() - since_s > NAME_TAKEN_LEASES * self._lease_s
+
+    @property
+    def is_expiring(self) -> bool:
+        """Whether the lease was not renewed for two thirds of its time, that included for which the machine slept."""
+        return clock.boot_s() - self._renewed_s > self._lease_s * 2 / 3
 
     def soon(self) -> None:
         """Let ``rest`` end."""
@@ -55,13 +61,14 @@ class Announcer:
         self._at_s = clock.monotonic_s() + self._lease_s / 3
         try:
             async with self._turn:
+                began_s = clock.boot_s()
                 is_ours = await self._engine.announce(self._key, encode(self._announcement()), self._lease_s)
         except EngineError:
             self._at_s = min(self._at_s, clock.monotonic_s() + RETRY_S)
             raise
         self.heard_s = clock.monotonic_s()
         if is_ours:
-            self.is_announced, self._refused_since_s = True, None
+            self.is_announced, self._refused_since_s, self._renewed_s = True, None, began_s
         else:
             self._refused_since_s = self._refused_since_s or self.heard_s
             self._at_s = self.heard_s + RETRY_S

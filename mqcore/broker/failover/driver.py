@@ -36,7 +36,7 @@ from .facts import Announcement, GroupOrder, LeaderFacts, LogFacts, MemberFacts,
 from .group_keys import MEMBERS, ORDER, GroupView, encode
 from .group_state import GroupState
 from .identity import IdentityKeeper
-from .life import CutLog, EmptyStore, LifeEnd, LiveAgain, LivingBroker, StopForGood
+from .life import CopyAgain, CutLog, EmptyStore, LifeEnd, LiveAgain, LivingBroker, StopForGood
 from .negotiation import Clash, CutTo, GoOn, StartOver, entries_of, meet
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,9 @@ RETRY_S: Final = 0.1
 RETRY_MAX_S: Final = 1.0
 MASTER_SILENT_MS: Final = 1_500
 """A master that has sent nothing for so long, not even a heart-beat, is not heard."""
+
+CUT_OFF_S: Final = 0.5
+"""A process that has stood still looks cut off until it has asked the engine."""
 
 LINE_PAUSE_S: Final = 30.0
 
@@ -87,6 +90,9 @@ class FailoverDriver:
         self._is_promoted = False
         self._epoch_start = 0
         self._is_leaving = False
+        self._has_broken = False
+        self._cut_off_since_s: float | None = None
+        self._is_lost = False
         self._master_refuses = False
         self._whole_at: int | None = None
         self._engine_heard_s = 0.0
@@ -113,7 +119,13 @@ class FailoverDriver:
     @property
     def takes_changes(self) -> bool:
         """Whether it is the master, and does not give its place away."""
-        return self._is_master and not self._is_leaving
+        has_broken = self._host is not None and self._host.lost_from is not None
+        return self._is_master and not self._is_leaving and not (has_broken and self.has_successor)
+
+    @property
+    def registered_id(self) -> int:
+        """The id by which name servers are to know it: 0 for a master, unless it may have been replaced."""
+        return 0 if self._is_master and not self._is_lost else self._me
 
     @property
     def state(self) -> GroupState | None:
@@ -262,7 +274,15 @@ class FailoverDriver:
             await asyncio.gather(*self._tasks, return_exceptions=True)
             self._is_master = False
         assert self._end is not None
-        return self._end
+        return self._without_what_is_lost(self._end)
+
+    def _without_what_is_lost(self, end: LifeEnd) -> LifeEnd:
+        """Return *end*, or that what a failed sync may have lost is to be copied again."""
+        assert self._host is not None
+        lost_from = self._host.lost_from
+        if lost_from is None or not isinstance(end, LiveAgain | CutLog):
+            return end
+        return CopyAgain(min(lost_from, end.point) if isinstance(end, CutLog) else lost_from)
 
     async def _work(self) -> None:
         while self._end is None:
@@ -299,9 +319,13 @@ class FailoverDriver:
         """Let the coordinator look."""
         assert self._coordinator is not None
         state = self._coordinator.state
+        if not self._has_broken:
+            self._look_at_the_disk()
         leader = self._log.leader_facts(state.isr) if self._is_master and state is not None else None
         if leader is not None and state is not None:
-            self._refuse_sends(state, leader)
+            is_cut_off = self._is_cut_off(state, leader)
+            self._refuse_sends(state, is_cut_off=is_cut_off)
+            self._hide(is_cut_off=is_cut_off)
         elif self._has_become_whole():
             self._identity.change(is_trusted=True)
             self._announcer.soon()
@@ -342,11 +366,23 @@ class FailoverDriver:
             return False
         return self._log.is_followed_up and self._log.end >= self._whole_at
 
-    def _refuse_sends(self, state: GroupState, leader: LeaderFacts) -> None:
+    def _look_at_the_disk(self) -> None:
+        """Note that a sync has failed: a master gives its place away as soon as there is somebody to take it."""
+        assert self._host is not None
+        assert self._coordinator is not None
+        if self._host.lost_from is None:
+            return
+        self._has_broken = True
+        if self._is_master:
+            logger.error("a sync has failed: the place of the master is to be given away end=%d", self._log.end)
+            self._coordinator.leave()
+            self._announcer.soon()
+        else:
+            self._end = self._end or LiveAgain("a sync has failed")
+
+    def _refuse_sends(self, state: GroupState, *, is_cut_off: bool) -> None:
         """A master refuses sends while too few are in sync; asynchronous, also while it may have been replaced."""
-        is_refused = len(state.isr) < self._options.min_in_sync_replicas
-        if not self._is_sync and not is_refused:
-            is_refused = self._is_cut_off(state, leader)
+        is_refused = len(state.isr) < self._options.min_in_sync_replicas or (is_cut_off and not self._is_sync)
         if is_refused != self._is_refusing:
             assert self._host is not None
             self._is_refusing = is_refused
@@ -354,9 +390,20 @@ class FailoverDriver:
             in_sync = " ".join(map(str, sorted(state.isr)))
             logger.warning("sends are %s in_sync=%s", "refused" if is_refused else "taken again", in_sync)
 
+    def _hide(self, *, is_cut_off: bool) -> None:
+        """Let clients not find a master that may have been replaced, until it is known that it has not."""
+        now = clock.monotonic_s()
+        self._cut_off_since_s = (self._cut_off_since_s or now) if is_cut_off else None
+        is_lost = self._cut_off_since_s is not None and now - self._cut_off_since_s >= CUT_OFF_S
+        if is_lost != self._is_lost:
+            assert self._host is not None
+            self._is_lost = is_lost
+            logger.warning("name servers are %s", "told of no master" if is_lost else "told of this master again")
+            self._host.register_anew()
+
     def _is_cut_off(self, state: GroupState, leader: LeaderFacts) -> bool:
-        silent_s = clock.monotonic_s() - self._engine_heard_s
-        if silent_s < self._options.lease_seconds * 2 / 3:
+        """Whether others may have elected a master: the engine does not answer, and one who could be it is silent."""
+        if not self._announcer.is_expiring:
             return False
         members = leader.members
         return any(not members.get(other, MemberFacts(-1, False)).connected for other in state.isr - {self._me})
@@ -447,8 +494,8 @@ class FailoverDriver:
         facts = self._log_facts()
         address, ha_address = self._host.addresses
         return Announcement(
-            facts.last_epoch, facts.end, facts.trusted, self._options.priority, self._is_leaving, self._nonce,
-            address, ha_address,
+            facts.last_epoch, facts.end, facts.trusted, self._options.priority,
+            self._is_leaving or self._has_broken, self._nonce, address, ha_address,
         )  # fmt: skip
 
     async def _announce(self) -> None:

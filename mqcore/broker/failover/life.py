@@ -23,6 +23,13 @@ class CutLog:
 
 
 @dataclass(frozen=True, slots=True)
+class CopyAgain:
+    """The next life begins with the log up to *point* only: a sync has failed, and who knows what is behind it."""
+
+    point: int
+
+
+@dataclass(frozen=True, slots=True)
 class EmptyStore:
     """The next life begins with an empty store."""
 
@@ -36,7 +43,7 @@ class StopForGood:
     reason: str
 
 
-LifeEnd = LiveAgain | CutLog | EmptyStore | StopForGood
+LifeEnd = LiveAgain | CutLog | CopyAgain | EmptyStore | StopForGood
 
 
 class LivingBroker(Protocol):
@@ -48,6 +55,11 @@ class LivingBroker(Protocol):
     @property
     def log_start(self) -> int:
         """The start of the log's first file."""
+        ...
+
+    @property
+    def lost_from(self) -> int | None:
+        """From where on the log may be on no disk, ever: a sync has failed. None if none has."""
         ...
 
     @property
@@ -76,4 +88,8 @@ class LivingBroker(Protocol):
 
     def refuse_sends(self, is_refused: bool) -> None:
         """Too few brokers are in sync, or enough again."""
+        ...
+
+    def register_anew(self) -> None:
+        """Name servers are to know it by another id."""
         ...

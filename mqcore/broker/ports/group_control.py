@@ -31,6 +31,11 @@ class GroupControl(Protocol):
         """Whether it is the master, and does not give its place away: what clients want done is for another else."""
         ...
 
+    @property
+    def registered_id(self) -> int:
+        """Return the id by which name servers are to know this broker: 0 for a master that may be found."""
+        ...
+
     def epoch_cache(self) -> EpochCache:
         """Return who wrote which part of this broker's log, and whether it leads."""
         ...

@@ -203,7 +203,8 @@ def refusal_remark(broker: BrokerContext, status: PutStatus) -> str:
         PutStatus.OS_PAGECACHE_BUSY: "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
         PutStatus.UNKNOWN_ERROR: "UNKNOWN_ERROR",
         PutStatus.IN_SYNC_REPLICAS_NOT_ENOUGH: (
-            "in-sync replicas not enough: fewer members than minInSyncReplicas have all of the log"
+            "in-sync replicas not enough: fewer members than minInSyncReplicas have all of the log, or (ASYNC_MASTER) "
+            "this broker reaches neither etcd nor all of them"
         ),
         PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED: (
             "[LMQ_CONSUME_QUEUE_NUM_EXCEEDED]broker config enableLmq and enableMultiDispatch, "
