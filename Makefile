@@ -17,7 +17,7 @@ PROCESSES := 2
 # A run of the tests starts thousands of Python processes: they need not compile the same modules, each for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run run-pair test costs test-all test-debug debug-build lint clean
+.PHONY: setup run run-pair test costs test-all test-whole test-pure test-debug debug-build lint clean
 
 setup: $(STAMP) $(BUILT)
 
@@ -60,18 +60,23 @@ test: setup
 costs: setup
 	$(PYTEST) -m "$(EVERYDAY)" --write-costs --durations=60
 
-test-all: setup
-	$(PYTEST) --hypothesis-profile=thorough
-	MQ_PURE=1 $(PYTEST) -m "$(EVERYDAY)"
-	$(MAKE) test-debug
+# Hours: it may be stopped, and goes on with what has not passed on this tree (tests/suite/resuming.py). With -k it does
+# not end with the first part in which something fails.
+test-all: test-whole test-pure test-debug
+
+test-whole: setup
+	$(PYTEST) --resume --hypothesis-profile=thorough
+
+test-pure: setup
+	MQ_PURE=1 $(PYTEST) --resume -m "$(EVERYDAY)"
 
 # The extensions once more, with checks of what must hold, in build/debug; MQ_DEBUG=1 takes them. See CONTRIBUTING.md.
 debug-build: $(READY)
 	MQ_DEBUG=1 $(BIN)/python setup.py --quiet build_ext
 
 test-debug: setup debug-build
-	MQ_DEBUG=1 $(PYTEST) -m "not slow and not quarantine" tests/unit tests/fault tests/interop
-	MQ_DEBUG=1 MQCORE_FAULT_ROUNDS=1 $(PYTEST) -m "slow and not quarantine" tests/fault/test_kill_points.py
+	MQ_DEBUG=1 $(PYTEST) --resume -m "not slow and not quarantine" tests/unit tests/fault tests/interop
+	MQ_DEBUG=1 MQCORE_FAULT_ROUNDS=1 $(PYTEST) --resume -m "slow and not quarantine" tests/fault/test_kill_points.py
 
 lint: setup
 	$(BIN)/ruff format --check conftest.py mqcore workers spark tests benchmarks

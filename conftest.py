@@ -9,5 +9,6 @@ pytest_plugins = (
     "tests.suite.checks",
     "tests.suite.closing",
     "tests.suite.costs",
+    "tests.suite.resuming",
     "tests.suite.second_look",
 )

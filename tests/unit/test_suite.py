@@ -16,7 +16,7 @@ import psutil
 import pytest
 
 from mqcore.testing.leftovers import has_ended
-from tests.suite import collecting, costs_table, scheduling, second_look
+from tests.suite import collecting, costs_table, resuming, scheduling, second_look
 from tests.suite.closing import described
 from tests.suite.costs import Cost, Machine, late
 from tests.suite.costs_table import Expected
@@ -391,6 +391,48 @@ def test_a_module_that_cannot_be_imported_gets_none(project: Path, processes: st
     done = run(project, "--second-look", "-n", processes)
     assert done.returncode != 0
     assert "SECOND LOOK" not in done.stdout
+
+
+# Going on.
+
+
+def test_what_has_passed_on_this_tree_is_not_run_again(project: Path) -> None:
+    subprocess.run(["git", "init", "--quiet", str(project)], check=True)
+    (project / ".gitignore").write_text(f"__pycache__\n*.txt\n/{resuming.RECORD}\n")
+    add(project, "tests/unit", "good", PASSES)
+    add(project, "tests/interop", "java", SKIPS)
+    add(project, "tests/integration", "once", FAILS_ONCE)
+    first = run(project, "-n", "2", "--resume")
+    assert first.returncode == 1
+    assert "0 modules before, 1 in this run" in first.stdout
+    for module in ("tests/integration/test_once.py", "tests/interop/test_java.py"):
+        assert f"not passed: {module}" in first.stdout
+    second = run(project, "-n", "2", "--resume")
+    assert second.returncode == 0
+    assert "1 modules before, 1 in this run" in second.stdout
+    assert "1 passed, 3 skipped" in second.stdout
+    # With nothing left to do a run is a success.
+    assert run(project, "--resume", "tests/unit", "tests/integration").returncode == 0
+
+
+def test_what_passed_on_another_tree_or_in_another_way_has_not_passed(tmp_path: Path) -> None:
+    record = tmp_path / resuming.RECORD
+    record.write_text("now\ttree\tway\ttests/unit/test_good.py\n")
+    wanted = {("tree", "way"): {"tests/unit/test_good.py"}, ("tree", "another"): set(), ("another", "way"): set()}
+    assert {key: resuming.Passed(record, *key).before for key in wanted} == wanted
+
+
+def test_a_tree_is_what_git_knows_and_what_it_would_take(tmp_path: Path) -> None:
+    with pytest.raises(pytest.UsageError, match="goes by what git knows"):
+        resuming.tree_of(tmp_path)
+    subprocess.run(["git", "init", "--quiet", str(tmp_path)], check=True)
+    seen = [resuming.tree_of(tmp_path)]
+    for name, text in ((".gitignore", "*.so"), ("a.py", "a"), ("a.py", "b"), ("b.py", "b")):
+        (tmp_path / name).write_text(text)
+        seen.append(resuming.tree_of(tmp_path))
+    assert len(set(seen)) == len(seen)
+    (tmp_path / "built.so").write_text("made of the others")
+    assert resuming.tree_of(tmp_path) == seen[-1]
 
 
 # Seeds.
