@@ -11,8 +11,22 @@ from typing import Any
 
 import pytest
 from fast_rig import Log, shared_segment
-from test_fast_ha_loop import FILE_SIZE, PATIENT_MS, SEND_ROW, HaRig, SlaveEnd, bytes_of, fill
-from test_fast_ha_replica import MasterEnd, ReplicaRig, bounds, log_bytes
+from ha_rig import (
+    DEADLINE_S,
+    FILE_SIZE,
+    LOOPBACK,
+    PATIENT_MS,
+    SEND_ROW,
+    SLAVE,
+    HaRig,
+    MasterEnd,
+    ReplicaRig,
+    SlaveEnd,
+    bounds,
+    bytes_of,
+    fill,
+    log_bytes,
+)
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
@@ -20,7 +34,6 @@ from tests.waiting import wait_until
 
 ROLE = layout.constants("HaRole")
 GATE = layout.constants("ReadGate")
-SLAVE = layout.constants("SlaveState")
 HELLO, HEAD, REPORT = layout.HA_HELLO, layout.HA_GROUP_FRAME_HEAD, layout.HA_REPORT
 TERM, ME, FIRST, SECOND = 7, 0, 1, 62
 NONCES = {FIRST: 1001, SECOND: (1 << 63) - 1}
@@ -32,16 +45,15 @@ class Member:
     def __init__(self, slave: SlaveEnd) -> None:
         self.socket = slave.socket
         self.slave = slave
-        self._received = b""
 
     def report(self, end: int) -> None:
         self.slave.report(end)
 
     def frame(self) -> tuple[int, bytes, int, int]:
         """The next frame: where it belongs, its bytes, the term, and what is confirmed."""
-        offset, size, zero, term, confirmed = HEAD.struct.unpack(self._take(HEAD.size))
+        offset, size, zero, term, confirmed = HEAD.struct.unpack(self.slave.take(HEAD.size))
         assert zero == 0
-        return offset, self._take(size), term, confirmed
+        return offset, self.slave.take(size), term, confirmed
 
     def copy(self, start: int, end: int) -> bytes:
         """Frames until *end* is reached, which must follow each other from *start* on."""
@@ -56,15 +68,6 @@ class Member:
     def await_confirmed(self, end: int) -> None:
         while self.frame()[3] < end:
             pass
-
-    def _take(self, size: int) -> bytes:
-        while len(self._received) < size:
-            data = self.socket.recv(65536)
-            if not data:
-                raise EOFError("the master has closed the connection")
-            self._received += data
-        taken, self._received = self._received[:size], self._received[size:]
-        return taken
 
 
 class GroupRig(HaRig):
@@ -405,10 +408,7 @@ class GroupMasterEnd(MasterEnd):
     """The end of a master of the group."""
 
     def hello(self) -> dict[str, int]:
-        data = b""
-        while len(data) < HELLO.size:
-            data += self.socket.recv(HELLO.size - len(data)) or pytest.fail("the slave has closed the connection")
-        return dict(zip(HELLO.offsets, HELLO.struct.unpack(data), strict=True))
+        return dict(zip(HELLO.offsets, HELLO.struct.unpack(self.take(HELLO.size)), strict=True))
 
     def group_frame(self, offset: int, data: bytes = b"", term: int = TERM, confirmed: int = 0) -> None:
         self.socket.sendall(HEAD.struct.pack(offset, len(data), 0, term, confirmed) + data)
@@ -424,17 +424,11 @@ class FollowerRig(ReplicaRig):
         super().__init__(segment, directory, **{"in_group": True, "is_slave": False, **changes})
 
     def follow(self, start: int = 0) -> GroupMasterEnd:
-        self.segment.set_master(bytes((127, 0, 0, 1)), self._door.getsockname()[1], start, TERM)
-        os.eventfd_write(self._wake, 1)
-        connection, _ = self._door.accept()
-        connection.settimeout(30)
-        master = GroupMasterEnd(connection)
-        self._open.append(master)
-        return master
+        return GroupMasterEnd(self._meet(start, TERM))
 
     def forget(self) -> int:
         version = self.segment.forget_master()
-        os.eventfd_write(self._wake, 1)
+        self.wake()
         wait_until(lambda: self.segment.get("followed_version") == version, describe="the master is left")
         return version
 
@@ -518,8 +512,8 @@ def test_a_master_that_does_not_answer_is_left_at_once(follower: FollowerRig) ->
             waiting = stack.enter_context(socket.socket())
             waiting.setblocking(False)
             waiting.connect_ex(silent.getsockname())
-        follower.segment.set_master(bytes((127, 0, 0, 1)), silent.getsockname()[1], 0, TERM)
-        os.eventfd_write(follower._wake, 1)
+        follower.segment.set_master(LOOPBACK, silent.getsockname()[1], 0, TERM)
+        follower.wake()
         state = layout.constants("MasterState")["CONNECTING"]
         wait_until(lambda: follower.segment.get("master_state") == state, describe="it tries")
         follower.forget()
@@ -547,7 +541,7 @@ def test_a_slave_can_report_what_is_on_disk(tmp_path: Path, source: Log) -> None
         follower.await_end(ends[4])
         assert master.report() == 0
         segment.set_flushed(ends[3])
-        os.eventfd_write(follower._wake, 1)
+        follower.wake()
         while (reported := master.report()) == 0:
             pass
         assert reported == ends[3]
@@ -569,8 +563,8 @@ def test_a_slave_that_is_promoted_lets_members_in_without_a_restart(source: Log,
     follower.segment.set("ha_term", TERM + 1)
     follower.segment.set("ha_role", ROLE["MASTER"])
     follower.segment.set_nonce(SECOND, NONCES[SECOND])
-    os.eventfd_write(follower._wake, 1)
-    with socket.create_connection(follower._slaves.getsockname(), 30) as slave:
+    follower.wake()
+    with socket.create_connection(follower.slaves_address, DEADLINE_S) as slave:
         slave.sendall(HELLO.struct.pack(layout.HA_HELLO_MAGIC, TERM + 1, NONCES[SECOND], 0, SECOND, 0, 0))
         head = HEAD.struct.unpack(slave.recv(HEAD.size, socket.MSG_WAITALL))
         assert head[0] == 0

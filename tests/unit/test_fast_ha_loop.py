@@ -5,164 +5,20 @@ from __future__ import annotations
 import contextlib
 import os
 import select
-import socket
 import struct
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fast_rig import TOPIC, Log, shared_segment
+from ha_rig import DEADLINE_S, FILE_SIZE, REPORT, SEND_ROW, SLAVE, STATE, HaRig, bytes_of, fill
 
 from mqcore import layout
-from mqcore._fast.ha.loop import HaLoop
-from mqcore._fast.segment.boards import SharedSegment
 from mqcore.store.paths import file_name
 from tests.page_cache import keeps_pages, resident_share
 from tests.waiting import wait_until
-
-COMMAND = layout.constants("WorkerCommand")
-STATE = layout.constants("WorkerState")
-SLAVE = layout.constants("SlaveState")
-HEAD = layout.HA_FRAME_HEAD
-REPORT = layout.HA_REPORT
-FILE_SIZE = 1 << 16
-HA_ROW, SEND_ROW, BROKER_ROW = 1, 2, 0
-DEADLINE_S = 30.0
-PATIENT_MS = 600_000
-
-
-class SlaveEnd:
-    """A slave's end of a connection."""
-
-    def __init__(self, address: tuple[str, int]) -> None:
-        self.socket = socket.create_connection(address, DEADLINE_S)
-        self._received = b""
-
-    def report(self, end: int) -> None:
-        self.socket.sendall(REPORT.struct.pack(end))
-
-    def frame(self) -> tuple[int, bytes]:
-        """The next frame: where it belongs, and its bytes."""
-        offset, size = HEAD.struct.unpack(self._take(HEAD.size))
-        return offset, self._take(size)
-
-    def copy(self, start: int, end: int) -> bytes:
-        """Frames until *end* is reached, which must follow each other from *start* on; heart-beats are left out."""
-        data = b""
-        while start + len(data) < end:
-            offset, body = self.frame()
-            assert offset == start + len(data)
-            data += body
-        assert start + len(data) == end
-        return data
-
-    def _take(self, size: int) -> bytes:
-        while len(self._received) < size:
-            data = self.socket.recv(65536)
-            if not data:
-                raise EOFError("the master has closed the connection")
-            self._received += data
-        taken, self._received = self._received[:size], self._received[size:]
-        return taken
-
-    def is_closed(self) -> bool:
-        """Wait for the master to close it."""
-        try:
-            while self.socket.recv(65536):
-                pass
-        except ConnectionResetError:
-            pass
-        return True
-
-
-class HaRig:
-    """A running loop over *log*."""
-
-    def __init__(self, log: Log, **changes: Any) -> None:
-        self.segment: SharedSegment = log.segment
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.send_wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._listener.setblocking(False)
-        self._link, self._theirs = socket.socketpair()
-        self._slaves: list[SlaveEnd] = []
-        self._options: dict[str, Any] = {
-            "row": HA_ROW, "wake": self._wake, "link": self._theirs.fileno(), "listener": self._listener.fileno(),
-            "senders": [(SEND_ROW, self.send_wake)], "broker": (BROKER_ROW, self._wake),
-            "commit_log": str(log.directory), "commit_log_file_size": log.file_size, "waits_for_slaves": False,
-            "reput": (3, self._wake), "flush": (4, self._wake), "is_slave": False, "wakes_flush": False,
-            "heartbeat_ms": PATIENT_MS, "silence_ms": PATIENT_MS, "frame_size_max": 32768, "from_first_file": False,
-            "in_group": False, "acks_flushed": False,
-        } | changes  # fmt: skip
-        self.start()
-
-    def start(self) -> None:
-        self.segment.set_worker_word(HA_ROW, "state", STATE["STARTING"])
-        self.segment.set_worker_word(HA_ROW, "command", COMMAND["RUN"])
-        self.loop = HaLoop(self.segment, self._options)
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-        wait_until(lambda: self.word("state") == STATE["RUNNING"], describe="the loop runs")
-
-    def _serve(self) -> None:
-        version = self.segment.get("settings_version")
-        while self.loop.run(version):
-            self.loop.use(self._options)
-            version = self.segment.get("settings_version")
-
-    def word(self, name: str) -> int:
-        return self.segment.worker_word(HA_ROW, name)
-
-    def change(self, **changes: Any) -> None:
-        self._options |= changes
-        self.segment.add("settings_version", 1)
-        self.wake()
-
-    def wake(self) -> None:
-        os.eventfd_write(self._wake, 1)
-
-    def connect(self, reports: int | None = None) -> SlaveEnd:
-        slave = SlaveEnd(self._listener.getsockname())
-        self._slaves.append(slave)
-        if reports is not None:
-            slave.report(reports)
-        return slave
-
-    def row(self, slave: SlaveEnd) -> dict[str, Any]:
-        """The row of a connection; waits for it."""
-        port = slave.socket.getsockname()[1]
-        found: list[dict[str, Any]] = []
-
-        def look() -> bool:
-            found[:] = [row for row in self.segment.slaves() if row["port"] == port]
-            return bool(found)
-
-        wait_until(look, describe="the slave has a row")
-        return found[0]
-
-    def await_state(self, slave: SlaveEnd, state: str) -> None:
-        wait_until(lambda: self.row(slave)["state"] == SLAVE[state], describe=f"the slave is {state}")
-
-    def stop(self) -> None:
-        self.segment.set_worker_word(HA_ROW, "command", COMMAND["STOP"])
-        self.wake()
-        self._thread.join(DEADLINE_S)
-        assert not self._thread.is_alive()
-
-    def close(self) -> None:
-        # Without slaves there is nobody to wait for.
-        for slave in self._slaves:
-            slave.socket.close()
-        if self._thread.is_alive():
-            self.stop()
-        del self.loop
-        for end in (self._listener, self._link, self._theirs):
-            end.close()
-        os.close(self._wake)
-        os.close(self.send_wake)
 
 
 @pytest.fixture
@@ -175,21 +31,6 @@ def log(tmp_path: Path) -> Iterator[Log]:
 def rig(log: Log) -> Iterator[HaRig]:
     with contextlib.closing(HaRig(log)) as made:
         yield made
-
-
-def bytes_of(log: Log, start: int, end: int) -> bytes:
-    found = b""
-    while start < end:
-        size = min(end - start, log.file_size - start % log.file_size)
-        found += log.read(start, size)
-        start += size
-    return found
-
-
-def fill(log: Log, bytes_min: int, body: bytes = b"x" * 1000) -> None:
-    end = log.end + bytes_min
-    while log.end < end:
-        log.append(body)
 
 
 # What is sent -----------------------------------------------------------------------------------------------------

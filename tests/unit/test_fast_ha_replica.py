@@ -3,145 +3,19 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import random
 import select
 import socket
 import struct
-import threading
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from fast_rig import Log, shared_segment
+from ha_rig import DEADLINE_S, FILE_SIZE, HEAD, REPORT, STORE_FLAG, ReplicaRig, bounds, log_bytes
 
-from mqcore import layout
-from mqcore._fast.ha.loop import HaLoop
-from mqcore._fast.segment.boards import SharedSegment
 from mqcore.store.paths import file_name
-from mqcore.workers.ha import Master
 from tests.waiting import wait_until
-
-COMMAND = layout.constants("WorkerCommand")
-STATE = layout.constants("WorkerState")
-MASTER = layout.constants("MasterState")
-STORE_FLAG = layout.constants("StoreFlag")
-HEAD = layout.HA_FRAME_HEAD
-REPORT = layout.HA_REPORT
-FILE_SIZE = 1 << 16
-HA_ROW = 1
-DEADLINE_S = 30.0
-PATIENT_MS = 600_000
-LOOPBACK = bytes((127, 0, 0, 1))
-
-
-class ReplicaRig:
-    """A running loop of a slave whose log lies in *directory*, and the place where its master listens."""
-
-    def __init__(self, segment: SharedSegment, directory: Path, **changes: Any) -> None:
-        self.segment = segment
-        self.directory = directory
-        self.segment.set_flags(STORE_FLAG["SLAVE"])
-        self._wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self.other_wake = os.eventfd(0, os.EFD_CLOEXEC | os.EFD_NONBLOCK)
-        self._slaves = socket.create_server(("127.0.0.1", 0))
-        self._slaves.setblocking(False)
-        self._door = socket.create_server(("127.0.0.1", 0))
-        self._door.settimeout(DEADLINE_S)
-        self._link, self._theirs = socket.socketpair()
-        self._open: list[MasterEnd] = []
-        self._options: dict[str, Any] = {
-            "row": HA_ROW, "wake": self._wake, "link": self._theirs.fileno(), "listener": self._slaves.fileno(),
-            "senders": [], "broker": (0, self._wake), "reput": (3, self.other_wake), "flush": (4, self.other_wake),
-            "commit_log": str(directory), "commit_log_file_size": FILE_SIZE, "waits_for_slaves": False,
-            "is_slave": True, "wakes_flush": True, "heartbeat_ms": PATIENT_MS, "silence_ms": PATIENT_MS,
-            "frame_size_max": 32768, "from_first_file": False, "in_group": False, "acks_flushed": False,
-        } | changes  # fmt: skip
-        self.start()
-
-    def start(self) -> None:
-        self.segment.set_worker_word(HA_ROW, "state", STATE["STARTING"])
-        self.segment.set_worker_word(HA_ROW, "command", COMMAND["RUN"])
-        self._loop = HaLoop(self.segment, self._options)
-        self._thread = threading.Thread(target=self._serve, daemon=True)
-        self._thread.start()
-        wait_until(lambda: self.segment.worker_word(HA_ROW, "state") == STATE["RUNNING"], describe="the loop runs")
-
-    def _serve(self) -> None:
-        master = Master(self._loop, self.segment)
-        while self._loop.run(self.segment.get("settings_version")):
-            master.follow()
-
-    @property
-    def end(self) -> int:
-        return self.segment.get("wrote_offset")
-
-    def meet(self, start: int = 0) -> MasterEnd:
-        """Tell the loop where its master is, and be that."""
-        self.segment.set_master(LOOPBACK, self._door.getsockname()[1], start)
-        os.eventfd_write(self._wake, 1)
-        connection, _ = self._door.accept()
-        connection.settimeout(DEADLINE_S)
-        self._open.append(MasterEnd(connection))
-        return self._open[-1]
-
-    def await_end(self, end: int) -> None:
-        wait_until(lambda: self.end >= end, describe=f"the log goes to {end}")
-        assert self.end == end
-
-    def await_loss(self) -> None:
-        wait_until(lambda: self.segment.get("master_state") == MASTER["UNKNOWN"], describe="the master is left")
-
-    def bytes_at(self, offset: int, size: int) -> bytes:
-        found = b""
-        while size > len(found):
-            at = offset + len(found)
-            path = self.directory / file_name(at - at % FILE_SIZE)
-            found += path.read_bytes()[at % FILE_SIZE :][: size - len(found)] if path.exists() else bytes(size)
-        return found[:size]
-
-    def stop(self) -> None:
-        self.segment.set_worker_word(HA_ROW, "command", COMMAND["STOP"])
-        os.eventfd_write(self._wake, 1)
-        self._thread.join(DEADLINE_S)
-        assert not self._thread.is_alive()
-
-    def close(self) -> None:
-        if self._thread.is_alive():
-            self.stop()
-        del self._loop
-        for end in (*(master.socket for master in self._open), self._slaves, self._door, self._link, self._theirs):
-            end.close()
-        os.close(self._wake)
-        os.close(self.other_wake)
-
-
-class MasterEnd:
-    """The master's end of a connection."""
-
-    def __init__(self, connection: socket.socket) -> None:
-        self.socket = connection
-
-    def report(self) -> int:
-        """The slave's next report."""
-        data = b""
-        while len(data) < REPORT.size:
-            got = self.socket.recv(REPORT.size - len(data))
-            if not got:
-                raise EOFError("the slave has closed the connection")
-            data += got
-        (end,) = REPORT.struct.unpack(data)
-        return int(end)
-
-    def frame(self, offset: int, data: bytes = b"") -> None:
-        self.socket.sendall(HEAD.struct.pack(offset, len(data)) + data)
-
-    def is_closed(self) -> bool:
-        with contextlib.suppress(ConnectionResetError):
-            while self.socket.recv(65536):
-                pass
-        return True
 
 
 @pytest.fixture
@@ -161,16 +35,6 @@ def rig(tmp_path: Path) -> Iterator[ReplicaRig]:
     (tmp_path / "slave").mkdir()
     with shared_segment() as segment, contextlib.closing(ReplicaRig(segment, tmp_path / "slave")) as made:
         yield made
-
-
-def log_bytes(log: Log) -> bytes:
-    return b"".join(log.read(start, FILE_SIZE) for start in range(0, log.end, FILE_SIZE))[: log.end]
-
-
-def bounds(log: Log) -> list[int]:
-    """Where records and fillers end."""
-    ends = [record.physical_offset + record.total_size for record in log.walk()]
-    return sorted({0, *ends, *range(FILE_SIZE, log.end, FILE_SIZE)})
 
 
 # What is received -------------------------------------------------------------------------------------------------
@@ -381,7 +245,7 @@ def test_who_follows_the_log_is_woken(source: Log, rig: ReplicaRig, row: int) ->
 def test_a_slave_of_a_slave_gets_what_the_first_one_gets(source: Log, rig: ReplicaRig) -> None:
     data = log_bytes(source)
     master = rig.meet(start=-1)
-    with socket.create_connection(rig._slaves.getsockname(), DEADLINE_S) as second:
+    with socket.create_connection(rig.slaves_address, DEADLINE_S) as second:
         second.sendall(REPORT.struct.pack(0))
         wait_until(lambda: rig.segment.get("slave_count") == 1, describe="the second copies")
         master.frame(0, data)
