@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, TypeVar
@@ -33,6 +33,7 @@ TOPIC = "Grouped"
 FILE_SIZE = 1 << 18
 DEADLINE_S = 60.0
 T = TypeVar("T")
+Start = Callable[[int], "list[Broker]"]
 
 
 class Decider:
@@ -176,14 +177,18 @@ def decider() -> Iterator[Decider]:
 
 
 @pytest.fixture
-def group(decider: Decider, tmp_path: Path) -> Iterator[tuple[Broker, Broker, Broker]]:
-    """Three brokers in their first lives, each a slave without a master."""
-    brokers = [Broker(decider, member, tmp_path / f"store-{member}") for member in range(3)]
+def start(decider: Decider, tmp_path: Path) -> Iterator[Start]:
+    """Starts so many brokers in their first lives, each a slave without a master."""
+    brokers: list[Broker] = []
+
+    def start(count: int) -> list[Broker]:
+        for member in range(count):
+            brokers.append(Broker(decider, member, tmp_path / f"store-{member}"))
+            brokers[-1].start()
+        return brokers
+
     try:
-        for broker in brokers:
-            broker.start()
-        first, second, third = brokers
-        yield first, second, third
+        yield start
     finally:
         for broker in brokers:
             broker.stop()
@@ -199,8 +204,20 @@ def await_joined(*slaves: Broker) -> None:
         wait_until(lambda slave=slave: slave.log.master_seen_ms >= 0, DEADLINE_S, "the master is heard")  # type: ignore[misc]
 
 
-def test_only_what_all_required_members_have_is_acknowledged_and_read(group: tuple[Broker, Broker, Broker]) -> None:
-    first, second, third = group
+def store_with_and_without(first: Broker, second: Broker, body: bytes, more: bytes) -> int:
+    """Store *body* on both, led by the first, and *more* where only the first has it; gives where that begins."""
+    first.lead(1, second, required=(second,))
+    second.follow(first, 1)
+    await_joined(second)
+    assert first.send(body).code == SUCCESS
+    end = first.log.end
+    second.stop_following()
+    first.store(more)
+    return end
+
+
+def test_only_what_all_required_members_have_is_acknowledged_and_read(start: Start) -> None:
+    first, second, third = start(3)
     assert first.send(b"early").code == ResponseCode.SERVICE_NOT_AVAILABLE
     first.lead(1, second, third, required=(second,))
     second.follow(first, 1)
@@ -229,8 +246,8 @@ def test_only_what_all_required_members_have_is_acknowledged_and_read(group: tup
     )
 
 
-def test_a_master_is_told_who_has_what(group: tuple[Broker, Broker, Broker]) -> None:
-    first, second, third = group
+def test_a_master_is_told_who_has_what(start: Start) -> None:
+    first, second, third = start(3)
     start = first.lead(1, second, third, required=(second,))
     second.follow(first, 1)
     await_joined(second)
@@ -247,9 +264,9 @@ def test_a_master_is_told_who_has_what(group: tuple[Broker, Broker, Broker]) -> 
 
 
 def test_a_member_takes_over_and_what_was_not_confirmed_is_readable_when_it_is_and_keeps_its_offsets(
-    group: tuple[Broker, Broker, Broker],
+    start: Start,
 ) -> None:
-    first, second, third = group
+    first, second, third = start(3)
     first.lead(1, second, third, required=(second, third))
     second.follow(first, 1)
     third.follow(first, 1)
@@ -279,8 +296,8 @@ def test_a_member_takes_over_and_what_was_not_confirmed_is_readable_when_it_is_a
     assert third.log_bytes(third.log.end) == second.log_bytes(second.log.end)
 
 
-def test_sends_that_wait_for_a_master_that_ends_are_sent_on(group: tuple[Broker, Broker, Broker]) -> None:
-    first, second, _ = group
+def test_sends_that_wait_for_a_master_that_ends_are_sent_on(start: Start) -> None:
+    first, second = start(2)
     first.lead(1, second, required=(second,))
     with ThreadPoolExecutor() as pool:
         waiting: list[Future[Answer]] = [pool.submit(first.send, b"%d" % number) for number in range(4)]
@@ -293,8 +310,8 @@ def test_sends_that_wait_for_a_master_that_ends_are_sent_on(group: tuple[Broker,
     assert first.log.end == end
 
 
-def test_too_few_members_refuse_sends_with_the_cause(group: tuple[Broker, Broker, Broker]) -> None:
-    first, _, _ = group
+def test_too_few_members_refuse_sends_with_the_cause(start: Start) -> None:
+    (first,) = start(1)
     first.lead(1)
     flag = layout.constants("StoreFlag")["NOT_ENOUGH_REPLICAS"]
     first.server.segment.set_flags(flag)
@@ -305,15 +322,9 @@ def test_too_few_members_refuse_sends_with_the_cause(group: tuple[Broker, Broker
     assert first.send(b"taken").code == SUCCESS
 
 
-def test_a_tail_that_was_not_confirmed_is_cut_and_the_broker_follows(group: tuple[Broker, Broker, Broker]) -> None:
-    first, second, _ = group
-    first.lead(1, second, required=(second,))
-    second.follow(first, 1)
-    await_joined(second)
-    assert first.send(b"of both").code == SUCCESS
-    common = first.log.end
-    second.stop_following()
-    first.store(b"of the first alone")
+def test_a_tail_that_was_not_confirmed_is_cut_and_the_broker_follows(start: Start) -> None:
+    first, second = start(2)
+    common = store_with_and_without(first, second, b"of both", b"of the first alone")
     first.stop_leading()
     first.stop()
     second.lead(2, required=())
@@ -332,9 +343,9 @@ def test_a_tail_that_was_not_confirmed_is_cut_and_the_broker_follows(group: tupl
 
 
 def test_a_store_that_has_nothing_in_common_begins_anew_at_the_masters_first_file(
-    group: tuple[Broker, Broker, Broker],
+    start: Start,
 ) -> None:
-    first, second, _ = group
+    first, second = start(2)
     first.lead(1)
     for _ in range(3):
         assert first.send(b"x" * 100_000).code == SUCCESS
@@ -353,16 +364,10 @@ def test_a_store_that_has_nothing_in_common_begins_anew_at_the_masters_first_fil
 
 
 def test_a_restart_reads_what_was_confirmed_and_the_rest_when_the_group_has_it(
-    group: tuple[Broker, Broker, Broker],
+    start: Start,
 ) -> None:
-    first, second, _ = group
-    first.lead(1, second, required=(second,))
-    second.follow(first, 1)
-    await_joined(second)
-    assert first.send(b"confirmed").code == SUCCESS
-    confirmed = first.log.end
-    second.stop_following()
-    first.store(b"in doubt")
+    first, second = start(2)
+    confirmed = store_with_and_without(first, second, b"confirmed", b"in doubt")
     first.stop()
     first.start()
     assert (first.log.confirmed, first.word("readable_offset")) == (confirmed, confirmed)
