@@ -32,6 +32,7 @@ from mqcore.client.producer_core import (
     warn_of_attempt,
 )
 from mqcore.client.selectors import Rotation
+from mqcore.client.waiting_sends import Waiting
 from mqcore.codes import STORED_CODES
 from mqcore.errors import BrokerError, MQError, RemotingError, RemotingTimeoutError
 from mqcore.protocol.codec import SendHead
@@ -68,17 +69,23 @@ TIDY_EVERY_S = 1.0
 """How often, at most, a send looks for such sockets."""
 
 
-class Line:
+class Line(Waiting):
     """One connection and the exchange on it."""
 
     __slots__ = ("_socket", "exchange", "used_s")
 
     def __init__(self, address: str, timeout_s: float) -> None:
+        super().__init__(address)
         self._socket = socket.create_connection(parse_address(address), timeout_s)
         self._socket.settimeout(None)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.exchange = Exchange(self._socket.fileno(), address)
         self.used_s = 0.0
+
+    def break_off(self) -> None:
+        """Let the thread that waits here for its answer fail; to close the socket would not wake it."""
+        with suppress(OSError):  # it may be over
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         self._socket.close()
@@ -315,6 +322,7 @@ class BlockingSender:
             if line is None:
                 return None
             is_good, is_fresh = False, not line.used_s
+            self._core.waiting_sends.begin(line)
             if is_fresh:
                 left_s = max(deadline_s - clock.monotonic_s(), LEAST_TIMEOUT_S)
             else:
@@ -335,6 +343,7 @@ class BlockingSender:
                 error.at(broker=address, topic=outgoing.topic)
                 raise
             finally:
+                self._core.waiting_sends.end(line, is_answered=is_good)
                 if is_good:
                     self._lines.put_back(address, line)
                 else:

@@ -12,6 +12,7 @@ from typing import Any
 
 from mqcore.client.failures import is_doubtful
 from mqcore.client.namespace import Namespace
+from mqcore.client.waiting_sends import Waiting, WaitingSends
 from mqcore.codes import (
     CURRENT_VERSION,
     PULL_CODES,
@@ -119,14 +120,19 @@ class BrokerApi:
         admin_timeout_s: float,
         namespace: Namespace | None = None,
         doubt: Callable[[str], None] = lambda address: None,
+        waiting_sends: WaitingSends | None = None,
     ) -> None:
-        """*doubt* is told the address of a broker that is not there, is silent, or cannot serve."""
+        """*doubt* is told the address of a broker that is not there, is silent, or cannot serve.
+
+        *waiting_sends* hears of each send that waits for its answer.
+        """
         self._remoting = remoting
         self._client_id = client_id
         self._names = Namespace() if namespace is None else namespace
         self._call_timeout_s = call_timeout_s
         self._admin_timeout_s = admin_timeout_s
         self._doubt = doubt
+        self._waiting_sends = waiting_sends
 
     async def call(
         self,
@@ -164,7 +170,7 @@ class BrokerApi:
     async def send(
         self, address: str, code: RequestCode, values: Mapping[str, Any], body: bytes, timeout_s: float
     ) -> SendResponse:
-        answer = await self.call(address, code, values, body, timeout_s=timeout_s, accepted=STORED_CODES)
+        answer = await self._send(address, code, values, body, timeout_s)
         header = RESPONSE_HEADERS[code].decode(answer.ext_fields)
         return SendResponse(
             code=ResponseCode(answer.code),
@@ -177,6 +183,20 @@ class BrokerApi:
             recall_handle=(answer.ext_fields or {}).get("recallHandle"),
             version=answer.version,
         )
+
+    async def _send(
+        self, address: str, code: RequestCode, values: Mapping[str, Any], body: bytes, timeout_s: float
+    ) -> RemotingCommand:
+        if self._waiting_sends is None:
+            return await self.call(address, code, values, body, timeout_s=timeout_s, accepted=STORED_CODES)
+        send, is_answered = Waiting(address), False
+        self._waiting_sends.begin(send)
+        try:
+            answer = await self.call(address, code, values, body, timeout_s=timeout_s, accepted=STORED_CODES)
+            is_answered = True
+            return answer
+        finally:
+            self._waiting_sends.end(send, is_answered=is_answered)
 
     async def recall(self, address: str, group: str, topic: str, handle: str, timeout_s: float) -> str:
         """Take a message back that waits for its time; return its id."""

@@ -29,6 +29,7 @@ from mqcore.client.settings import ClientSettings, ProducerSettings
 from mqcore.client.tasks import Periodic
 from mqcore.client.tls import context_of
 from mqcore.client.transactions import TransactionProducer, TransactionQuestions
+from mqcore.client.waiting_sends import WaitingSends
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError, ClientError, MQError
 from mqcore.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, TopicRouteData
@@ -90,6 +91,7 @@ class ClientInstance:
         self.name_servers = NameServers(self.remoting, name_servers)
         self.routes = RouteTable(self._ask_route)
         self.masters = MasterSearch(self.routes, self._on_new_master)
+        self.waiting_sends = WaitingSends(self._on_silent, self.masters.trust_at)
         self.api = self._make_api()
         self.inner_producer = ProducerCore(self, CLIENT_INNER_PRODUCER_GROUP, ProducerSettings())
         self.replies = PendingReplies(self.namespace)
@@ -134,6 +136,7 @@ class ClientInstance:
         for code, handler in handlers.items():
             self.remoting.register_handler(code, handler)
         self.masters.start()
+        self.waiting_sends.start()
         for work in self._background:
             work.start()
 
@@ -161,6 +164,7 @@ class ClientInstance:
         self._closed = True
         for work in self._background:
             await work.stop()
+        self.waiting_sends.close()
         await self.masters.close()
         await self.remoting.close()
         for failure in filter(None, outcomes):
@@ -181,7 +185,7 @@ class ClientInstance:
 
     def _make_api(self) -> BrokerApi:
         times = self.settings.call_timeout_s, self.settings.admin_timeout_s
-        return BrokerApi(self.remoting, self.client_id, *times, self.namespace, self.masters.doubt)
+        return BrokerApi(self.remoting, self.client_id, *times, self.namespace, self.masters.doubt, self.waiting_sends)
 
     # Members.
 
@@ -296,10 +300,23 @@ class ClientInstance:
     def _on_new_master(self, doubted: Iterable[str]) -> None:
         """Greet a new master. What waits for an answer of a broker that is out of the routes waits in vain."""
         for address in doubted:
-            connection = self.remoting.connection_of(address)
-            if connection is not None and self.routes.name_of(address) is None:
-                connection.abort()
+            if self.routes.name_of(address) is None:
+                self._break_off(address)
         self.heartbeat_soon()
+
+    def _on_silent(self, address: str) -> None:
+        """Look for the master of a broker name whose broker does not answer; what waits for one that is none fails."""
+        name = self.routes.name_of(address)
+        if name is None or self.routes.master_address(name) not in (None, address):
+            self._break_off(address)
+        else:
+            self.masters.doubt(address)
+
+    def _break_off(self, address: str) -> None:
+        self.waiting_sends.break_off(address)
+        connection = self.remoting.connection_of(address)
+        if connection is not None:
+            connection.abort()
 
     def heartbeat_soon(self) -> None:
         """Let the next heart-beat come now. Many callers at once make one."""

@@ -90,6 +90,12 @@ class MasterSearch:
         if search is not None and master is not None:
             search.doubted.discard(master)
 
+    def trust_at(self, address: str) -> None:
+        """As ``trust``: the broker at *address* has done what it was asked."""
+        name = self._routes.name_of(address)
+        if name is not None and self._routes.master_address(name) == address:
+            self.trust(name)
+
     async def wait(self, broker_name: str, failed: str | None, timeout_s: float) -> bool:
         """Return True when it is time to try again: the master is another one than *failed*, or there was an answer.
 

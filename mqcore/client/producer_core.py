@@ -32,6 +32,7 @@ from mqcore.protocol.properties import encode_properties
 
 if TYPE_CHECKING:
     from mqcore.client.instance import ClientInstance
+    from mqcore.client.waiting_sends import WaitingSends
 
 log = CauseLog(logging.getLogger(__name__))
 
@@ -270,6 +271,10 @@ class ProducerCore:
     def wire_names(self, topic: str) -> tuple[str, str]:
         """Return what brokers call the group and *topic*."""
         return self._hub.namespace.wrap(self.group), self._hub.namespace.wrap(topic)
+
+    @property
+    def waiting_sends(self) -> WaitingSends:
+        return self._hub.waiting_sends
 
     def doubt_soon(self, address: str) -> None:
         """Let the new master of the broker at *address* be looked for. For any thread."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mqcore.client import master_search
+from mqcore.client import master_search, waiting_sends
 from mqcore.client.master_search import MasterSearch
 from mqcore.client.pulling import FAILED_DELAY_S
 from mqcore.client.routes import RouteTable
@@ -215,3 +215,75 @@ def test_a_pull_loop_that_rests_after_every_failure_is_found(root: Path, monkeyp
 
     monkeypatch.setattr("mqcore.client.pulling.pause_after", rest)
     assert seeds_until_found(take_over(root, lambda number: None), limit=FOUND_WITHIN)
+
+
+# A master that stands still: it closes no connection, and answers nothing.
+
+STILL_S = 8.0
+ANSWERED_WITHIN_S = waiting_sends.LONG_S + 2 * waiting_sends.LOOK_S + 1.5 * master_search.REST_S_MAX
+
+
+def stand_still(root: Path) -> Callable[[int], object]:
+    """The only master falls silent, and another one is there within STILL_S: no send waits until its time is over."""
+
+    async def play(world: World) -> None:
+        await world.start(brokers=1, topics={"T": 2})
+        producer = await world.producer(send_timeout_s=600.0)
+        broker = world.brokers[0]
+        assert await producer.send("T")
+        broker.kill(silently=True)
+        world.history.broker_ends(broker)
+        broker.move("10.0.1.77")
+        sends = [asyncio.create_task(producer.send("T")) for _ in range(5)]
+        await asyncio.sleep(world.random.uniform(0.05, STILL_S))
+        sends += [asyncio.create_task(producer.send("T")) for _ in range(5)]
+        await broker.start()
+        begin_s = world.now_s
+        assert None not in await asyncio.gather(*sends)
+        assert world.now_s - begin_s <= ANSWERED_WITHIN_S
+
+    return in_world(root, play)
+
+
+def test_no_send_waits_for_a_master_that_stands_still_when_there_is_another(root: Path, player: Player) -> None:
+    player.play("a silent master", "10 sends, a silent master, another one within 8 s", stand_still(root), seconds=0.5)
+
+
+def test_sends_that_wait_until_their_time_is_over_are_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqcore.client.waiting_sends.LONG_S", 500.0)
+    assert seeds_until_found(stand_still(root), limit=FOUND_WITHIN)
+
+
+async def slow_schedule(chance: random.Random) -> None:
+    """Sends take any time; those that take long are told of while they do, and when they end."""
+    now_s = asyncio.get_running_loop().time
+    told: list[tuple[float, str]] = []
+    trusted: list[str] = []
+    waiting = waiting_sends.WaitingSends(lambda address: told.append((now_s(), address)), trusted.append)
+    waiting.start()
+
+    async def send(number: int) -> None:
+        one = waiting_sends.Waiting(f"10.0.0.{number}:10911")
+        await asyncio.sleep(chance.uniform(0, 3))
+        begin_s, is_answered = now_s(), chance.random() < 0.5
+        waiting.begin(one)
+        await asyncio.sleep(took_s := chance.choice((0.01, 1.0, 2.9, 5.0)))
+        waiting.end(one, is_answered=is_answered)
+        await asyncio.sleep(0)
+        times = [at_s - begin_s for at_s, address in told if address == one.address]
+        if took_s < waiting_sends.LONG_S:
+            assert times == []
+        else:
+            assert waiting_sends.LONG_S <= times[0] <= waiting_sends.LONG_S + waiting_sends.LOOK_S + LATE_S
+            assert len(times) <= 1 + (took_s - waiting_sends.LONG_S) / waiting_sends.LOOK_S
+        assert (one.address in trusted) == (bool(times) and is_answered)
+
+    await asyncio.gather(*(send(number) for number in range(chance.randint(1, 12))))
+    await asyncio.sleep(1)
+    count = len(told)
+    await asyncio.sleep(10)
+    assert len(told) == count, "nobody looks when nobody waits"
+
+
+def test_a_broker_that_does_not_answer_is_told_of_while_it_does_not(player: Player, quietly: None) -> None:
+    player.play("waiting sends", "up to 12 sends of up to 5 s", on_a_loop(slow_schedule), seconds=SECONDS)
