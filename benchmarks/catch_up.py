@@ -1,12 +1,14 @@
 """How fast an empty slave catches up with a master that is at work, and what producers notice of it.
 
-    python -m benchmarks.catch_up [--gib N] [--load CxW] [--body-size BYTES] [--apache RELEASE] [DIRECTORY]
+    python -m benchmarks.catch_up [--gib N] [--load CxW] [--body-size BYTES] [--rate MB] [--apache RELEASE]
+                                  [DIRECTORY]
 
 A master is filled with messages. Producers are measured on it; then a slave with an empty store is started, and they
 are measured again while it copies, and once more when it keeps up. Shown are MB/s from the slave's first byte until it
 has what was there at that moment, processor time for each KiB that it has got, and what producers saw. `--load ""`
 leaves the producers out. With `--apache` a pair of Apache's brokers does the same afterwards; its slave asks for the
-newest file only, so a file is as large as all of the log there.
+newest file only, so a file is as large as all of the log there. With `--rate` our master has haFlowControlEnable, and
+sends a slave so much in a second at most.
 
 On a virtual machine that gives free pages back to its host, the first touch of a page costs two microseconds per KiB,
 whoever touches it, and that is most of what is shown: `--fill-memory` has page cache be recycled instead.
@@ -115,7 +117,7 @@ def apache_file_size(size: int) -> str:
 
 
 @contextmanager
-def running_master(home: Path, apache: str, size: int) -> Iterator[Server]:
+def running_master(home: Path, apache: str, size: int, rate: int) -> Iterator[Server]:
     """A master with nothing in it; a slave of Apache's gets the last file only, which is then as large as the log."""
     properties = {**STORE_PROPERTIES, **ROLE, "brokerRole": "ASYNC_MASTER"}
     if apache:
@@ -123,6 +125,8 @@ def running_master(home: Path, apache: str, size: int) -> Iterator[Server]:
         with ApacheServer(apache, home / "master", properties, jvm_options=APACHE_JVM) as server:
             yield server
         return
+    if rate:
+        properties |= {"haFlowControlEnable": "true", "maxHaTransferByteInSecond": str(rate * 10**6)}
     with MqcoreBroker(home / "master", properties) as broker:
         yield broker
 
@@ -159,10 +163,10 @@ def pid_of(server: Server) -> int:
     return server.pid if isinstance(server, MqcoreBroker) else server.broker.pid
 
 
-def measure(home: Path, apache: str, size: int, load: str, body_size: int) -> None:
+def measure(home: Path, apache: str, size: int, load: str, body_size: int, rate: int) -> None:
     """Fill a master, and let a slave catch up."""
     print(f"apache {apache}" if apache else "mqcore")
-    with running_master(home, apache, size) as master:
+    with running_master(home, apache, size, rate) as master:
         fill(master, size, body_size)
         producers = Producers(master.broker_address, load, body_size) if load else None
         if producers:
@@ -183,15 +187,18 @@ def measure(home: Path, apache: str, size: int, load: str, body_size: int) -> No
 @click.option("--gib", default=2.0, show_default=True, help="What is there to be copied.")
 @click.option("--load", default="8x1", show_default=True, help="Connections and requests in flight of the producers.")
 @click.option("--body-size", default=1024, show_default=True)
+@click.option("--rate", default=0, help="MB that our master sends a slave in a second, at most; 0 is no limit.")
 @click.option("--apache", default="", help="A release of RocketMQ to be measured, too.")
 @click.option("--fill-memory", is_flag=True, help="Fill free memory with page cache first.")
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
-def main(gib: float, load: str, body_size: int, apache: str, fill_memory: bool, directory: Path | None) -> None:
+def main(
+    gib: float, load: str, body_size: int, rate: int, apache: str, fill_memory: bool, directory: Path | None
+) -> None:
     for release in ["", *([apache] if apache else [])]:
         with tempfile.TemporaryDirectory(dir=directory) as home, ExitStack() as stack:
             if fill_memory:
                 stack.enter_context(filled_memory(Path(home)))
-            measure(Path(home), release, int(gib * GIB), load, body_size)
+            measure(Path(home), release, int(gib * GIB), load, body_size, rate)
 
 
 if __name__ == "__main__":

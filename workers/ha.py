@@ -36,6 +36,7 @@ def live_options(settings: Settings) -> dict[str, Any]:
         "heartbeat_ms": settings.store.ha_send_heartbeat_interval_ms,
         "silence_ms": settings.store.ha_housekeeping_interval_ms,
         "frame_size_max": settings.store.ha_transfer_batch_size,
+        "bytes_per_s": settings.store.max_ha_transfer_byte_in_second if settings.store.ha_flow_control_enable else 0,
         "from_first_file": settings.mqcore.ha_sync_from_first_file,
         "acks_flushed": settings.failover.is_group and settings.failover.ha_ack_flushed,
         # As a send worker has it.

@@ -138,6 +138,8 @@ class StoreSettings:
     ha_send_heartbeat_interval_ms: int
     ha_housekeeping_interval_ms: int
     ha_transfer_batch_size: int
+    ha_flow_control_enable: bool
+    max_ha_transfer_byte_in_second: int
     broker_role: BrokerRole
 
     @property

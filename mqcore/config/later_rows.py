@@ -133,8 +133,6 @@ STORE = (
     later("inSyncReplicas", 1, REPLICAS),
     later("allAckInSyncStateSet", False, REPLICAS),
     later("enableAutoInSyncReplicas", False, REPLICAS),
-    later("haFlowControlEnable", False, REPLICAS),
-    later("maxHaTransferByteInSecond", 100 * 2**20, REPLICAS),
     later("syncMasterFlushOffsetWhenStartup", False, REPLICAS),
     later("syncFromLastFile", False, REPLICAS),
     later("asyncLearner", False, REPLICAS),

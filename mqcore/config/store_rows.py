@@ -259,6 +259,20 @@ REPLICAS = (
         minimum=1,
         maximum=4 * 2**20 - 12,
     ),
+    flag(
+        "haFlowControlEnable",
+        False,
+        "send each slave maxHaTransferByteInSecond at most, so that one that catches up leaves the rest to producers",
+        BY_HA,
+    ),
+    number(
+        "maxHaTransferByteInSecond",
+        100 * 2**20,
+        "bytes of the commit log for each slave and second with haFlowControlEnable; spread evenly",
+        BY_HA,
+        unit=Unit.BYTES,
+        minimum=1,
+    ),
 )
 
 ROLES = (

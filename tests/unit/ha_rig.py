@@ -112,7 +112,8 @@ class LoopRig(ABC):
             "reput": (REPUT_ROW, self.other_wake), "flush": (FLUSH_ROW, self.other_wake),
             "commit_log": str(directory), "commit_log_file_size": file_size, "waits_for_slaves": False,
             "is_slave": False, "wakes_flush": False, "heartbeat_ms": PATIENT_MS, "silence_ms": PATIENT_MS,
-            "frame_size_max": 32768, "from_first_file": False, "in_group": False, "acks_flushed": False,
+            "frame_size_max": 32768, "bytes_per_s": 0, "from_first_file": False, "in_group": False,
+            "acks_flushed": False,
         } | options  # fmt: skip
         self.start()
 

@@ -20,6 +20,10 @@ from mqcore.store.paths import file_name
 from tests.page_cache import keeps_pages, resident_share
 from tests.waiting import wait_until
 
+RATE = 1 << 19
+BURST_S = 0.01
+"""A slave is given what it did not take in the last 5 ms, and a piece that it is sent may be as large once more."""
+
 
 @pytest.fixture
 def log(tmp_path: Path) -> Iterator[Log]:
@@ -230,6 +234,29 @@ def test_a_slave_that_is_silent_for_too_long_is_disconnected(log: Log) -> None:
         assert rig.connect(reports=0).is_closed()
         assert rig.connect().is_closed()
         assert time.monotonic() - began >= 0.1
+
+
+def test_a_slave_is_sent_no_more_in_a_second_than_it_may_and_keeps_nobody_waiting(log: Log, rig: HaRig) -> None:
+    fill(log, RATE // 4)
+    end = log.end
+    rig.change(bytes_per_s=RATE)
+    began = time.monotonic()
+    far, near = rig.connect(reports=1), rig.connect(reports=end)
+    rig.await_state(near, "COPYING")
+    log.append()
+    assert near.copy(end, log.end) == bytes_of(log, end, log.end)
+    assert far.copy(1, log.end) == bytes_of(log, 1, log.end)
+    assert time.monotonic() - began > (end - 1) / RATE - BURST_S
+
+
+def test_a_slave_that_was_paced_gets_the_rest_when_it_may(log: Log, rig: HaRig) -> None:
+    fill(log, RATE // 4)
+    end = log.end
+    rig.change(bytes_per_s=1)
+    slave = rig.connect(reports=1)
+    rig.await_state(slave, "COPYING")
+    rig.change(bytes_per_s=0)
+    assert slave.copy(1, end) == bytes_of(log, 1, end)
 
 
 def test_other_settings_are_gone_by(log: Log, rig: HaRig) -> None:

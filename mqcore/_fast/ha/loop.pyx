@@ -38,6 +38,7 @@ cdef enum:
     NAP_MS = 1
     NAPS_MAX = 100
     DISK_PAUSE_MS = 1               # between looks whether the pages are there
+    PACE_MS = 1                     # between pieces for a slave that is sent so much in a second only
     STOP_MS_MAX = 1000              # for slaves to report what is there when nothing more comes
     STOP_PAUSE_MS = 20
     LOCK_WAIT_MS = 5000
@@ -144,6 +145,8 @@ cdef int rest_ms(HaState *state) noexcept nogil:
         return STOP_PAUSE_MS
     if state.waits_for_disk:
         return DISK_PAUSE_MS
+    if state.waits_for_pace:
+        found = PACE_MS
     if wants_news(state) or (state.settings.acks_flushed and state.replica.fd >= 0):
         if not state.settings.waits_for_slaves and state.naps < NAPS_MAX:
             state.naps += 1
@@ -161,7 +164,7 @@ cdef void turn(HaState *state) noexcept nogil:
     put_relaxed(&state.row.sleeping, 0)
     state.turn_ms = coarse_ms()
     state.row.turns += 1
-    state.has_more = state.waits_for_disk = False
+    state.has_more = state.waits_for_disk = state.waits_for_pace = False
     if state.in_group:
         follow_role(state)
     for index in range(count):
@@ -262,6 +265,7 @@ cdef class HaLoop:
         state.settings.heartbeat_ms = options["heartbeat_ms"]
         state.settings.silence_ms = options["silence_ms"]
         state.settings.frame_size_max = options["frame_size_max"]
+        state.settings.bytes_per_s = options["bytes_per_s"]
         state.settings.from_first_file = options["from_first_file"]
         state.settings.acks_flushed = options["acks_flushed"]
         state.settings.wakes_flush = options["wakes_flush"]

@@ -19,7 +19,7 @@ import ipaddress
 import logging
 import os
 
-from mqcore._fast.base.atomics cimport now_ms, observe, peek, publish, put_relaxed
+from mqcore._fast.base.atomics cimport monotonic_ns, now_ms, observe, peek, publish, put_relaxed
 from mqcore._fast.base.big_endian cimport load_i32, load_i64, store_i32, store_i64
 from mqcore._fast.base.layout cimport (GROUP_MEMBERS_MAX, HA_FRAME_HEAD_PHYSICAL_OFFSET_AT, HA_FRAME_HEAD_SIZE,
                                        HA_FRAME_HEAD_SIZE_AT, HA_GROUP_FRAME_HEAD_CONFIRMED_AT,
@@ -70,6 +70,9 @@ cdef enum:
     REFUSED_KEPT_MS = 600_000       # who has not tried again for so long is forgotten
     LINE_PAUSE_MS = 60_000
     CONFIRMED_PAUSE_MS = 5          # between frames that only say what is confirmed
+    PACE_BURST_NS = 5_000_000       # for so long a slave that took nothing is given its share later
+
+cdef int64_t NS_PER_S = 1_000_000_000
 
 
 cdef void say(const char *what, const SlaveRow *row, int64_t offset, int64_t end) noexcept with gil:
@@ -528,15 +531,32 @@ cdef int64_t pause_of(const HaState *state, const Slave *slave) noexcept nogil:
     return beat_ms(state)
 
 
+cdef int64_t allowed_end(const HaState *state, Slave *slave) noexcept nogil:
+    # Up to where it may be sent the log for now. What it did not take is made up for, but of a few ms only.
+    cdef int64_t per_s = state.settings.bytes_per_s
+    cdef int64_t now = monotonic_ns()
+    cdef int64_t passed = min(now - slave.allowed_at, <int64_t>PACE_BURST_NS)
+    cdef int64_t added = per_s * passed // NS_PER_S
+    if added > 0:
+        slave.allowed = min(slave.allowed + added, max(per_s * PACE_BURST_NS // NS_PER_S, <int64_t>1))
+        slave.allowed_at = now
+    return slave.next_offset + slave.allowed
+
+
 cdef bint push_some(HaState *state, int slot) noexcept nogil:
     # One write. True: the socket may take more, and there may be more.
     cdef Slave *slave = &state.slaves[slot]
     cdef SlaveRow *row = &state.shared.slaves[slot]
     cdef int64_t end = observe(&state.shared.board.wrote_offset) if row.state == SLAVE_STATE_COPYING else 0
+    cdef int64_t first = slave.next_offset
     cdef int64_t sent = row.sent
     cdef int64_t written
     cdef Burst burst
-    if slave.frame_left == 0 and slave.next_offset >= end:
+    if state.settings.bytes_per_s > 0 and first < end:
+        end = min(end, allowed_end(state, slave))
+        slave.is_paced = first == end
+        state.waits_for_pace |= slave.is_paced
+    if slave.frame_left == 0 and first >= end:
         if state.turn_ms - slave.wrote_ms <= pause_of(state, slave):
             return False
         slave.frame_offset = slave.next_offset
@@ -557,6 +577,8 @@ cdef bint push_some(HaState *state, int slot) noexcept nogil:
         return False
     if not note_written(state, slot, &burst, written):
         block(state, slot, True)
+    if state.settings.bytes_per_s > 0:
+        slave.allowed -= slave.next_offset - first
     publish(&row.sent_bytes, row.sent_bytes + row.sent - sent)
     put_relaxed(&state.row.bytes, state.row.bytes + row.sent - sent)
     state.naps = 0
@@ -573,6 +595,7 @@ cdef void push_slave(HaState *state, int slot) noexcept nogil:
         lose_slave(state, slot, kept)
         publish_slaves(state)
     block(state, slot, False)
+    state.slaves[slot].is_paced = False
     for _burst in range(BURSTS_PER_TURN):
         if not push_some(state, slot):
             return
@@ -596,7 +619,7 @@ cdef void check_slaves(HaState *state) noexcept nogil:
 
 cdef bint takes_more(const HaState *state, int slot) noexcept nogil:
     return (state.slaves[slot].fd >= 0 and state.shared.slaves[slot].state == SLAVE_STATE_COPYING
-            and not state.slaves[slot].is_blocked)
+            and not state.slaves[slot].is_blocked and not state.slaves[slot].is_paced)
 
 
 cdef inline bint leads(const HaState *state) noexcept nogil:

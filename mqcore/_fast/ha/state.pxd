@@ -36,6 +36,9 @@ cdef struct Slave:
     int64_t told_confirmed      # the same of the newest frame
     int64_t read_ms             # coarse ms of the last read and write
     int64_t wrote_ms
+    bint is_paced               # it has had what it may be sent for now
+    int64_t allowed             # bytes that it may be sent at once, as of *allowed_at*, monotonic ns
+    int64_t allowed_at
 
 # The connection of this broker, a slave, to its master.
 cdef struct Replica:
@@ -60,6 +63,7 @@ cdef struct HaSettings:
     int64_t heartbeat_ms
     int64_t silence_ms
     int32_t frame_size_max
+    int64_t bytes_per_s         # that one slave is sent at most; 0 = as fast as it can be
     bint from_first_file        # an empty slave is sent the whole log
     bint waits_for_slaves       # SYNC_MASTER: somebody waits for each byte
     bint acks_flushed           # what counts of this log, and is reported of it, is what is on disk
@@ -96,6 +100,7 @@ cdef struct HaState:
     bint has_callers            # somebody waits to be let in
     bint has_more               # a slave was written to as much as one turn allows, and takes more
     bint waits_for_disk         # what a slave needs next is being read
+    bint waits_for_pace         # a slave may be sent more soon
     bint has_acks               # what was reported has moved replicated_offset
     int naps
     int64_t turn_ms
