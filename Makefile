@@ -17,7 +17,7 @@ PROCESSES := 2
 # A run of the tests starts thousands of Python processes: they need not compile the same modules, each for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run run-pair test costs test-all test-whole test-pure test-debug debug-build lint clean
+.PHONY: setup run run-pair run-group test costs test-all test-whole test-pure test-debug debug-build lint clean
 
 setup: $(STAMP) $(BUILT)
 
@@ -49,6 +49,10 @@ run-pair: $(READY) $(BUILT)
 	$(BIN)/python -m mqcore.broker --store ./store-pair/slave --set brokerName=broker-a --set brokerRole=SLAVE \
 		--set brokerId=1 --set listenPort=10921 --set haMasterAddress=127.0.0.1:10912 -n 127.0.0.1:9876 & \
 	slave=$$!; wait; wait
+
+# Three brokers that elect their master, a name server and three etcd on one machine; Ctrl-C stops all.
+run-group: $(READY) $(BUILT)
+	exec $(BIN)/python -m mqcore.testing.group ./store-group
 
 # Tests among real processes wait for most of their time: three times as many processes as cores, and few cores are idle.
 # make costs says how it is, and writes down what takes long, for the order of later runs.
