@@ -84,6 +84,11 @@ class Etcd:
         return self._child.pid
 
     @property
+    def data(self) -> Path:
+        """The directory that has everything it knows."""
+        return self.directory / self.name
+
+    @property
     def peer(self) -> str:
         return f"{self.name}=http://{self.host}:{self.peer_port}"
 
@@ -92,7 +97,7 @@ class Etcd:
         scheme = "https" if self._pair is not None else "http"
         own = f"{scheme}://{self.host}:{self.client_port}"
         command: list[str | Path] = [
-            program(), "--name", self.name, "--data-dir", self.directory / self.name,
+            program(), "--name", self.name, "--data-dir", self.data,
             "--listen-client-urls", own, "--advertise-client-urls", own,
             "--listen-peer-urls", f"http://{self.host}:{self.peer_port}",
             "--initial-advertise-peer-urls", f"http://{self.host}:{self.peer_port}",

@@ -38,6 +38,8 @@ TARGET_AT: Final = slice(16, 20)
 """Where an IPv4 packet has the address that it goes to."""
 PACKET_SIZE_MAX: Final = 9000
 PACKETS_PER_TURN: Final = 64
+BACKLOG_S: Final = 0.5
+"""What would wait for longer before a slow wire is lost."""
 
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -114,16 +116,21 @@ class Direction:
     loss: float = 0.0
     """The share of packets that is lost; 1: the wire is cut."""
     delay_s: float = 0.0
+    bytes_per_s: float = 0.0
+    """How much passes; 0: all that comes."""
+    busy_until_s: float = 0.0
     passed: int = 0
     lost: int = 0
     under_way: list[tuple[float, int, bytes]] = field(default_factory=list)
 
     def take(self, packet: bytes, now: float, chance: random.Random) -> None:
-        if self.loss and chance.random() < self.loss:
+        if (self.loss and chance.random() < self.loss) or self.busy_until_s > now + BACKLOG_S:
             self.lost += 1
             return
         self.passed += 1
-        heapq.heappush(self.under_way, (now + self.delay_s, self.passed, packet))
+        if self.bytes_per_s:
+            self.busy_until_s = max(self.busy_until_s, now) + len(packet) / self.bytes_per_s
+        heapq.heappush(self.under_way, (max(self.busy_until_s, now) + self.delay_s, self.passed, packet))
 
     def deliver(self, now: float) -> None:
         while self.under_way and self.under_way[0][0] <= now:
@@ -158,7 +165,7 @@ class Switch:
     def heal(self) -> None:
         """Let everything through at once again."""
         for way in self.ways.values():
-            way.loss = way.delay_s = 0.0
+            way.loss = way.delay_s = way.bytes_per_s = 0.0
 
     def _carry(self) -> None:
         try:
