@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -77,11 +78,21 @@ class Lead:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """Something that was done to the group, and when it was healed."""
+    """Something that was done to the group, and when it was healed.
+
+    *costs_from_s*: what was acknowledged or read from then on until it was healed may be lost; infinite: nothing may.
+    *back_within_s*: so long after it was healed a message is to be acknowledged.
+    """
 
     name: str
     began_s: float
     healed_s: float
+    costs_from_s: float = math.inf
+    back_within_s: float = math.inf
+
+    def may_cost(self, at_s: float) -> bool:
+        """Whether what a client learned then may be lost."""
+        return self.costs_from_s <= at_s <= self.healed_s
 
 
 LAST_SIZE: Final = 1 << 16
@@ -121,9 +132,29 @@ class Evidence:
         for line in lines:
             lists[type(line)].append(line)
 
-    def summary(self) -> str:
-        outcomes = {outcome: sum(send.outcome == outcome for send in self.sends) for outcome in Outcome}
-        return f"{outcomes} reads={len(self.reads)} epochs={len({lead.epoch for lead in self.leads})}"
+    def without_losses(self) -> Evidence:
+        """Return what must hold: without what clients learned while a fault went on that may cost that.
+
+        What was acknowledged then may have been stored or not.
+        """
+        if all(math.isinf(fault.costs_from_s) for fault in self.faults):
+            return self
+
+        def is_sure(at_s: float) -> bool:
+            return not any(fault.may_cost(at_s) for fault in self.faults)
+
+        return dataclasses.replace(
+            self,
+            sends=[
+                send if is_sure(send.ended_s) else dataclasses.replace(send, outcome=Outcome.UNKNOWN, offset=-1)
+                for send in self.sends
+            ],
+            reads=[read for read in self.reads if is_sure(read.at_s)],
+            group_offsets=[seen for seen in self.group_offsets if is_sure(seen.at_s)],
+        )
+
+    def count(self, outcome: Outcome) -> int:
+        return sum(send.outcome == outcome for send in self.sends)
 
 
 def message_id(producer: int, queue: int, sequence: int) -> str:

@@ -1,7 +1,8 @@
 """A group of brokers, their etcd and a name server: on machines of their own where that can be, else all on one.
 
 Machines are network namespaces behind one switch (``tests/rigs/network.py``), whose wires can be cut one way or both,
-and be slow. On one machine everything else can still be broken.
+and be slow. Their disks can lose power (``tests/fault/ext4.py``), and their clocks be set (``clocks.py``). On one
+machine everything else can still be broken.
 """
 
 from __future__ import annotations
@@ -12,19 +13,24 @@ import hashlib
 import json
 import random
 import re
+import shutil
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType, TracebackType
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from mqcore.address import parse_address
 from mqcore.broker.failover.etcd import EtcdEngine
 from mqcore.broker.failover.group_keys import GroupView
 from mqcore.codes import RequestCode
+from mqcore.errors import EngineError
 from mqcore.store.failover_files import FailoverFiles
 from mqcore.store.paths import StorePaths
+from tests.fault.campaign import points
+from tests.fault.campaign.clocks import AHEAD, Clock
 from tests.fault.campaign.evidence import Evidence, Lead, Outcome, Place, Replica, Send, last_lines, read_lines
+from tests.fault.ext4 import Disk
 from tests.fault.rig import COMMIT_LOG_FILE_SIZE, DEADLINE_S, GEOMETRY, SMALL_FILES
 from tests.fault.store_scan import read_log
 from tests.rigs import MqcoreBroker, wire
@@ -34,6 +40,8 @@ from tests.rigs.ports import free_port
 from tests.rigs.process import Child
 from tests.waiting import wait_until
 
+Answer = TypeVar("Answer")
+
 BROKERS: Final = 3
 ENGINES: Final = 3
 
@@ -41,6 +49,11 @@ TOPIC: Final = "Campaign"
 QUEUES: Final = 4
 BLOCK_SIZE: Final = 1 << 12
 ASK_TIMEOUT_S: Final = 1.0
+OWN: Final = ("listenPort", "namesrvListenPort", "storePathRootDir", "storePathCommitLog")
+"""What a broker shares with no other one on its machine."""
+
+DISK_SIZE: Final = 96 << 20
+AHEAD_S_MAX: Final = 10_000_000
 LEADS: Final = re.compile(r"role=MASTER member=\d+ epoch=(\d+)")
 
 EVERY_BROKER: Final = {**SMALL_FILES, "bindAddress": "0.0.0.0", "flushDiskType": "ASYNC_FLUSH"}
@@ -59,21 +72,32 @@ class Group:
         chance: random.Random,
         *,
         has_machines: bool,
+        has_disks: bool = False,
+        has_clocks: bool = False,
+        has_times: bool = False,
         size: int = BROKERS,
         program: Sequence[str] = ("mqcore.broker",),
         properties: Mapping[str, str] = MappingProxyType({}),
     ) -> None:
-        """*properties* go over those that every broker has."""
+        """*properties* go over those that every broker has.
+
+        *has_disks*: each store lies on a disk of its own, *has_clocks*: wall clocks can be set, *has_times*: monotonic
+        clocks differ. The last one is for brokers that are run by ``program.py``.
+        """
         self.home = home
         self.size = size
         self.engine_count = ENGINES if size > 1 else 0
         self.outside = size + self.engine_count
         self._program = program
         self._properties = properties
+        self._has_disks, self._has_clocks = has_disks, has_clocks
+        self._ahead_s = [chance.randrange(AHEAD_S_MAX) if has_times else 0 for _ in range(size)]
         self._stack = contextlib.ExitStack()
         self.switch = self._stack.enter_context(Switch(chance, self.outside + 1)) if has_machines else None
         self.engines: list[Etcd] = []
         self.brokers: list[MqcoreBroker] = []
+        self.disks: list[Disk] = []
+        self.clocks: list[Clock] = []
         self.name_server = f"{self._host(self.outside)}:{free_port()}"
         self._clients: Child | None = None
 
@@ -96,6 +120,10 @@ class Group:
             self._start_engines()
             self._start_name_server()
             for number in range(self.size):
+                if self._has_disks:
+                    self.disks.append(self._stack.enter_context(Disk(self.home / f"broker{number}", DISK_SIZE)))
+                if self._has_clocks:
+                    self.clocks.append(Clock(self.home / f"broker{number}.clock"))
                 self.brokers.append(self._stack.enter_context(self._start_broker(number)))
             with self.on(self.outside):
                 wire.create_topic(self.master().broker_address, TOPIC, queues=QUEUES)
@@ -143,14 +171,40 @@ class Group:
         if self.engines:
             properties["failoverEtcd"] = ",".join(engine.client for engine in self.engines)
             properties["brokerRole"] = "SYNC_MASTER"
+        env = {points.TOLD_BY: str(self.point_of(number)), AHEAD: str(self._ahead_s[number] or "")}
+        if self.clocks:
+            env |= self.clocks[number].env
         with self.on(number):
             return MqcoreBroker(
-                self.home / f"broker{number}", {**properties, **self._properties}, program=self._program
+                self.home / f"broker{number}", {**properties, **self._properties}, env=env, program=self._program
             )
+
+    def point_of(self, number: int) -> Path:
+        """The file that tells a broker at which of its points to die."""
+        return self.home / f"broker{number}.point"
 
     def start_again(self, number: int) -> None:
         with self.on(number):
             self.brokers[number].start_again()
+
+    def start_copy(self, number: int, store: Path) -> MqcoreBroker:
+        """Start a copy of a broker, over a copy of its store, on the machine of the next one."""
+        beside = (number + 1) % self.size
+        properties = {name: value for name, value in self.brokers[number].properties.items() if name not in OWN}
+        properties |= {"brokerIP1": self._host(beside), "brokerIP2": self._host(beside)}
+        with self.on(beside):
+            return MqcoreBroker(store, properties, program=self._program)
+
+    def start_the_ended(self) -> None:
+        """Start each broker that has ended by itself."""
+        for number, broker in enumerate(self.brokers):
+            if not broker.child.is_alive:
+                broker.kill()
+                self.start_again(number)
+
+    def others(self, than: int) -> list[int]:
+        """The numbers of all brokers but one."""
+        return [number for number in range(self.size) if number != than]
 
     # The clients.
 
@@ -165,14 +219,14 @@ class Group:
             clients.end_input()
             wait_until(lambda: not clients.is_alive, DEADLINE_S, "the clients have ended")
 
-    def await_service(self, since_s: float) -> None:
+    def await_service(self, since_s: float, within_s: float = DEADLINE_S) -> None:
         """Wait until a message is acknowledged that was sent after *since_s*."""
 
         def is_acknowledged() -> bool:
             sends = [line for line in last_lines(self.seen) if isinstance(line, Send)]
             return any(send.outcome == Outcome.OK and send.began_s > since_s for send in sends)
 
-        wait_until(is_acknowledged, DEADLINE_S, "messages are acknowledged again")
+        wait_until(is_acknowledged, max(within_s, DEADLINE_S), "messages are acknowledged again")
 
     @property
     def seen(self) -> Path:
@@ -210,20 +264,28 @@ class Group:
     def master(self) -> MqcoreBroker:
         return self.brokers[self.master_number()]
 
-    def view(self) -> GroupView:
-        """What etcd has of the group."""
+    def ask_engine(self, work: Callable[[EtcdEngine], Awaitable[Answer]]) -> Answer:
+        """Do *work* with the group's keys in etcd. Raises EngineError."""
 
-        async def read() -> GroupView:
+        async def do() -> Answer:
             properties = self.brokers[0].properties
             addresses = [parse_address(engine.client) for engine in self.engines]
             engine = EtcdEngine(addresses, properties["brokerClusterName"], properties["brokerName"])
             try:
-                return GroupView.of(await engine.read_all())
+                return await work(engine)
             finally:
                 engine.close()
 
         with self.on(self.outside):
-            return asyncio.run(read())
+            return asyncio.run(do())
+
+    def view(self) -> GroupView:
+        """What etcd has of the group."""
+
+        async def read(engine: EtcdEngine) -> GroupView:
+            return GroupView.of(await engine.read_all())
+
+        return self.ask_engine(read)
 
     def await_in_sync(self, count: int) -> GroupView:
         """Wait until so many brokers are in sync."""
@@ -231,11 +293,19 @@ class Group:
 
         def look() -> bool:
             nonlocal found
-            found = self.view()
+            with contextlib.suppress(EngineError):
+                found = self.view()
             return found.state is not None and len(found.state.isr) == count
 
         wait_until(look, DEADLINE_S, f"{count} brokers are in sync")
         return found
+
+    def member_of(self, number: int) -> int:
+        """The id that a broker has in the group."""
+        identity = FailoverFiles(StorePaths.at(self.brokers[number].store_dir)).read_identity()
+        assert identity is not None
+        assert identity.member is not None
+        return identity.member
 
     def await_equal_ends(self) -> None:
         """Wait until all brokers answer and have logs of one length: nobody sends any more."""
@@ -247,6 +317,12 @@ class Group:
             return None not in ends and len(set(ends)) == 1
 
         wait_until(are_equal, DEADLINE_S, "all brokers have the same log")
+
+    def await_whole(self) -> None:
+        """Wait until all brokers are in sync and have logs of one length: nobody sends any more."""
+        if self.size > 1:
+            self.await_in_sync(self.size)
+        self.await_equal_ends()
 
     # Wires.
 
@@ -266,14 +342,19 @@ class Group:
         for broker in self.brokers:
             broker.kill()
 
+    def keep_stores(self) -> None:
+        """Leave a copy of each store that lies on a disk of its own, which is gone with its group."""
+        for disk in self.disks:
+            shutil.copytree(disk.path, disk.path.with_suffix(".store"))
+
     def evidence(self) -> Evidence:
         """All that was seen, and what the stores have, of brokers that have ended."""
         evidence = Evidence()
         evidence.add(read_lines(self.seen))
+        for log in sorted(self.home.glob("*.mqcore/broker.out")):
+            epochs = LEADS.findall(log.read_text(errors="replace"))
+            evidence.leads += [Lead(int(epoch), log.parent.stem, str(at)) for at, epoch in enumerate(epochs)]
         for number, broker in enumerate(self.brokers):
-            log = broker.child.log.read_text(errors="replace")
-            epochs = LEADS.findall(log)
-            evidence.leads += [Lead(int(epoch), f"broker{number}", str(at)) for at, epoch in enumerate(epochs)]
             evidence.replicas.append(replica_of(f"broker{number}", broker.store_dir))
         return evidence
 

@@ -45,13 +45,20 @@ def good() -> Evidence:
         [Read("r", 0, offset, message_id(1, 0, offset), 20) for offset in range(COUNT)],
         [GroupOffset(1, 0, 2, 3, 11), GroupOffset(1, 0, 3, 3, 12.8), GroupOffset(2, 0, 2, 6, 14)],
         [Lead(1, "one", "x"), Lead(1, "one", "x"), Lead(2, "other", "y")],
-        [Fault("kill", 13.0, 13.2)],
+        [Fault("kill", 13.0, 13.2, back_within_s=SERVICE_WITHIN_S)],
         replicas,
     )
 
 
 def test_good_evidence_is_found_good() -> None:
-    assert check(good(), SERVICE_WITHIN_S) == []
+    assert check(good()) == []
+
+
+def test_a_new_master_may_not_know_yet_what_was_read_of_the_old_one() -> None:
+    evidence = good()
+    evidence.reads.append(Read("r", 0, COUNT - 1, message_id(1, 0, COUNT - 1), 14.9))
+    evidence.group_offsets.append(GroupOffset(2, 0, COUNT, COUNT - 1, 15))
+    assert check(evidence) == []
 
 
 def lose_a_message(evidence: Evidence) -> None:
@@ -122,7 +129,7 @@ def have_two_lives_of_one_master(evidence: Evidence) -> None:
 
 
 def serve_no_more(evidence: Evidence) -> None:
-    evidence.faults.append(Fault("kill", 15.0, 16.0))
+    evidence.faults.append(Fault("kill", 15.0, 16.0, back_within_s=SERVICE_WITHIN_S))
 
 
 BROKEN: dict[Callable[[Evidence], None], str] = {
@@ -140,7 +147,7 @@ BROKEN: dict[Callable[[Evidence], None], str] = {
     disagree_about_an_epoch: checker.replicas_have_the_same_bytes.__name__,
     have_two_masters: checker.an_epoch_has_one_master.__name__,
     have_two_lives_of_one_master: checker.an_epoch_has_one_master.__name__,
-    serve_no_more: "service_comes_back",
+    serve_no_more: checker.service_comes_back.__name__,
 }
 
 
@@ -148,11 +155,22 @@ BROKEN: dict[Callable[[Evidence], None], str] = {
 def test_what_is_broken_is_found_by_its_rule_alone(breaks: Callable[[Evidence], None]) -> None:
     evidence = good()
     breaks(evidence)
-    assert {violation.rule for violation in check(evidence, SERVICE_WITHIN_S)} == {BROKEN[breaks]}
+    assert {violation.rule for violation in check(evidence)} == {BROKEN[breaks]}
 
 
 def test_every_rule_has_been_broken() -> None:
-    assert set(BROKEN.values()) == {rule.__name__ for rule in checker.RULES} | {"service_comes_back"}
+    assert set(BROKEN.values()) == {rule.__name__ for rule in checker.RULES}
+
+
+def test_what_a_fault_may_cost_is_no_violation_and_what_it_may_not_is_one() -> None:
+    evidence = good()
+    lose_a_message(evidence)
+    evidence.faults.append(Fault("power", 16.0, 17.0, costs_from_s=15.5))  # the lost one was acknowledged at 15.5
+    assert check(evidence) == []
+    evidence.faults[-1] = replace(evidence.faults[-1], costs_from_s=15.6)
+    assert {violation.rule for violation in check(evidence)} == {
+        checker.acknowledged_messages_are_where_they_were_said_to_be.__name__
+    }
 
 
 def test_lines_are_read_as_they_were_written_but_for_one_that_was_cut_off(tmp_path: Path) -> None:

@@ -1,0 +1,145 @@
+"""Disks that fail, fill up, lose their power or change what they have."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Final
+
+from mqcore.store.failover_files import FailoverFiles
+from mqcore.store.log.record import SECTOR_SIZE
+from mqcore.store.paths import StorePaths
+from tests.fault.campaign.faults.pauses import AWAY_S, rest
+from tests.fault.campaign.faults.processes import a_slave, all_processes, await_epoch, epoch_of, stopped
+from tests.fault.campaign.faults.roles import empty, name_next
+from tests.fault.campaign.rig import Group
+from tests.fault.rig import GEOMETRY
+from tests.fault.store_scan import read_log
+from tests.fault.test_full_disk import fill
+from tests.rigs.process import ChildError
+
+FULL_S: Final = (1.0, 8.0)
+TAIL_SIZE: Final = 1 << 16
+FILLER: Final = "filler"
+ANOTHER_BOOT: Final = "another boot of the machine"
+
+
+def lose_power_of_one(group: Group, chance: random.Random) -> None:
+    """Another one has all, so that nothing is lost."""
+    group.await_in_sync(group.size)
+    lose_power(group, [chance.choice((group.master_number(), chance.randrange(group.size)))], chance)
+
+
+def lose_power_of_all(group: Group, chance: random.Random) -> None:
+    lose_power(group, chance.sample(range(group.size), group.size), chance)
+
+
+def lose_power(group: Group, numbers: Sequence[int], chance: random.Random) -> None:
+    """Machines lose their power at one moment, with what their disks have not got, and come back."""
+    processes = [process for number in numbers for process in all_processes(group, number)]
+    with stopped(processes):
+        for number in numbers:
+            group.disks[number].cut()
+        for process in processes:
+            process.kill()
+    for number in numbers:
+        group.brokers[number].kill()
+        group.disks[number].remount()
+        forget_the_boot(group, number)
+    rest(chance, AWAY_S)
+    for number in numbers:
+        group.start_again(number)
+
+
+def forget_the_boot(group: Group, number: int) -> None:
+    """Let a broker that has ended find that its machine was started anew since."""
+    files = FailoverFiles(StorePaths.at(group.brokers[number].store_dir))
+    identity = files.read_identity()
+    if identity is not None:
+        files.write_identity(replace(identity, boot_id=ANOTHER_BOOT))
+
+
+def tear_a_tail(group: Group, chance: random.Random) -> None:
+    """A machine comes back without the end of its log, which ends in the middle of a record."""
+    group.await_in_sync(group.size)
+    number = chance.randrange(group.size)
+    group.brokers[number].kill()
+    tear_off(group, number, chance.randrange(1, TAIL_SIZE))
+    forget_the_boot(group, number)
+    group.start_again(number)
+
+
+def tear_off(group: Group, number: int, size: int) -> None:
+    """Take so many bytes, and the rest of their sector, from the end of the log of a broker that has ended."""
+    cut = max(0, read_log(StorePaths.at(group.brokers[number].store_dir), GEOMETRY).end - size)
+    cut -= cut % SECTOR_SIZE
+    for path in log_files(group, number):
+        position = max(0, cut - int(path.name))
+        if position < GEOMETRY.commit_log_file_size:
+            with path.open("r+b") as file:
+                file.seek(position)
+                file.write(bytes(GEOMETRY.commit_log_file_size - position))
+
+
+def log_files(group: Group, number: int) -> list[Path]:
+    return sorted((group.brokers[number].store_dir / "commitlog").iterdir())
+
+
+def flip_a_bit(group: Group, chance: random.Random) -> None:
+    """An old file of a slave's log has another bit: the group goes on, and the slave is set up anew."""
+    number = a_slave(group, chance)
+    group.brokers[number].kill()
+    path = log_files(group, number)[0]
+    data = bytearray(path.read_bytes())
+    data[chance.randrange(len(data))] ^= 1 << chance.randrange(8)
+    path.write_bytes(data)
+    # It may find the damage, and say so.
+    with contextlib.suppress(ChildError):
+        group.start_again(number)
+        rest(chance, AWAY_S)
+    group.brokers[number].kill()
+    empty(group.brokers[number].store_dir)
+    group.start_again(number)
+
+
+def fill_a_disk(group: Group, chance: random.Random) -> None:
+    number = chance.choice((group.master_number(), chance.randrange(group.size)))
+    with _filled(group, number):
+        rest(chance, FULL_S)
+    group.start_the_ended()
+
+
+def fill_the_disk_of_the_next_master(group: Group, chance: random.Random) -> None:
+    """Who is to lead has no room to note its epoch."""
+    group.await_in_sync(group.size)
+    epoch, number = epoch_of(group), a_slave(group, chance)
+    with _filled(group, number):
+        name_next(group, number)
+        await_epoch(group, behind=epoch)
+        rest(chance, FULL_S)
+    group.start_the_ended()
+
+
+@contextlib.contextmanager
+def _filled(group: Group, number: int) -> Iterator[None]:
+    filler = group.disks[number].path / FILLER
+    fill(filler)
+    try:
+        yield
+    finally:
+        filler.unlink()
+
+
+def fail_a_disk(group: Group, chance: random.Random) -> None:
+    """Nothing more reaches a disk, and every sync fails; its machine is started anew then."""
+    group.await_in_sync(group.size)
+    number = chance.choice((group.master_number(), chance.randrange(group.size)))
+    group.disks[number].cut()
+    rest(chance, FULL_S)
+    group.brokers[number].kill()
+    group.disks[number].remount()
+    forget_the_boot(group, number)
+    group.start_again(number)
