@@ -2,9 +2,9 @@
 
 They are named `apache:4.9.8`, `apache:5.3.3`, `mqcore` (this checkout, this interpreter), or
 `mqcore:revision=REV,python=PATH`: another commit, another interpreter, or both. With `role=SYNC_MASTER` or
-`role=ASYNC_MASTER` a broker has a slave of its own kind; with `group=3` besides, it is the master of a failover group
-of so many. Both sides get the same store settings, which are RocketMQ's defaults; the small files and the small heap of
-the test rigs would slow Apache's broker down.
+`role=ASYNC_MASTER` a broker has a slave of its own kind, with `slaves=2` besides two; with `group=3` it is the master
+of a failover group of so many. Both sides get the same store settings, which are RocketMQ's defaults; the small files
+and the small heap of the test rigs would slow Apache's broker down.
 """
 
 from __future__ import annotations
@@ -54,7 +54,13 @@ STORE_PROPERTIES: Final = {
 """RocketMQ's defaults. Source: store/config/MessageStoreConfig.java."""
 
 ROLES: Final = ("", "ASYNC_MASTER", "SYNC_MASTER")
-GROUP_OPTIONS: Final = {"role", "group"}
+OPTIONS: Final = {
+    "apache": {"role", "slaves"},
+    "mqcore": {"role", "slaves", "revision", "python"},
+    "group": {"role", "group"},
+}
+"""What goes together."""
+COUNTS: Final = ("slaves", "group")
 PROBE: Final = "ReplicaProbe"
 SLAVE_DEADLINE_S: Final = 60.0
 HOLDER_START_DEADLINE_S: Final = 60.0
@@ -71,13 +77,16 @@ class BrokerSpec:
     revision: str = ""
     python: str = ""
     role: str = ""
-    """Of a master with a slave."""
+    """Of a master with slaves."""
+    slaves: str = "1"
+    """How many, if it has any."""
     group: str = ""
     """Of how many brokers a failover group has, this one being its master."""
 
     @classmethod
     def parse(cls, text: str) -> BrokerSpec:
-        """Read `apache:VERSION[,role=ROLE]` or `mqcore[:revision=REV][,python=PATH][,role=ROLE[,group=N]]`.
+        """Read `apache:VERSION[,role=ROLE]` or `mqcore[:revision=REV][,python=PATH][,role=ROLE[,slaves=N]]`, or
+        `mqcore:role=ROLE,group=N`.
 
         Raises ValueError for anything else.
         """
@@ -85,16 +94,17 @@ class BrokerSpec:
         first, _, others = rest.partition(",")
         version = first if kind == "apache" else ""
         options = dict(option.partition("=")[::2] for option in (others if version else rest).split(",") if option)
-        names = options.keys()
-        wanted = {"role"} if version else GROUP_OPTIONS if "group" in names else {"revision", "python", "role"}
-        is_group = "group" not in names or ("role" in names and options["group"].isdigit())
-        is_known = (kind == "mqcore" or version in RELEASES) and names <= wanted and is_group
-        if is_known and all(options.values()) and options.get("role", "") in ROLES:
+        counts = [options[name] for name in COUNTS if name in options]
+        has_counts = all(count.isdigit() for count in counts) and (not counts or "role" in options)
+        is_known = kind == "mqcore" or version in RELEASES
+        known = OPTIONS["group" if "group" in options and not version else kind] if is_known else set[str]()
+        is_right = options.keys() <= known and all(options.values()) and options.get("role", "") in ROLES
+        if is_known and is_right and has_counts:
             return cls(kind, version=version, **options)
         releases = ", ".join(f"apache:{version}" for version in RELEASES)
         raise ValueError(
-            f"broker: got {text!r}, wanted {releases}, or mqcore[:revision=REV][,python=PATH], each with ,role=ROLE; or"
-            " mqcore:role=ROLE,group=N"
+            f"broker: got {text!r}, wanted {releases}, or mqcore[:revision=REV][,python=PATH], each with"
+            " ,role=ROLE[,slaves=N]; or mqcore:role=ROLE,group=N"
         )
 
     @property
@@ -106,7 +116,8 @@ class BrokerSpec:
         """What the tables call it. Apache's names the release of the broker jar where that differs from the rest."""
         if self.group:
             return f"{self._name} {self.role} in a group of {self.group}"
-        return f"{self._name} {self.role} with a slave" if self.role else self._name
+        slaves = "a slave" if self.slaves == "1" else f"{self.slaves} slaves"
+        return f"{self._name} {self.role} with {slaves}" if self.role else self._name
 
     @property
     def _name(self) -> str:
@@ -150,7 +161,7 @@ def running_broker(spec: BrokerSpec, directory: Path, properties: Mapping[str, s
     if spec.is_apache:
         with (
             ApacheServer(spec.version, store_dir, settings, jvm_options=APACHE_JVM) as apache,
-            running_slave(spec, directory, settings, apache.name_server, apache.broker_address) as slaves,
+            running_slaves(spec, directory, settings, apache.name_server, apache.broker_address) as slaves,
         ):
             yield Side(spec.label, address_of(apache.broker_address), apache.broker.pid, slaves)
         return
@@ -163,13 +174,13 @@ def running_broker(spec: BrokerSpec, directory: Path, properties: Mapping[str, s
         return
     with (
         MqcoreBroker(store_dir, settings, env=env) as broker,
-        running_slave(spec, directory, settings, broker.name_server, broker.broker_address, env) as slaves,
+        running_slaves(spec, directory, settings, broker.name_server, broker.broker_address, env) as slaves,
     ):
         yield Side(spec.label, address_of(broker.broker_address), broker.pid, slaves)
 
 
 @contextmanager
-def running_slave(
+def running_slaves(
     spec: BrokerSpec,
     directory: Path,
     properties: Mapping[str, str],
@@ -177,25 +188,26 @@ def running_slave(
     master: str,
     env: Mapping[str, str] | None = None,
 ) -> Iterator[tuple[int, ...]]:
-    """Run the slave that the role asks for, if any; it has caught up when this yields its pid."""
+    """Run the slaves that the role asks for, if any; one has caught up when this yields their pids."""
     if not spec.role:
         yield ()
         return
-    settings = {**properties, "brokerRole": "SLAVE", "brokerId": "1", "haSendHeartbeatInterval": "1000"}
+    settings = {**properties, "brokerRole": "SLAVE", "haSendHeartbeatInterval": "1000"}
+    pids: list[int] = []
     with ExitStack() as stack:
-        if spec.is_apache:
-            slave = ApacheBroker(spec.version, directory / "slave", name_server, settings, jvm_options=SMALL)
-            stack.callback(slave.kill)
-            slave.await_service()
-            pid = slave.pid
-        else:
-            pid = stack.enter_context(
-                MqcoreBroker(directory / "slave", {**settings, "namesrvAddr": name_server}, env=env)
-            ).pid
+        for number in range(1, int(spec.slaves) + 1):
+            own, home = {**settings, "brokerId": str(number)}, directory / f"slave{number}"
+            if spec.is_apache:
+                slave = ApacheBroker(spec.version, home, name_server, own, jvm_options=SMALL)
+                stack.callback(slave.kill)
+                slave.await_service()
+                pids.append(slave.pid)
+            else:
+                pids.append(stack.enter_context(MqcoreBroker(home, {**own, "namesrvAddr": name_server}, env=env)).pid)
         create_topic(master, PROBE, queues=1)
         if spec.role == "SYNC_MASTER":
             wait_until(lambda: is_copied(master), SLAVE_DEADLINE_S, "the slave has what is sent")
-        yield (pid,)
+        yield tuple(pids)
 
 
 @contextmanager
