@@ -21,6 +21,7 @@ from hypothesis import HealthCheck, settings
 
 from mqcore import cause_log, clock
 from tests.rigs import SHORT_DELAYS, ApacheServer, RunningBroker, maven, start_broker_under_test
+from tests.rigs.apache import passing_name_servers_on
 from tests.suite.leftovers import kept, long_lived
 from tests.waiting import wait_until
 
@@ -126,6 +127,14 @@ def no_warning_is_kept_back_because_of_another_test(monkeypatch: pytest.MonkeyPa
 @pytest.fixture(scope="session", autouse=True)
 def session_leaves_nothing_behind() -> Iterator[None]:
     yield from leaves_nothing_behind("this run")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def name_servers_are_passed_on(session_leaves_nothing_behind: None) -> Iterator[None]:
+    with passing_name_servers_on() as spares:
+        long_lived.append(spares.pids)
+        yield
+        long_lived.remove(spares.pids)
 
 
 @pytest.fixture(scope="module", autouse=True)

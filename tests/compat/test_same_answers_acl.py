@@ -41,7 +41,10 @@ def guarded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[RunningB
     with ExitStack() as running:
         ours = MqcoreBroker(directory / "ours", {**properties, "rocketmqHome": str(directory / "home")})
         running.enter_context(ours)
-        yield ours, running.enter_context(ApacheServer("4.9.8", directory / "theirs", properties))
+        yield (
+            ours,
+            running.enter_context(ApacheServer("4.9.8", directory / "theirs", properties, alters_name_server=True)),
+        )
 
 
 def asked_by(

@@ -25,7 +25,9 @@ VIEW_BROKER_STATS_DATA = 315
 @pytest.fixture(scope="module")
 def apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheServer]:
     """The referee: Apache's own name server and broker."""
-    with ApacheServer("4.9.8", tmp_path_factory.mktemp("apache") / "store", PROPERTIES) as server:
+    with ApacheServer(
+        "4.9.8", tmp_path_factory.mktemp("apache") / "store", PROPERTIES, alters_name_server=True
+    ) as server:
         yield server
 
 

@@ -31,7 +31,7 @@ def played(
         brokers = [running.enter_context(start_broker_under_test(tmp_path_factory.mktemp("mq") / "store", PROPERTIES))]
         for release in REFEREES:
             store = tmp_path_factory.mktemp(f"apache-{release}") / "store"
-            brokers.append(running.enter_context(ApacheServer(release, store, PROPERTIES)))
+            brokers.append(running.enter_context(ApacheServer(release, store, PROPERTIES, alters_name_server=True)))
         yield running.enter_context(scenes(brokers, java_4_9_8, corpus, mqadmin_5_3_3, RELEASE_5, FILES))
 
 

@@ -75,7 +75,7 @@ def ours(directory: Path) -> Iterator[tuple[MqcoreBroker, Path]]:
 @pytest.fixture(scope="module")
 def theirs(directory: Path) -> Iterator[tuple[ApacheServer, Path]]:
     file = put_keys(directory / "theirs.apache")
-    with ApacheServer("4.9.8", directory / "theirs", {"aclEnable": "true"}) as server:
+    with ApacheServer("4.9.8", directory / "theirs", {"aclEnable": "true"}, alters_name_server=True) as server:
         yield server, file
 
 

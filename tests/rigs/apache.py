@@ -6,9 +6,10 @@ caller says, everything else (log, configuration, home directory) goes beside it
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -18,7 +19,7 @@ from tests.waiting import wait_until
 from .maven import class_path, shared_classes
 from .ports import free_broker_ports, free_port
 from .process import Child
-from .wire import GET_BROKER_CLUSTER_INFO, SUCCESS, call, registered_brokers, serves
+from .wire import GET_BROKER_CLUSTER_INFO, SUCCESS, call, known_topics, registered_brokers, serves
 
 # Small, and without the second compiler: a test is over before it has earned what it costs. Nor do servers make keys
 # for TLS, which is half of what their start costs; who tests TLS says so behind these.
@@ -34,6 +35,8 @@ OPEN_MODULES = (
 )
 START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 60.0
+FORGET_DEADLINE_S = 2.0
+"""A name server forgets a broker as soon as its connection has gone."""
 
 # Files of a size for tests, and patience: a busy machine must not make the broker refuse messages.
 TEST_PROPERTIES = {
@@ -135,6 +138,57 @@ class ApacheNamesrv:
         self.child.kill()
 
 
+class SpareNamesrvs:
+    """Name servers whose broker has ended, for who would start one: that costs as much as the start of a broker.
+
+    They are as new: they know of no broker and no topic. What else can be changed in one is left alone by who takes it,
+    or is said (``ApacheServer``).
+    """
+
+    def __init__(self) -> None:
+        self._spares: list[ApacheNamesrv] = []
+
+    def take(self, version: str) -> ApacheNamesrv | None:
+        """One of these that has forgotten everything, if there is one."""
+        for spare in self._spares:
+            if spare.version == version:
+                with contextlib.suppress(AssertionError):
+                    wait_until(lambda spare=spare: is_as_new(spare.address), FORGET_DEADLINE_S)  # type: ignore[misc]
+                    self._spares.remove(spare)
+                    return spare
+        return None
+
+    def give(self, namesrv: ApacheNamesrv) -> None:
+        self._spares.append(namesrv)
+
+    def pids(self) -> list[int]:
+        return [spare.child.pid for spare in self._spares]
+
+    def close(self) -> None:
+        for spare in self._spares:
+            spare.kill()
+        self._spares.clear()
+
+
+def is_as_new(name_server: str) -> bool:
+    return not registered_brokers(name_server) and not known_topics(name_server)
+
+
+_spares: SpareNamesrvs | None = None
+
+
+@contextlib.contextmanager
+def passing_name_servers_on() -> Iterator[SpareNamesrvs]:
+    """While this lasts, the name servers of those that end are taken by those that start."""
+    global _spares
+    _spares = SpareNamesrvs()
+    try:
+        yield _spares
+    finally:
+        _spares.close()
+        _spares = None
+
+
 class ApacheBroker:
     """Apache's broker of one release with the store *store_dir*, registered at *name_server*.
 
@@ -202,7 +256,10 @@ class ApacheBroker:
 
 
 class ApacheServer:
-    """A name server and one broker of a release, with the same face as MqcoreBroker."""
+    """A name server and one broker of a release, with the same face as MqcoreBroker.
+
+    Who changes more of the name server than what brokers register has one of his own: *alters_name_server*.
+    """
 
     def __init__(
         self,
@@ -211,12 +268,16 @@ class ApacheServer:
         properties: Mapping[str, str] | None = None,
         *,
         jvm_options: Sequence[str] = SMALL,
+        alters_name_server: bool = False,
     ) -> None:
         self.version = version
         self.store_dir = store_dir
         self._properties = dict(properties or {})
         self._jvm_options = jvm_options
-        self.namesrv = ApacheNamesrv(version, store_dir.with_name(store_dir.name + ".namesrv"))
+        self._is_passed_on = False
+        self._spares = None if alters_name_server else _spares
+        spare = self._spares.take(version) if self._spares is not None else None
+        self.namesrv = spare or ApacheNamesrv(version, store_dir.with_name(store_dir.name + ".namesrv"))
         self.name_server = self.namesrv.address
         try:
             wait_until(self._name_server_answers, deadline_s=START_DEADLINE_S, describe="Apache's name server answers")
@@ -277,12 +338,21 @@ class ApacheServer:
         try:
             self.broker.stop()
         finally:
-            self.namesrv.stop()
+            if not self._passes_name_server_on():
+                self.namesrv.stop()
 
     def kill(self) -> None:
         """End both by SIGKILL."""
         self.broker.kill()
-        self.namesrv.kill()
+        if not self._passes_name_server_on():
+            self.namesrv.kill()
+
+    def _passes_name_server_on(self) -> bool:
+        """Give the name server to others, once; whether it is theirs, and not to be ended."""
+        if self._spares is not None and not self._is_passed_on and self.namesrv.child.is_alive:
+            self._spares.give(self.namesrv)
+            self._is_passed_on = True
+        return self._is_passed_on
 
     def __enter__(self) -> Self:
         return self

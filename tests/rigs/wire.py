@@ -22,6 +22,7 @@ GET_BROKER_RUNTIME_INFO = 28
 GET_MAX_OFFSET = 30
 GET_ROUTEINFO_BY_TOPIC = 105
 GET_BROKER_CLUSTER_INFO = 106
+GET_ALL_TOPIC_LIST_FROM_NAMESERVER = 206
 SUCCESS = 0
 FRAME_SIZE_MAX = 64 << 20
 TIMEOUT_S = 30.0
@@ -110,6 +111,11 @@ def registered_brokers(name_server: str, tls: ssl.SSLContext | None = None) -> d
         return {}
     table = answer.json().get("brokerAddrTable") or {}
     return {name: data["brokerAddrs"] for name, data in table.items()}
+
+
+def known_topics(name_server: str) -> list[str]:
+    """The topics that the name server knows of."""
+    return list(call(name_server, GET_ALL_TOPIC_LIST_FROM_NAMESERVER).json().get("topicList") or ())
 
 
 def serves(name_server: str, broker: str, tls: ssl.SSLContext | None = None) -> bool:
