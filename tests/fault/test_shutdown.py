@@ -17,10 +17,8 @@ import pytest
 
 from tests.fault.history import read_all
 from tests.fault.rig import (
-    ASYNC_FLUSH,
     DEADLINE_S,
     SMALL_FILES,
-    SYNC_FLUSH,
     WORKER_KINDS,
     await_successor,
     check_store,
@@ -41,7 +39,6 @@ EXIT_BAD_SETTINGS = 253
 EXIT_START_FAILED = 255
 MARK = "MQCORE_TEST_MARK"
 STOP_SIGNALS = [signal.SIGTERM, signal.SIGINT, signal.SIGHUP]
-FLUSH_MODES = [pytest.param(SYNC_FLUSH, id="sync"), pytest.param(ASYNC_FLUSH, id="async")]
 START_TRIES = 2
 START_TRIES_SLOW = 60
 KILLS = 4
@@ -99,11 +96,10 @@ def end_by(broker: MqcoreBroker, number: signal.Signals) -> int:
 
 
 @pytest.mark.parametrize("number", STOP_SIGNALS)
-@pytest.mark.parametrize("properties", FLUSH_MODES)
 def test_a_stop_under_load_leaves_a_whole_store_and_nothing_else(
-    tmp_path: Path, mark: str, properties: dict[str, str], number: signal.Signals
+    tmp_path: Path, mark: str, flush_mode: dict[str, str], number: signal.Signals
 ) -> None:
-    with MqcoreBroker(tmp_path / "store", properties, env={MARK: mark}) as broker:
+    with MqcoreBroker(tmp_path / "store", flush_mode, env={MARK: mark}) as broker:
         history = new_history(broker, "Stopped", "stopped")
         with under_load(history, broker):
             wait_until(lambda: history.acked_count > 200, DEADLINE_S, "messages are accepted")
