@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -18,6 +20,7 @@ from mqcore.store.log.record import Record
 from mqcore.store.log_cut import EMPTYING, cut_log, empty_store, finish_cut
 
 IDENTITY = Identity("c", "b", 1, "uuid")
+SOME, EACH = 6, 1
 
 
 @pytest.fixture
@@ -80,21 +83,36 @@ def test_a_start_after_a_crash_begins_before_the_cut_though_later_records_say_ea
     assert max(checkpoint.physic_timestamp, checkpoint.logics_timestamp) <= store.records[kept - 1].store_timestamp
 
 
-def damage(store: StoreBuilder, tmp_path: Path, work: Callable[[StoreBuilder], None]) -> list[StoreBuilder]:
-    """The store as it is left by a process that dies before each of its calls to the file system during *work*."""
-    found: list[StoreBuilder] = []
-    while True:
-        copy = store.copy_to(tmp_path / f"died-{len(found)}")
-        if not dying_after(len(found), lambda copy=copy: work(copy)):  # type: ignore[misc]
-            return found
-        found.append(copy)
+class Deaths:
+    """Deaths of a process before its calls to the file system: each in long runs, otherwise some that chance takes."""
+
+    def __init__(self, every: int, chance: random.Random) -> None:
+        self.every = every
+        self._calls = itertools.chain(range(every), itertools.count(every + chance.randrange(every), every))
+
+    def of(self, store: StoreBuilder, tmp_path: Path, work: Callable[[StoreBuilder], None]) -> list[StoreBuilder]:
+        """The store as it is left by a process that dies over *work*."""
+        found: list[StoreBuilder] = []
+        for number in self._calls:
+            copy = store.copy_to(tmp_path / f"died-{number}")
+            if not dying_after(number, lambda copy=copy: work(copy)):  # type: ignore[misc]
+                break
+            found.append(copy)
+        return found
 
 
-def test_a_cut_that_is_interrupted_anywhere_is_finished_by_the_next_start(store: StoreBuilder, tmp_path: Path) -> None:
+@pytest.fixture(params=[SOME, pytest.param(EACH, marks=pytest.mark.slow)], ids=["some", "each"])
+def deaths(request: pytest.FixtureRequest, chance: random.Random) -> Deaths:
+    return Deaths(request.param, chance)
+
+
+def test_a_cut_that_is_interrupted_anywhere_is_finished_by_the_next_start(
+    store: StoreBuilder, tmp_path: Path, deaths: Deaths
+) -> None:
     kept = 35
     to = end_of(store.records[kept - 1])
-    died = damage(store, tmp_path, lambda copy: cut_log(copy.paths, copy.geometry, to))
-    assert len(died) > 20, "every step was met"
+    died = deaths.of(store, tmp_path, lambda copy: cut_log(copy.paths, copy.geometry, to))
+    assert len(died) * deaths.every > 20, "every step was met"
     states = set()
     for copy in died:
         identity = FailoverFiles(copy.paths).read_identity()
@@ -119,10 +137,10 @@ def test_an_emptied_store_has_no_log_and_nothing_made_of_it(store: StoreBuilder)
 
 
 def test_emptying_that_is_interrupted_anywhere_is_finished_by_the_next_start(
-    store: StoreBuilder, tmp_path: Path
+    store: StoreBuilder, tmp_path: Path, deaths: Deaths
 ) -> None:
-    died = damage(store, tmp_path, lambda copy: empty_store(copy.paths, copy.geometry))
-    assert len(died) > 10
+    died = deaths.of(store, tmp_path, lambda copy: empty_store(copy.paths, copy.geometry))
+    assert len(died) * deaths.every > 10
     for copy in died:
         identity = FailoverFiles(copy.paths).read_identity()
         assert identity is not None
