@@ -373,6 +373,9 @@ class FailoverDriver:
         if self._host.lost_from is None:
             return
         self._has_broken = True
+        # At once: a file system that is mounted anew has lost what was on no disk, and the kernel is the same.
+        with contextlib.suppress(OSError):
+            self._identity.change(is_trusted=False)
         if self._is_master:
             logger.error("a sync has failed: the place of the master is to be given away end=%d", self._log.end)
             self._coordinator.leave()
