@@ -32,7 +32,7 @@ from mqcore.client.producer_core import (
     warn_of_attempt,
 )
 from mqcore.client.selectors import Rotation
-from mqcore.client.waiting_sends import Waiting
+from mqcore.client.waiting_sends import PendingSend
 from mqcore.codes import STORED_CODES
 from mqcore.errors import BrokerError, MQError, RemotingError, RemotingTimeoutError
 from mqcore.protocol.codec import SendHead
@@ -69,7 +69,7 @@ TIDY_EVERY_S = 1.0
 """How often, at most, a send looks for such sockets."""
 
 
-class Line(Waiting):
+class Line(PendingSend):
     """One connection and the exchange on it."""
 
     __slots__ = ("_socket", "exchange", "used_s")

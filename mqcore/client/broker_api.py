@@ -12,7 +12,7 @@ from typing import Any
 
 from mqcore.client.failures import is_doubtful
 from mqcore.client.namespace import Namespace
-from mqcore.client.waiting_sends import Waiting, WaitingSends
+from mqcore.client.waiting_sends import PendingSend, WaitingSends
 from mqcore.codes import (
     CURRENT_VERSION,
     PULL_CODES,
@@ -189,7 +189,7 @@ class BrokerApi:
     ) -> RemotingCommand:
         if self._waiting_sends is None:
             return await self.call(address, code, values, body, timeout_s=timeout_s, accepted=STORED_CODES)
-        send, is_answered = Waiting(address), False
+        send, is_answered = PendingSend(address), False
         self._waiting_sends.begin(send)
         try:
             answer = await self.call(address, code, values, body, timeout_s=timeout_s, accepted=STORED_CODES)

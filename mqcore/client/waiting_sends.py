@@ -19,7 +19,7 @@ LONG_S: Final = 2.0
 LOOK_S: Final = 0.5
 
 
-class Waiting:
+class PendingSend:
     """A send to the broker at *address*, or what is used for one at a time."""
 
     __slots__ = ("address", "is_doubted", "since_s")
@@ -40,7 +40,7 @@ class WaitingSends:
         """*on_silent* is told the address of a broker that is silent, again and again; *trust* that it has answered."""
         self._on_silent = on_silent
         self._trust = trust
-        self._all: set[Waiting] = set()
+        self._all: set[PendingSend] = set()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._timer: asyncio.TimerHandle | None = None
         self._is_looking = False
@@ -53,7 +53,7 @@ class WaitingSends:
         if self._timer is not None:
             self._timer.cancel()
 
-    def begin(self, send: Waiting) -> None:
+    def begin(self, send: PendingSend) -> None:
         """Note that *send* waits from now on."""
         send.since_s, send.is_doubted = clock.monotonic_s(), False
         self._all.add(send)
@@ -61,7 +61,7 @@ class WaitingSends:
             self._is_looking = True
             self._loop.call_soon_threadsafe(self._look_later)
 
-    def end(self, send: Waiting, *, is_answered: bool) -> None:
+    def end(self, send: PendingSend, *, is_answered: bool) -> None:
         """Note that *send* waits no more."""
         self._all.discard(send)
         if is_answered and send.is_doubted and self._loop is not None:

@@ -263,7 +263,7 @@ async def slow_schedule(chance: random.Random) -> None:
     waiting.start()
 
     async def send(number: int) -> None:
-        one = waiting_sends.Waiting(f"10.0.0.{number}:10911")
+        one = waiting_sends.PendingSend(f"10.0.0.{number}:10911")
         await asyncio.sleep(chance.uniform(0, 3))
         begin_s, is_answered = now_s(), chance.random() < 0.5
         waiting.begin(one)
