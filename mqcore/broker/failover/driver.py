@@ -549,13 +549,19 @@ class FailoverDriver:
 
     async def _refresh(self) -> None:
         """Read all keys: what a watch has not brought because its connection is dead, this does."""
+        known = self._view.revision
         view = GroupView.of(await self._engine.read_all())
         self._engine_heard_s = clock.monotonic_s()
-        if view.revision < self._view.revision:
-            return
         cluster = self._identity.now.etcd_cluster
         if cluster and cluster != view.cluster:
             self._end = StopForGood(f"failoverEtcd is etcd's cluster {view.cluster}, and this store is of {cluster}")
+            return
+        if view.revision < known:
+            # What was read is of a moment within the call, so it cannot be older than what was known before.
+            reason = f"etcd is at revision {view.revision}, and {known} was seen: an old state restored?"
+            self._end = StopForGood(reason)
+            return
+        if view.revision < self._view.revision:
             return
         self._identity.change(etcd_cluster=view.cluster)
         view.announced = {**self._view.announced, **view.announced}
