@@ -6,7 +6,6 @@ The tests of this module break one group, one after the other; the last one read
 from __future__ import annotations
 
 import errno
-import itertools
 import os
 import random
 import signal
@@ -19,7 +18,7 @@ import pytest
 
 from mqcore import layout
 from mqcore.broker.failover.facts import Announcement
-from mqcore.client import Client, Message, Producer, SendStatus
+from mqcore.client import Client
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol.names import NOT_MASTER
 from mqcore.store.failover_files import FailoverFiles
@@ -27,6 +26,7 @@ from mqcore.store.paths import StorePaths
 from tests.fault.campaign.rig import TOPIC, Group, replica_of
 from tests.fault.rig import COMMIT_LOG_FILE_SIZE, GEOMETRY, attach_segment
 from tests.fault.store_scan import read_log
+from tests.integration.group_sends import Sends, await_epoch_behind, epoch_of
 from tests.rigs import etcd as etcd_rig
 from tests.rigs import wire
 from tests.waiting import wait_until
@@ -40,23 +40,6 @@ WORKER_KIND = layout.constants("WorkerKind")
 DEADLINE_S = 60.0
 
 
-class Sends:
-    """What was sent, and where the broker said that it is."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-        self._numbers = itertools.count()
-        self.stored: dict[tuple[int, int], str] = {}
-
-    def send(self, count: int, timeout_s: float = DEADLINE_S) -> None:
-        """Send so many messages, each of which must be stored within the deadline."""
-        for _ in range(count):
-            body = str(next(self._numbers))
-            receipt = self._producer.send(Message(TOPIC, body.encode()), timeout_s=timeout_s)
-            assert receipt.status is SendStatus.SEND_OK, receipt
-            self.stored[receipt.queue.queue_id, receipt.offset] = body
-
-
 @pytest.fixture(scope="module")
 def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
     with Group(tmp_path_factory.mktemp("group"), random.Random(), has_machines=False) as group:
@@ -67,16 +50,6 @@ def group(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Group]:
 def sends(group: Group) -> Iterator[Sends]:
     with Client(group.name_server) as client, client.producer("sends") as producer:
         yield Sends(producer)
-
-
-def epoch_of(group: Group) -> int:
-    state = group.view().state
-    assert state is not None
-    return state.epoch
-
-
-def await_epoch_behind(group: Group, epoch: int) -> None:
-    wait_until(lambda: epoch_of(group) > epoch, DEADLINE_S, f"somebody leads an epoch behind {epoch}")
 
 
 def test_who_founds_the_group_leads_and_who_joins_is_soon_in_sync(group: Group, sends: Sends) -> None:
@@ -290,6 +263,4 @@ def test_everything_acknowledged_is_in_all_stores_where_it_was_said_to_be(group:
     group.await_equal_ends()
     group.stop_all()
     for number, broker in enumerate(group.brokers):
-        replica = replica_of(f"broker{number}", Path(broker.store_dir))
-        for place, body in sends.stored.items():
-            assert replica.messages[place] == [body], (number, place)
+        sends.check(replica_of(f"broker{number}", Path(broker.store_dir)))

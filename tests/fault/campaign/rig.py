@@ -373,7 +373,8 @@ def replica_of(name: str, store_dir: Path) -> Replica:
 
 def _digests(log: Path, end: int) -> Iterator[str]:
     """Digest each whole block of a log; the last one, which may not be whole, is left to what its records say."""
-    for start in range(0, end - BLOCK_SIZE + 1, BLOCK_SIZE):
+    first = min((int(path.name) for path in log.iterdir()), default=0)
+    for start in range(first, end - BLOCK_SIZE + 1, BLOCK_SIZE):
         path = log / f"{start // COMMIT_LOG_FILE_SIZE * COMMIT_LOG_FILE_SIZE:020d}"
         with path.open("rb") as file:
             file.seek(start % COMMIT_LOG_FILE_SIZE)
