@@ -15,7 +15,7 @@ import sys
 import time
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -25,13 +25,15 @@ from tests.fault import ext4
 from tests.fault.campaign import clocks
 from tests.fault.campaign.checker import check, times_without_service
 from tests.fault.campaign.evidence import Evidence, Fault, Log, Outcome
-from tests.fault.campaign.faults.table import Work, draw, load
+from tests.fault.campaign.faults.table import Kind, Work, draw, load
 from tests.fault.campaign.modes import Mode
 from tests.fault.campaign.rig import BROKERS, Group
 from tests.rigs import network
 
 PROGRAM: Final = ("tests.fault.campaign.program",)
-CALM_S: Final = (0.5, 3.0)
+CALM_S: Final = {Mode.SYNC: (0.5, 3.0), Mode.ASYNC: (4.0, 10.0), Mode.FLUSHED: (0.5, 3.0)}
+"""What is acknowledged around a fault says nothing of an asynchronous group: there is more between two of them."""
+
 FAILED: Final = "the_group_can_be_healed"
 
 
@@ -47,6 +49,8 @@ class Setting:
     """Whether machines, disks and clocks are broken as well, as far as there can be any here."""
     program: Sequence[str] = PROGRAM
     """What is run as a broker."""
+    properties: Mapping[str, str] = field(default_factory=dict)
+    """What brokers of a group have besides those of the mode."""
 
     def group(self, home: Path, chance: random.Random) -> Group:
         is_group = self.size > 1
@@ -59,7 +63,7 @@ class Setting:
             has_times=self.has_machines and not clocks.missing_namespaces(),
             size=self.size,
             program=self.program,
-            properties=self.mode.properties if is_group else {},
+            properties={**self.mode.properties, **self.properties} if is_group else {},
         )
 
 
@@ -105,18 +109,21 @@ def play(home: Path, setting: Setting, work: Work | None = None) -> tuple[Report
     home.mkdir(parents=True, exist_ok=True)
     with (home / "faults.jsonl").open("a") as file, setting.group(home, chance) as group:
         log = Log(file)
+
+        def suffer(kind: Kind) -> None:
+            print(f"{time.monotonic():.1f} {kind.name}", flush=True)
+            faults.append(kind.do(group, chance, setting.mode))
+            log.write(faults[-1])
+            group.await_service(faults[-1].healed_s, faults[-1].back_within_s)
+
         try:
             with group.under_load():
                 end_s = time.monotonic() + setting.seconds
                 while time.monotonic() < end_s:
-                    time.sleep(chance.uniform(*CALM_S))
-                    kind = draw(chance, group)
-                    print(f"{time.monotonic():.1f} {kind.name}", flush=True)
-                    faults.append(kind.do(group, chance, setting.mode))
-                    log.write(faults[-1])
-                    group.await_service(faults[-1].healed_s, faults[-1].back_within_s)
+                    time.sleep(chance.uniform(*CALM_S[setting.mode]))
+                    suffer(draw(chance, group))
                 if work is not None:
-                    work(group, chance)
+                    suffer(Kind(work, weight=1))
             group.await_whole()
         except (AssertionError, MQError, OSError):
             failure = traceback.format_exc()

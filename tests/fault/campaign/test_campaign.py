@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from pathlib import Path
 
 import pytest
@@ -93,7 +92,6 @@ def lose_what_was_acknowledged(group: Group, chance: random.Random) -> None:
     end = len(data.rstrip(b"\0"))
     last.write_bytes(data[: max(0, end - LOST_SIZE)].ljust(len(data), b"\0"))
     group.start_again(0)
-    group.await_service(time.monotonic())
 
 
 def test_what_a_broker_has_lost_is_found(tmp_path: Path) -> None:

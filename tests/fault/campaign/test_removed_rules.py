@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import random
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
@@ -30,6 +31,9 @@ LATE_SET_S: Final = 2.0
 BEHIND_S: Final = 0.7
 GAP_S: Final = 4.0
 SILENT_S: Final = 8.0
+PATIENT: Final = {"haMaxTimeSlaveNotCatchup": "60000"}
+"""Who has been away for a few seconds is not taken out again for that."""
+
 NARROW_BYTES_PER_S: Final = 10_000.0
 
 pytestmark = [
@@ -124,12 +128,13 @@ class Removal:
     work: Work
     options: tuple[str, ...] = ()
     needs_machines: bool = False
+    properties: Mapping[str, str] = field(default_factory=dict)
 
 
 REMOVALS: Final = (
     Removal(TrustsItself.__name__, come_first_with_less),
     Removal(SwapsBeforeTheBit.__name__, be_stored_and_cut_off, ("--late-set", str(LATE_SET_S)), needs_machines=True),
-    Removal(SwapsBeforeItHasAll.__name__, come_back_over_a_narrow_wire, needs_machines=True),
+    Removal(SwapsBeforeItHasAll.__name__, come_back_over_a_narrow_wire, needs_machines=True, properties=PATIENT),
     Removal(LetsGoBeforeTheSwap.__name__, be_silent_without_engines, needs_machines=True),
     Removal(NEVER_ZEROES, leave_a_tail),
 )
@@ -137,8 +142,13 @@ REMOVALS: Final = (
 
 def broken_rules(home: Path, removal: Removal, *, is_removed: bool) -> set[str]:
     program = (*PROGRAM, *removal.options, *(("--without", removal.rule) if is_removed else ()))
-    setting = Setting(0, 0.0, has_machines=removal.needs_machines, program=program)
-    report, _ = play(home, setting, removal.work)
+    setting = Setting(0, 0.0, has_machines=removal.needs_machines, program=program, properties=removal.properties)
+
+    def work(group: Group, chance: random.Random) -> None:
+        group.await_in_sync(group.size)
+        removal.work(group, chance)
+
+    report, _ = play(home, setting, work)
     print(report.line())
     for rule, what in report.violations[:5]:
         print(f"{rule}: {what}")
