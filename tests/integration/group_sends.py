@@ -1,9 +1,13 @@
-"""Messages sent to a failover group, and where its brokers said that they are."""
+"""What tests of failover groups have in common: messages and where they are, epochs, processes that stand still."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
+import signal
 from collections.abc import Callable
+
+import psutil
 
 from mqcore.client import Message, Producer, SendStatus
 from tests.fault.campaign.evidence import Replica
@@ -48,3 +52,15 @@ def epoch_of(group: Group) -> int:
 
 def await_epoch_behind(group: Group, epoch: int) -> None:
     wait_until(lambda: epoch_of(group) > epoch, DEADLINE_S, f"somebody leads an epoch behind {epoch}")
+
+
+def hold(stack: contextlib.ExitStack, *processes: psutil.Process) -> None:
+    """Let *processes* stand still until *stack* is closed, or they are killed."""
+    for process in processes:
+        process.send_signal(signal.SIGSTOP)
+        stack.callback(_go_on, process)
+
+
+def _go_on(process: psutil.Process) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process.send_signal(signal.SIGCONT)

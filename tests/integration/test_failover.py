@@ -24,7 +24,7 @@ from mqcore.protocol.names import NOT_MASTER
 from mqcore.store.failover_files import FailoverFiles
 from mqcore.store.paths import StorePaths
 from tests.fault.campaign.rig import TOPIC, Group, replica_of
-from tests.fault.rig import COMMIT_LOG_FILE_SIZE, GEOMETRY, attach_segment
+from tests.fault.rig import COMMIT_LOG_FILE_SIZE, GEOMETRY, attach_segment, find_worker
 from tests.fault.store_scan import read_log
 from tests.integration.group_sends import Sends, await_epoch_behind, epoch_of
 from tests.rigs import etcd as etcd_rig
@@ -101,6 +101,16 @@ def test_another_leads_when_the_master_is_killed_and_it_comes_back_as_a_slave(gr
     group.await_in_sync(3)
     assert group.said_by(killed)["term"] == 0
     sends.send(20)
+
+
+def test_ha_workers_that_die_are_replaced_and_everybody_is_in_sync_again(group: Group, sends: Sends) -> None:
+    group.await_in_sync(3)
+    epoch, master = epoch_of(group), group.master_number()
+    for number in (master, (master + 1) % group.size):
+        find_worker(group.brokers[number], "ha").kill()
+        sends.send(10)
+        group.await_in_sync(3)
+    assert epoch_of(group) == epoch
 
 
 def test_a_master_that_stops_in_order_gives_its_place_away(group: Group, sends: Sends) -> None:

@@ -9,7 +9,6 @@ import contextlib
 import random
 import re
 import shutil
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -25,7 +24,7 @@ from mqcore.store.paths import StorePaths
 from tests.fault.campaign.rig import TOPIC, Group, replica_of
 from tests.fault.rig import COMMIT_LOG_FILE_SIZE, attach_segment, find_worker
 from tests.fault.talker import Talker, send_request
-from tests.integration.group_sends import Sends, await_epoch_behind, epoch_of
+from tests.integration.group_sends import Sends, await_epoch_behind, epoch_of, hold
 from tests.rigs import MqcoreBroker, wire
 from tests.rigs import etcd as etcd_rig
 from tests.rigs.apache import write_properties
@@ -255,18 +254,6 @@ def first_of(group: Group, queue_id: int) -> int:
 
 def cuts_of(broker: MqcoreBroker) -> int:
     return broker.child.log.read_text().count("commit log cut")
-
-
-def hold(stack: contextlib.ExitStack, *processes: psutil.Process) -> None:
-    """Let *processes* stand still until *stack* is closed, or they are killed."""
-    for process in processes:
-        process.send_signal(signal.SIGSTOP)
-        stack.callback(_go_on, process)
-
-
-def _go_on(process: psutil.Process) -> None:
-    with contextlib.suppress(psutil.NoSuchProcess):
-        process.send_signal(signal.SIGCONT)
 
 
 def said_until_its_end(broker: MqcoreBroker, home: Path, **properties: str) -> str:
