@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
-from mqcore.client.errors import ClientStateError
+from mqcore.client.errors import ClientClosedError, ClientStateError
 from mqcore.client.options import ConsumerOptions
 from mqcore.client.settings import ConsumerSettings
 from mqcore.client.subscription import Topics
@@ -91,6 +92,7 @@ def start_declared_plain(declared: Declared[PlainConsumer]) -> None:
 
 
 def wait_declared_plain(declared: Declared[PlainConsumer]) -> None:
-    """Return when all have been closed."""
-    for consumer in declared.started():
-        consumer.wait_closed()
+    """Return when all have been closed, or the client has been, and they with it."""
+    with suppress(ClientClosedError):
+        for consumer in declared.started():
+            consumer.wait_closed()

@@ -6,14 +6,53 @@ import asyncio
 import os
 import threading
 from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from concurrent.futures import CancelledError, Future
+from typing import Any, Final, TypeVar
 
 from mqcore.client import forks
 from mqcore.client.errors import ClientClosedError, ClientStateError
 
-STOP_DEADLINE_S = 10.0
+STOP_DEADLINE_S: Final = 10.0
+CLOSED: Final = "the client is closed"
+CLOSED_MEANWHILE: Final = "the client was closed while this call was under way"
+CANCEL_DEADLINE_S: Final = 5.0
+"""How long what still runs at the end may take to give up."""
 
 T = TypeVar("T")
+
+
+class Calls:
+    """What other threads wait for. When the loop ends, so does every wait."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waited_for: set[Future[Any]] = set()
+        self._is_over = False
+
+    def wait(self, coroutine: Coroutine[Any, Any, T], loop: asyncio.AbstractEventLoop) -> T:
+        """Run *coroutine* in *loop* and return its result. Raises ClientClosedError when the loop ends before."""
+        with self._lock:
+            if self._is_over:
+                coroutine.close()
+                raise ClientClosedError(CLOSED)
+            future = asyncio.run_coroutine_threadsafe(coroutine, loop)
+            self._waited_for.add(future)
+        try:
+            return future.result()
+        except CancelledError:
+            if self._is_over:
+                raise ClientClosedError(CLOSED_MEANWHILE) from None
+            raise
+        finally:
+            self._waited_for.discard(future)
+            future.cancel()
+
+    def end(self) -> None:
+        """Let everybody go who waits, also for what the loop has not begun."""
+        with self._lock:
+            self._is_over = True
+            for future in tuple(self._waited_for):
+                future.cancel()
 
 
 class LoopThread:
@@ -29,6 +68,7 @@ class LoopThread:
         self._begin_lock = threading.Lock()
         self._end_lock = threading.Lock()
         self._begun: tuple[asyncio.AbstractEventLoop, threading.Thread] | None = None
+        self._calls = Calls()
         forks.watch(self)
 
     @property
@@ -40,17 +80,16 @@ class LoopThread:
         return self._pid == os.getpid() and not loop.is_closed() and thread.is_alive()
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run *coroutine* in the loop and return its result; an interrupt of the waiting thread cancels it."""
+        """Run *coroutine* in the loop and return its result; an interrupt of the waiting thread cancels it.
+
+        Raises ClientClosedError when the loop has ended, or ends before the coroutine does.
+        """
         try:
             loop = self._running_loop()
         except ClientStateError:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, loop)
-        try:
-            return future.result()
-        finally:
-            future.cancel()
+        return self._calls.wait(coroutine, loop)
 
     def post(self, callback: Callable[..., object], *arguments: object) -> None:
         """Run *callback* in the loop soon, and do not wait for it."""
@@ -75,6 +114,7 @@ class LoopThread:
         """In a forked child: a lock that somebody held is made anew, and the parent's loop is left alone."""
         self._begin_lock = threading.Lock()
         self._end_lock = threading.Lock()
+        self._calls = Calls()
         forks.keep(self._begun)
 
     def _running_loop(self) -> asyncio.AbstractEventLoop:
@@ -87,7 +127,7 @@ class LoopThread:
         if self._pid != os.getpid():
             raise forks.belongs_to(self._pid)
         if not self.is_open:
-            raise ClientClosedError("the client is closed")
+            raise ClientClosedError(CLOSED)
         if threading.current_thread() is thread:
             raise ClientStateError("a call of mqcore.client from inside its own event loop would wait for itself")
         return loop
@@ -95,15 +135,25 @@ class LoopThread:
     def _begin(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
         self._pid = os.getpid()
         loop = asyncio.new_event_loop()
-        thread = threading.Thread(target=_run, args=(loop,), name="mqcore client", daemon=True)
+        thread = threading.Thread(target=_run, args=(loop, self._calls), name="mqcore client", daemon=True)
         thread.start()
         return loop, thread
 
 
-def _run(loop: asyncio.AbstractEventLoop) -> None:
+def _run(loop: asyncio.AbstractEventLoop, calls: Calls) -> None:
     asyncio.set_event_loop(loop)
     try:
         loop.run_forever()
+        calls.end()
+        loop.run_until_complete(_cancel_all())
         loop.run_until_complete(loop.shutdown_asyncgens())
     finally:
         loop.close()
+
+
+async def _cancel_all() -> None:
+    tasks = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=CANCEL_DEADLINE_S)

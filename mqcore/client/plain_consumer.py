@@ -166,10 +166,16 @@ class Consumer:
 
     def pause(self) -> None:
         """Pull nothing more; what has been pulled is still consumed."""
-        self._thread.post(self._inner.pause)
+        self._thread.call(self._pause())
+
+    async def _pause(self) -> None:
+        self._inner.pause()
 
     def resume(self) -> None:
-        self._thread.post(self._inner.resume)
+        self._thread.call(self._resume())
+
+    async def _resume(self) -> None:
+        self._inner.resume()
 
 
 class MessageStream:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from mqcore.cause_log import CauseLog
 from mqcore.client.broker_api import PullRequest
 from mqcore.client.consume_retry import retry_copy
-from mqcore.client.messages import ReceivedMessage
+from mqcore.client.messages import DEAD_LETTER, ReceivedMessage
 from mqcore.client.pulling import check_sql_version, received
 from mqcore.client.subscription import Expression, subscription_data
 from mqcore.codes import ResponseCode
@@ -165,6 +165,7 @@ class PullApi:
             )
         except MQError as error:
             log.warning("send back failed, sending anew", group=group, queue=queue, message=message, error=error)
-            times = message.reconsume_times + 1
+            times = max_reconsume_times if delay_level == DEAD_LETTER else message.reconsume_times + 1
             topic = self._hub.namespace.wrap(message.topic)
-            await self._hub.inner_producer.send(retry_copy(message, group, topic, times, max_reconsume_times))
+            copy = retry_copy(message, group, topic, times, max_reconsume_times, delay_level)
+            await self._hub.inner_producer.send(copy)

@@ -16,14 +16,18 @@ import pytest
 
 from mqcore import aio
 from mqcore.client.errors import SendFailedError
+from mqcore.client.messages import DEAD_LETTER
+from mqcore.client.pull_api import RECONSUME_TIMES_MAX
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError, ClientError, RemotingError, RemotingSendError, RemotingTimeoutError
 from mqcore.protocol.bodies import BrokerData, HeartbeatData, QueueData, TopicRouteData
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_response
+from mqcore.protocol.message import MessageExt, MessageQueue, decode_properties
 from mqcore.remoting.connection import Connection
 from mqcore.remoting.server import RemotingServer
 from tests.integration.client_helpers import SHORT_DELAYS, committed, eventually, make_topic, send_numbers
+from tests.integration.told_brokers import told_cluster
 from tests.rigs import start_broker_under_test
 
 REACHED_S = 2.5
@@ -276,11 +280,29 @@ async def test_a_consumer_and_a_producer_survive_the_restart_of_their_broker(tmp
             await eventually(lambda: set(bodies) == set(range(40)), "messages after the restart", deadline_s=60)
 
 
-async def test_a_message_that_cannot_be_sent_back_is_sent_anew(tmp_path: Path) -> None:
-    def cut(address: str, command: RemotingCommand) -> None:
-        if command.code == RequestCode.CONSUMER_SEND_MSG_BACK:
-            raise RemotingSendError("cut by the test")
+def cut(address: str, command: RemotingCommand) -> None:
+    """Let nothing be given back."""
+    if command.code == RequestCode.CONSUMER_SEND_MSG_BACK:
+        raise RemotingSendError("cut by the test")
 
+
+@pytest.mark.parametrize(
+    ("delay_level", "expected"), [(0, ("3", "1")), (7, ("7", "1")), (DEAD_LETTER, ("3", str(RECONSUME_TIMES_MAX)))]
+)
+async def test_what_is_sent_anew_keeps_the_delay_that_was_asked_for(
+    delay_level: int, expected: tuple[str, str]
+) -> None:
+    message = aio.ReceivedMessage(MessageExt("T", b"x"), MessageQueue("T", "only", 0))
+    async with told_cluster("only") as cluster, aio.Client(cluster.address) as mq:
+        mq.instance.remoting.request_hooks.append(cut)
+        await mq.send_back("G", message, delay_level=delay_level)
+        (sent,) = cluster.brokers[0].values(RequestCode.SEND_MESSAGE_V2)
+    properties = decode_properties(sent["properties"])
+    assert sent["topic"] == "%RETRY%G"
+    assert (properties["DELAY"], properties["RECONSUME_TIME"]) == expected
+
+
+async def test_a_message_that_cannot_be_sent_back_is_sent_anew(tmp_path: Path) -> None:
     with start_broker_under_test(tmp_path / "store", SHORT_DELAYS) as broker:
         topic = make_topic(broker, "SentAnew")
         seen: list[aio.ReceivedMessage] = []

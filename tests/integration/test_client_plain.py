@@ -221,6 +221,29 @@ def test_closing_a_client_closes_what_is_open(broker: RunningBroker, topic: str,
     assert not set(threading.enumerate()) - before
 
 
+def test_a_question_under_way_ends_with_the_client(broker: RunningBroker, topic: str) -> None:
+    with Client(broker.name_server) as mq, mq.producer("P") as producer, ThreadPoolExecutor(1) as pool:
+        asking = pool.submit(producer.request, Message(topic, b"to nobody"), timeout_s=10 * DEADLINE_S)
+        wait_until(lambda: sum(map(mq.max_offset, mq.queues(topic))) == 1, DEADLINE_S, "the question is sent")
+        mq.close()
+        with pytest.raises(ClientClosedError):
+            asking.result(DEADLINE_S)
+
+
+def test_run_returns_when_another_thread_closes_the_client(broker: RunningBroker, topic: str) -> None:
+    mq = Client(broker.name_server)
+    seen: list[str] = []
+    for name in ("first", "second"):
+        mq.on(topic, group=f"{name}_{topic}", from_where="earliest")(lambda message, name=name: seen.append(name))
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(mq.run)
+        with Client(broker.name_server) as other:
+            send_numbers(other, topic, 1)
+        wait_until(lambda: set(seen) == {"first", "second"}, DEADLINE_S, "both handlers have the message")
+        mq.close()
+        assert running.result(DEADLINE_S) is None
+
+
 STUCK = """
 import sys, threading
 from mqcore.client import Client
