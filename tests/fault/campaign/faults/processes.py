@@ -17,7 +17,7 @@ from tests.fault.campaign.rig import Group
 from tests.fault.rig import DEADLINE_S, worker_kind
 from tests.waiting import POLL_S_MAX, wait_until
 
-KINDS_OF_WORKERS: Final = ("send", "pull", "reput", "flush", "ha")
+KINDS_OF_WORKERS: Final = ("send", "pull", "reput", "flush", "ha", "timer")
 TAIL_S: Final = (0.1, 0.5)
 LEADS_WITHIN_S: Final = 15.0
 """Three leases and more: who may lead does by then, and who may not, does not."""
