@@ -77,9 +77,7 @@ class GroupChanger:
                 if facts.master != member:
                     raise ClientError(f"member {facts.master} leads epoch {facts.epoch} instead of member {member}")
             await asyncio.sleep(LOOK_S)
-        raise ClientError(
-            f"member {member} does not lead yet; until epoch {self._epoch} is over it stays the one that was named"
-        )
+        raise ClientError(f"member {member} does not lead yet; look at mqcore ha status, and at its log")
 
     def _announced_address(self, member: int) -> str:
         return next(said.address for said in self._report.facts.member_statuses if said.member == member)

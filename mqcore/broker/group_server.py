@@ -212,7 +212,7 @@ class GroupServer:
     async def _leave(self, driver: FailoverDriver, lives: asyncio.Task[None]) -> None:
         was_master = driver.is_master
         if was_master and self._server is not None:
-            self._server.refuse_new_sends()
+            self._server.refuse_new_sends(True)
         driver.leave()
         until = clock.monotonic_s() + (GIVE_AWAY_S if was_master else LEAVE_S)
         while not lives.done() and clock.monotonic_s() < until:

@@ -546,9 +546,11 @@ class BrokerServer:
     def register_anew(self) -> None:
         self.core.broker.registration.register_soon()
 
-    def refuse_new_sends(self) -> None:
-        """What has been taken is brought to its end; who sends from now on is to look for another master."""
-        self._segment.set_flags(STORE_FLAG["SHUTTING_DOWN"])
+    def refuse_new_sends(self, is_refused: bool) -> None:
+        if is_refused:
+            self._segment.set_flags(STORE_FLAG["SHUTTING_DOWN"])
+        else:
+            self._segment.clear_flags(STORE_FLAG["SHUTTING_DOWN"])
 
     # Stopping ---------------------------------------------------------------------------------------------------
 

@@ -39,7 +39,7 @@ ELSEWHERE = {
     RequestCode.GET_TIMER_METRICS: "of release 5 (`tests/integration/test_timers.py`)",
     RequestCode.GET_BROKER_HA_STATUS: "of release 5 (`tests/interop/test_replicas_of_both.py`)",
     RequestCode.GET_BROKER_EPOCH_CACHE: "of release 5, in failover groups (`tests/integration/test_failover.py`)",
-    RequestCode.CHANGE_FAILOVER_GROUP: "of mqcore, for `mqcore ha` (`tests/unit/test_group_changes.py`)",
+    RequestCode.CHANGE_FAILOVER_GROUP: "of mqcore, for `mqcore ha` (`tests/integration/test_failover_commands.py`)",
 }
 """Codes that Apache's 4.9.8 does not know, or that need what the script has not; and where they are tested."""
 WITH_ACCESS = [request for request in (*SCRIPT, *CHANGES) if request.to is not Peer.NAME_SERVER]

@@ -9,20 +9,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import pytest
-from click.testing import CliRunner
 
 from mqcore import aio
-from mqcore.admin.command_line import cli
 from mqcore.admin.options import parse_time
 from mqcore.admin.output import yaml_text
 from mqcore.client import Client, Message, Reject
 from tests.integration.client_helpers import make_topic, read_queue, running_broker, send_numbers
 from tests.rigs import RunningBroker, wire
+from tests.rigs.command_line import CommandLine
 from tests.waiting import wait_until
 
 DEADLINE_S = 60
@@ -41,33 +39,6 @@ def topic(broker: RunningBroker, request: pytest.FixtureRequest) -> str:
 @pytest.fixture
 def group(request: pytest.FixtureRequest) -> str:
     return "G_" + "".join(c if c.isalnum() else "_" for c in request.node.name)
-
-
-@dataclass(frozen=True)
-class CommandLine:
-    """Runs ``mqcore`` in this process."""
-
-    name_server: str
-
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        """Return the exit code, and what went to standard output and standard error."""
-        done = CliRunner().invoke(cli, ["-n", self.name_server, *arguments])
-        if done.exception is not None and not isinstance(done.exception, SystemExit):
-            raise done.exception
-        return done.exit_code, done.stdout, done.stderr
-
-    def output(self, *arguments: str) -> str:
-        """Return the standard output of a command that must succeed."""
-        code, out, err = self.run(*arguments)
-        assert code == 0, err
-        return out
-
-    def json(self, *arguments: str) -> Any:
-        return json.loads(self.output(*arguments, "--output", "json"))
-
-    def rows(self, *arguments: str) -> list[list[str]]:
-        """Return the words of each line of a table, without its heading."""
-        return [line.split() for line in self.output(*arguments).splitlines()[1:]]
 
 
 @pytest.fixture

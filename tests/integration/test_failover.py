@@ -29,6 +29,7 @@ from tests.fault.store_scan import read_log
 from tests.integration.group_sends import Sends, await_epoch_behind, epoch_of
 from tests.rigs import etcd as etcd_rig
 from tests.rigs import wire
+from tests.rigs.command_line import CommandLine
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.skipif(
@@ -266,6 +267,20 @@ def damage_last_record(store: StorePaths) -> None:
     data = bytearray(store.log.path_of(start).read_bytes())
     data[data.index(record.body, record.physical_offset - start)] ^= 1
     store.log.path_of(start).write_bytes(data)
+
+
+def test_an_operator_lets_another_one_lead(group: Group, sends: Sends) -> None:
+    group.await_in_sync(3)
+    epoch, master = epoch_of(group), group.master_number()
+    of, to = group.said_by(master)["brokerId"], group.said_by((master + 1) % 3)["brokerId"]
+    mqcore = CommandLine(group.name_server)
+    assert mqcore.json("ha", "switch", "--to", str(to), "--dry-run")["epoch"] == epoch
+    assert (epoch_of(group), group.master_number()) == (epoch, master)
+    sends.send(5)
+    done = mqcore.json("ha", "switch", "--to", str(to))
+    assert (done["epoch"], done["masterBefore"]) == (epoch + 1, of)
+    assert group.master_number() == (master + 1) % 3
+    sends.send(5)
 
 
 def test_everything_acknowledged_is_in_all_stores_where_it_was_said_to_be(group: Group, sends: Sends) -> None:

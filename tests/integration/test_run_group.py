@@ -14,11 +14,10 @@ from pathlib import Path
 
 import psutil
 import pytest
-from click.testing import CliRunner
 
-from mqcore.admin.command_line import cli
 from mqcore.testing.leftovers import children_of, those_left
 from tests.rigs import etcd
+from tests.rigs.command_line import CommandLine
 from tests.rigs.ports import free_broker_ports, free_port
 from tests.rigs.process import Child
 from tests.waiting import wait_until
@@ -54,10 +53,9 @@ class RunningGroup:
     def processes(self) -> list[psutil.Process]:
         return [psutil.Process(self.child.pid), *children_of(self.child.pid)]
 
-    def mqcore(self, *arguments: str) -> str:
-        done = CliRunner().invoke(cli, ["-n", self.name_server, *arguments])
-        assert done.exit_code == 0, (arguments, done.stderr)
-        return done.stdout
+    @property
+    def mqcore(self) -> CommandLine:
+        return CommandLine(self.name_server)
 
 
 @contextlib.contextmanager
@@ -86,14 +84,14 @@ def test_without_etcd_it_says_what_to_install(tmp_path: Path) -> None:
 def test_it_serves_brings_back_who_is_killed_and_leaves_no_process(tmp_path: Path, number: signal.Signals) -> None:
     with running(tmp_path) as group:
         group.await_line("ha switch --to")
-        group.mqcore("send", "hello", "--body", "hello, world")
+        group.mqcore.output("send", "hello", "--body", "hello, world")
         os.kill(group.master_pid, signal.SIGKILL)
-        assert group.mqcore("consume", "hello", "--group", "first", "-n", "1") == "hello, world\n"
+        assert group.mqcore.output("consume", "hello", "--group", "first", "-n", "1") == "hello, world\n"
         group.await_line("is back, pid")
 
         def are_in_sync() -> bool:
-            done = CliRunner().invoke(cli, ["-n", group.name_server, "ha", "status", "--output", "json"])
-            return done.exit_code == 0 and [row["inSync"] for row in json.loads(done.stdout)] == [True] * 3
+            code, out, _ = group.mqcore.run("ha", "status", "--output", "json")
+            return code == 0 and [row["inSync"] for row in json.loads(out)] == [True] * 3
 
         wait_until(are_in_sync, DEADLINE_S, "the group is whole again")
         processes = group.processes()

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcore.broker.processors.admin_ha import NO_GROUP
-from mqcore.broker.replication import ReplicationFacts
+from mqcore.broker.replication import ReplicationFacts, SlaveFacts
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import EngineError, HeaderError, UnfitMemberError
 from mqcore.protocol import headers
@@ -68,9 +68,10 @@ class ScriptedGroup:
             raise EngineError("etcd: nobody answers")
 
 
-class NoCopies:
+class OneCopy:
     def facts(self) -> ReplicationFacts:
-        return ReplicationFacts(900, 800, (), False, 0, 0, 0)
+        slave = SlaveFacts("10.0.0.3:4711", "COPYING", 800, 900, 900, 0, 100, 20)
+        return ReplicationFacts(900, 800, (slave,), False, 0, 0, 0)
 
 
 @pytest.fixture
@@ -80,7 +81,7 @@ def group() -> ScriptedGroup:
 
 @pytest.fixture
 def rig(tmp_path: Path, group: ScriptedGroup) -> BrokerRig:
-    return BrokerRig(tmp_path, group=group, replication=NoCopies())
+    return BrokerRig(tmp_path, group=group, replication=OneCopy())
 
 
 async def test_a_broker_of_no_group_says_so(tmp_path: Path) -> None:
@@ -185,6 +186,7 @@ async def test_the_runtime_table_has_numbers_of_the_group_and_of_each_member_tha
 ) -> None:
     table = KVTable.decode((await rig.ask(RequestCode.GET_BROKER_RUNTIME_INFO)).body).table
     rows = {name: value for name, value in table.items() if name.startswith("failover")}
+    assert table["haSlaves"] == "1"
     assert rows == {
         "failoverMember": "1", "failoverPhase": "leading", "failoverIsMaster": "1", "failoverEpoch": "7",
         "failoverMaster": "1", "failoverInSync": "1 3", "failoverInSyncNums": "2", "failoverEnd": "900",

@@ -38,6 +38,7 @@ from .group_state import GroupState
 from .identity import IdentityKeeper
 from .life import CopyAgain, CutLog, EmptyStore, LifeEnd, LiveAgain, LivingBroker, StopForGood
 from .negotiation import Clash, CutTo, GoOn, StartOver, entries_of, meet
+from .send_pause import SendPause
 
 logger = logging.getLogger(__name__)
 
@@ -50,6 +51,9 @@ WATCHED_S: Final = 0.02
 CONNECT_S: Final = 0.5
 ASK_TIMEOUT_S: Final = 2.0
 RETRY_S: Final = 0.1
+SOON_S: Final = 0.02
+"""When a master is asked again that was elected just now: it leads within a moment, and waits for its followers."""
+
 RETRY_MAX_S: Final = 1.0
 MASTER_SILENT_MS: Final = 1_500
 """A master that has sent nothing for so long, not even a heart-beat, is not heard."""
@@ -58,6 +62,8 @@ CUT_OFF_S: Final = 0.5
 """A process that has stood still looks cut off until it has asked the engine."""
 
 LINE_PAUSE_S: Final = 30.0
+ORDERED_S: Final = 3.0
+"""How long a master takes no sends for another one that was named."""
 
 
 class FailoverDriver:
@@ -82,6 +88,7 @@ class FailoverDriver:
         self._followed: GroupState | None = None
         self._swapping: effects.SwapState | None = None
         self._host: LivingBroker | None = None
+        self._pause: SendPause | None = None
         self._coordinator: Coordinator | None = None
         self._view = GroupView()
         self._epochs: tuple[EpochEntry, ...] = ()
@@ -120,7 +127,8 @@ class FailoverDriver:
     def takes_changes(self) -> bool:
         """Whether it is the master, and does not give its place away."""
         has_broken = self._host is not None and self._host.lost_from is not None
-        return self._is_master and not self._is_leaving and not (has_broken and self.has_successor)
+        is_replaced = self._is_leaving or (self._pause is not None and self._pause.is_on)
+        return self._is_master and not is_replaced and not (has_broken and self.has_successor)
 
     @property
     def registered_id(self) -> int:
@@ -223,8 +231,32 @@ class FailoverDriver:
 
     async def order(self, to: int, *, unclean: bool = False) -> None:
         self.check_order(to, unclean=unclean)
+        if self._pause is None or not self._is_master or unclean:
+            return await self._put_order(to, unclean=unclean)
+        await self._pause.begin()
+        try:
+            self.check_order(to)
+            await self._put_order(to)
+        except MQError:
+            self._end_pause()
+            raise
+        self._spawn(self._end_pause_late())
+
+    async def _put_order(self, to: int, *, unclean: bool = False) -> None:
         assert self.state is not None
         await self._engine.put(ORDER, encode(GroupOrder(to, self.state.epoch, unclean)))
+
+    async def _end_pause_late(self) -> None:
+        await asyncio.sleep(ORDERED_S)
+        logger.warning("who was named does not lead: this member goes on, and takes sends again")
+        # Or the other one would stand some time later, when nobody reckons with it any more.
+        with contextlib.suppress(EngineError):
+            await self._put_order(self._me)
+        self._end_pause()
+
+    def _end_pause(self) -> None:
+        if self._pause is not None and not self._is_leaving:
+            self._pause.end()
 
     def check_remove(self, member: int) -> None:
         state, known = self.state, self._view.members.get(member)
@@ -261,6 +293,7 @@ class FailoverDriver:
     async def run(self, host: LivingBroker) -> LifeEnd:
         """Live, and return how the life ended: nothing is appended or acknowledged any more then."""
         self._host = host
+        self._pause = SendPause(host)
         self._epochs = self._identity.files.read_epochs()
         if host.group_log.end < self._identity.now.floor:
             self._identity.change(is_trusted=False)
@@ -622,7 +655,7 @@ class FailoverDriver:
 
     async def _follow(self, state: GroupState) -> None:
         """Have the log copied from *state*'s master, again whenever it is not, until cancelled or this life is over."""
-        pause_s = RETRY_S
+        pause_s = SOON_S
         while self._end is None:
             try:
                 cache = await self._ask(state.address)
@@ -634,7 +667,7 @@ class FailoverDriver:
                 self._events.put_nowait(list)
                 self._say("master", "the master cannot be asked address=%s error=%s", state.address, error)
             await asyncio.sleep(pause_s)
-            pause_s = min(max(pause_s * 1.5, RETRY_S), RETRY_MAX_S)
+            pause_s = min(max(pause_s * 1.5, SOON_S), RETRY_MAX_S)
 
     async def _ask(self, address: str) -> EpochCache:
         assert self._host is not None

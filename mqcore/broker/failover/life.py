@@ -90,6 +90,10 @@ class LivingBroker(Protocol):
         """Too few brokers are in sync, or enough again."""
         ...
 
+    def refuse_new_sends(self, is_refused: bool) -> None:
+        """What has been taken is brought to its end; who sends from now on is to look for another master."""
+        ...
+
     def register_anew(self) -> None:
         """Name servers are to know it by another id."""
         ...

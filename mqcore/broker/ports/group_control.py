@@ -51,6 +51,7 @@ class GroupControl(Protocol):
     async def order(self, to: int, *, unclean: bool = False) -> None:
         """Have member *to* lead next; *unclean*: although what others have may be lost.
 
+        A master takes no sends until it does, for some seconds at most; then it takes the order back.
         It has not happened when this returns. Raises EngineError, and as ``check_order`` before anything is changed.
         """
         ...

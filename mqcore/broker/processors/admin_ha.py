@@ -146,7 +146,7 @@ def runtime_rows(broker: BrokerContext) -> dict[str, str]:
     facts = broker.replication.facts()
     rows = group_rows(broker.group.facts()) if broker.group is not None else {}
     if facts.slaves:
-        rows = {"haReplicatedOffset": str(facts.replicated_end), "haSlaves": str(len(facts.slaves))}
+        rows |= {"haReplicatedOffset": str(facts.replicated_end), "haSlaves": str(len(facts.slaves))}
     for copy in facts.slaves:
         rows[f"haSlave_{copy.address}"] = (
             f"{copy.state} acked={copy.acked} behindBytes={copy.behind_bytes} behindMs={copy.behind_ms}"
