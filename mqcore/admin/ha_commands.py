@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from typing import Any, Final, TypeVar
 
 import click
 
 from mqcore.admin.group_changes import GroupChanger
-from mqcore.admin.group_loss import Loss, loss_of
+from mqcore.admin.group_loss import Gap, Loss, loss_of
 from mqcore.admin.group_report import GroupReport, Place, Survey, survey, the_group
 from mqcore.admin.options import broker_option, check_place, cluster_option, confirm, output_option, yes_option
 from mqcore.admin.output import show_pairs, show_records, talk, time_text
@@ -107,9 +106,18 @@ def ha_status(common: Common, cluster: str | None, broker: str | None, address: 
     else:
         show_records([*pairs, *members], output, COLUMNS)
     missing = [f"no answer from {at} ({error})" for at, error in found.silent.items()]
-    missing += [f"nobody leads {group.broker_name}" for group in found.groups if not group.facts.is_master]
+    missing += [line for group in found.groups for line in missing_in(group, found)]
     if missing:
         fail(PartialError("; ".join(missing)))
+
+
+def missing_in(group: GroupReport, found: Survey) -> Iterator[str]:
+    """What a group lacks beside those whose addresses do not answer."""
+    for known in group.statuses():
+        if known.member not in group.answers and known.address not in found.silent:
+            yield f"member {known.member} of {group.broker_name} is gone"
+    if not group.facts.is_master:
+        yield f"nobody leads {group.broker_name}"
 
 
 def records_of(address: str, place: BrokerPlace | None, status: HARuntimeInfo) -> Iterator[dict[str, Any]]:
@@ -268,4 +276,18 @@ def unclean_elect(
         return await GroupChanger(admin, report).let_lead(GroupChange.UNCLEAN_ELECT, member, timeout_s, dry_run=dry_run)
 
     done = run_admin(common, work)
-    show_pairs({**done, "lostBytesMax": loss.bytes_max, "gaps": [asdict(gap) for gap in loss.gaps]}, output)
+    record = {**done, "lostBytesMax": loss.bytes_max, "gaps": [gap_record(gap) for gap in loss.gaps]}
+    # What a table says of them has been said in words.
+    show_pairs(record if output != "table" else {**done, "lostBytesMax": loss.bytes_max}, output)
+
+
+def gap_record(gap: Gap) -> dict[str, Any]:
+    return {
+        "member": gap.member,
+        "inSync": gap.is_in_sync,
+        "answers": gap.is_exact,
+        "epoch": gap.epoch if gap.is_known else None,
+        "end": gap.end if gap.is_known else None,
+        "lostBytes": gap.lost_bytes if gap.is_known else None,
+        "lostEpochs": gap.lost_epochs if gap.is_known else None,
+    }
