@@ -94,8 +94,9 @@ class Broker:
         self._decider.run(self._start())
 
     async def _start(self) -> None:
-        server = self._server = BrokerServer(self.settings)
+        server = BrokerServer(self.settings)
         await server.start()
+        self._server = server
         await server.core.broker.topics.update(TopicConfig(TOPIC, 1, 1))
         (ha,) = server.supervisor.of_kind("ha")
         self._log = SharedGroupLog(
