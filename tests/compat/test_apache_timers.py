@@ -22,7 +22,8 @@ from tests.waiting import wait_until
 VERSION = "5.3.3"
 LOG_FILE_SIZE = 52 * 200 + 20
 PROPERTIES_OF_APACHE = {"mappedFileSizeTimerLog": str(LOG_FILE_SIZE)}
-"""It copies its wheel of 39 MB with each flush: ten times a second keeps a core busy."""
+CHECKPOINTS = {"timerFlushIntervalMs": "1000"}
+"""Apache's own: who is killed has written down where it was."""
 PROPERTIES = PROPERTIES_OF_APACHE | {"timerFlushIntervalMs": "100"}
 TOPIC = "Waiting"
 COUNT = 300
@@ -118,7 +119,7 @@ def test_we_deliver_what_waits_in_apaches_store(tmp_path: Path) -> None:
 
 def test_what_apache_had_delivered_when_it_was_killed_does_not_come_again(tmp_path: Path) -> None:
     store = tmp_path / "store"
-    with ApacheServer(VERSION, store, PROPERTIES_OF_APACHE) as apache:
+    with ApacheServer(VERSION, store, PROPERTIES_OF_APACHE | CHECKPOINTS) as apache:
         due_ms = send_all(apache.broker_address)
         wait_until(lambda: delivered(apache.broker_address) >= COUNT // 4, left_s(due_ms), "it has delivered some")
         apache.kill()
