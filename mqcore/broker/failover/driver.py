@@ -19,7 +19,7 @@ from mqcore.address import parse_address
 from mqcore.broker.ports import GroupLog
 from mqcore.broker.security.signature import signed
 from mqcore.codes import RequestCode, ResponseCode
-from mqcore.config import BrokerRole, Settings
+from mqcore.config import Settings
 from mqcore.config.credentials import parse_credentials
 from mqcore.errors import BrokerError, EngineError, MQError, ProtocolError, UnfitMemberError
 from mqcore.protocol.command import RemotingCommand
@@ -32,13 +32,14 @@ from .announcer import Announcer
 from .coordinator import Coordinator, Outcome, Pace, Phase
 from .effects import Effect
 from .etcd import EtcdEngine
-from .facts import Announcement, GroupOrder, LeaderFacts, LogFacts, MemberFacts, Surroundings
+from .facts import Announcement, GroupOrder, LeaderFacts, LogFacts, Surroundings
 from .group_keys import MEMBERS, ORDER, GroupView, encode
 from .group_state import GroupState
 from .identity import IdentityKeeper
 from .life import CopyAgain, CutLog, EmptyStore, LifeEnd, LiveAgain, LivingBroker, StopForGood
 from .negotiation import Clash, CutTo, GoOn, StartOver, entries_of, meet
 from .send_pause import SendPause
+from .service import Service
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +58,6 @@ SOON_S: Final = 0.02
 RETRY_MAX_S: Final = 1.0
 MASTER_SILENT_MS: Final = 1_500
 """A master that has sent nothing for so long, not even a heart-beat, is not heard."""
-
-CUT_OFF_S: Final = 0.5
-"""A process that has stood still looks cut off until it has asked the engine."""
 
 LINE_PAUSE_S: Final = 30.0
 ORDERED_S: Final = 3.0
@@ -81,7 +79,6 @@ class FailoverDriver:
         self._nonce = nonce
         self._me = identity.now.member
         self._credentials = parse_credentials(settings.broker.inner_client_authentication_credentials)
-        self._is_sync = settings.store.broker_role is BrokerRole.SYNC_MASTER
         self._events: asyncio.Queue[Callable[[], list[Effect]]] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._following: asyncio.Task[None] | None = None
@@ -98,16 +95,14 @@ class FailoverDriver:
         self._epoch_start = 0
         self._is_leaving = False
         self._has_broken = False
-        self._cut_off_since_s: float | None = None
-        self._is_lost = False
         self._master_refuses = False
         self._whole_at: int | None = None
         self._engine_heard_s = 0.0
         self._announcer = Announcer(names, self._me, self._options.lease_seconds, self._announcement)
+        self._service = Service(settings, self._me, self._announcer)
         self._said_at_s: dict[str, float] = {}
         self._why = "it founds the group"
         self._changed_ms = 0
-        self._is_refusing = False
 
     # ------------------------------------------------------------------------------------------------- what it is asked
 
@@ -133,7 +128,7 @@ class FailoverDriver:
     @property
     def registered_id(self) -> int:
         """The id by which name servers are to know it: 0 for a master, unless it may have been replaced."""
-        return 0 if self._is_master and not self._is_lost else self._me
+        return 0 if self._is_master and not self._service.is_hidden else self._me
 
     @property
     def state(self) -> GroupState | None:
@@ -356,9 +351,8 @@ class FailoverDriver:
             self._look_at_the_disk()
         leader = self._log.leader_facts(state.isr) if self._is_master and state is not None else None
         if leader is not None and state is not None:
-            is_cut_off = self._is_cut_off(state, leader)
-            self._refuse_sends(state, is_cut_off=is_cut_off)
-            self._hide(is_cut_off=is_cut_off)
+            assert self._host is not None
+            self._service.look(self._host, state, leader)
         elif self._has_become_whole():
             self._identity.change(is_trusted=True)
             self._announcer.soon()
@@ -415,34 +409,6 @@ class FailoverDriver:
             self._announcer.soon()
         else:
             self._end = self._end or LiveAgain("a sync has failed")
-
-    def _refuse_sends(self, state: GroupState, *, is_cut_off: bool) -> None:
-        """A master refuses sends while too few are in sync; asynchronous, also while it may have been replaced."""
-        is_refused = len(state.isr) < self._options.min_in_sync_replicas or (is_cut_off and not self._is_sync)
-        if is_refused != self._is_refusing:
-            assert self._host is not None
-            self._is_refusing = is_refused
-            self._host.refuse_sends(is_refused)
-            in_sync = " ".join(map(str, sorted(state.isr)))
-            logger.warning("sends are %s in_sync=%s", "refused" if is_refused else "taken again", in_sync)
-
-    def _hide(self, *, is_cut_off: bool) -> None:
-        """Let clients not find a master that may have been replaced, until it is known that it has not."""
-        now = clock.monotonic_s()
-        self._cut_off_since_s = (self._cut_off_since_s or now) if is_cut_off else None
-        is_lost = self._cut_off_since_s is not None and now - self._cut_off_since_s >= CUT_OFF_S
-        if is_lost != self._is_lost:
-            assert self._host is not None
-            self._is_lost = is_lost
-            logger.warning("name servers are %s", "told of no master" if is_lost else "told of this master again")
-            self._host.register_anew()
-
-    def _is_cut_off(self, state: GroupState, leader: LeaderFacts) -> bool:
-        """Whether others may have elected a master: the engine does not answer, and one who could be it is silent."""
-        if not self._announcer.is_expiring:
-            return False
-        members = leader.members
-        return any(not members.get(other, MemberFacts(-1, False)).connected for other in state.isr - {self._me})
 
     # --------------------------------------------------------------------------------------------------------- effects
 
