@@ -25,6 +25,7 @@ from mqcore.broker.server import BrokerServer
 from mqcore.config import Settings
 from mqcore.config.groups import FailoverSettings
 from mqcore.errors import ConfigError, EngineError, GroupIdentityError
+from mqcore.files import mount_of
 from mqcore.layout import GROUP_MEMBERS_MAX
 from mqcore.store.failover_files import FailoverFiles
 from mqcore.store.geometry import StoreGeometry
@@ -94,7 +95,8 @@ class GroupServer:
             self._identity = IdentityKeeper(FailoverFiles(self._paths), broker.broker_cluster_name, broker.broker_name)
             if self._identity.now.member is None:
                 await self._join()
-            self._identity.begin(acks_flushed=self.settings.failover.ha_ack_flushed)
+            mounts = sorted({mount_of(path) for path in self._paths.log.directories if path.is_dir()})
+            self._identity.begin(mount=" ".join(mounts), acks_flushed=self.settings.failover.ha_ack_flushed)
             await self._begin_life()
         except BaseException:
             await self._release()

@@ -31,10 +31,11 @@ KINDS: Final = {"str": (str,), "int": (int,), "bool": (bool,), "int | None": (in
 class Identity:
     """Who this store is, and what of the group must not be forgotten.
 
-    *member*: its id in the group, None before it has one. *seen_epoch*: the greatest that was heard of. *floor*: what
-    it had acknowledged when that was last written, bytes; a log that ends before has lost something. *is_trusted*: the
-    log has all that it ever acknowledged. *cutting_to*: the store is being cut there, see ``log_cut``; None = it is
-    not.
+    *member*: its id in the group, None before it has one. *boot_id* and *mount*: what had the pages of its log when it
+    last ran; *acks_flushed*: only what was on disk was acknowledged then. *seen_epoch*: the greatest that was heard of.
+    *floor*: what it had acknowledged when that was last written, bytes; a log that ends before has lost something.
+    *is_trusted*: the log has all that it ever acknowledged. *cutting_to*: the store is being cut there, see
+    ``log_cut``; None = it is not.
     """
 
     cluster: str
@@ -43,6 +44,8 @@ class Identity:
     uuid: str
     etcd_cluster: str = ""
     boot_id: str = ""
+    mount: str = ""
+    acks_flushed: bool = False
     seen_epoch: int = 0
     floor: int = 0
     is_trusted: bool = True

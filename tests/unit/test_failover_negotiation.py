@@ -79,7 +79,7 @@ def test_who_has_never_run_has_lost_nothing(tmp_path: Path, has_id: bool) -> Non
     keeper = keeper_of(tmp_path)
     if has_id:
         keeper.change(member=1)
-    keeper.begin(acks_flushed=False)
+    keeper.begin(mount="m", acks_flushed=False)
     assert keeper_of(tmp_path).now.is_trusted
 
 
@@ -89,23 +89,33 @@ def test_what_was_acknowledged_may_be_lost_with_the_kernel_that_had_it(
     boot = tmp_path / "boot_id"
     monkeypatch.setattr(identity_module, "BOOT_ID", boot)
 
-    def starts(boot_id: str, *, acks_flushed: bool = False, stops: bool = False) -> bool:
+    def starts(boot_id: str, mount: str = "m", *, acks_flushed: bool = False, stops: bool = False) -> bool:
         boot.write_text(boot_id)
         keeper = keeper_of(tmp_path / "store")
-        keeper.begin(acks_flushed=acks_flushed)
+        keeper.begin(mount=mount, acks_flushed=acks_flushed)
         if stops:
             keeper.change(stopped_cleanly=True)
         return keeper.now.is_trusted
 
     assert starts("first")
-    assert starts("first")  # the process alone has died
-    assert starts("second", acks_flushed=True)
+    assert starts("first", acks_flushed=True)  # the process alone has died
+    assert starts("second")  # what it acknowledged before was flushed
     assert starts("second", stops=True)
     assert starts("third")
-    assert not starts("fourth")
+    assert not starts("fourth", acks_flushed=True)  # now it would be, and was not
     # And nothing but a master makes it whole again.
     assert not starts("fourth", stops=True)
     assert not starts("fourth")
+
+
+def test_what_was_acknowledged_may_be_lost_with_the_mount_that_had_it(tmp_path: Path) -> None:
+    keeper_of(tmp_path).begin(mount="first", acks_flushed=False)
+    again = keeper_of(tmp_path)
+    again.begin(mount="first", acks_flushed=False)
+    assert again.now.is_trusted
+    anew = keeper_of(tmp_path)
+    anew.begin(mount="second", acks_flushed=False)
+    assert not anew.now.is_trusted
 
 
 def test_what_was_confirmed_once_is_not_forgotten(tmp_path: Path) -> None:

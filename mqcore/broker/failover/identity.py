@@ -36,15 +36,22 @@ class IdentityKeeper:
             self.files.write_identity(changed)
             self.now, self.is_new = changed, False
 
-    def begin(self, *, acks_flushed: bool) -> None:
-        """Note that a process runs, and whether the log can have lost what it acknowledged.
+    def begin(self, *, mount: str, acks_flushed: bool) -> None:
+        """Note that a process runs, over files of *mount*, and whether the log can have lost what it acknowledged.
 
-        It cannot if the process before it stopped in order, or the kernel that had its pages is the same, or only what
-        was on disk was acknowledged.
+        It cannot if the process before it stopped in order, or its pages are still where they were, with the same
+        kernel and mount, or if it acknowledged only what was on disk.
         """
-        boot_id = BOOT_ID.read_text().strip()
-        is_whole = self.now.stopped_cleanly or self.now.boot_id == boot_id or acks_flushed or not self.now.boot_id
-        self.change(boot_id=boot_id, stopped_cleanly=False, is_trusted=self.now.is_trusted and is_whole)
+        now, boot_id = self.now, BOOT_ID.read_text().strip()
+        has_pages = (now.boot_id, now.mount) == (boot_id, mount)
+        is_whole = now.stopped_cleanly or has_pages or now.acks_flushed or not now.boot_id
+        self.change(
+            boot_id=boot_id,
+            mount=mount,
+            acks_flushed=acks_flushed,
+            stopped_cleanly=False,
+            is_trusted=now.is_trusted and is_whole,
+        )
 
     def raise_floor(self) -> None:
         """Note before a life what the store has had: what was confirmed was acknowledged before.
