@@ -106,7 +106,8 @@ def what_a_group_has_committed_is_kept(evidence: Evidence) -> Iterator[str]:
     """
     by_queue: defaultdict[int, list[GroupOffset]] = defaultdict(list)
     read_up_to: defaultdict[int, int] = defaultdict(int)
-    for seen in sorted([*evidence.reads, *evidence.group_offsets], key=lambda seen: seen.at_s):
+    lines: list[Read | GroupOffset] = [*evidence.reads, *evidence.group_offsets]
+    for seen in sorted(lines, key=lambda line: line.at_s):
         if isinstance(seen, Read):
             read_up_to[seen.queue] = max(read_up_to[seen.queue], seen.offset + 1)
             continue

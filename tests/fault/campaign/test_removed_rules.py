@@ -16,10 +16,18 @@ import pytest
 
 from tests.failover.broken import LetsGoBeforeTheSwap, SwapsBeforeItHasAll, SwapsBeforeTheBit, TrustsItself
 from tests.fault.campaign.faults.disks import forget_the_boot, tear_off
-from tests.fault.campaign.faults.engines import leader_of
-from tests.fault.campaign.faults.processes import LEADS_WITHIN_S, a_slave, epoch_of, leave_a_tail, linger
+from tests.fault.campaign.faults.engines import engines_away
+from tests.fault.campaign.faults.processes import (
+    LEADS_WITHIN_S,
+    a_slave,
+    bury,
+    epoch_of,
+    leave_a_tail,
+    linger,
+    strike,
+)
 from tests.fault.campaign.faults.table import Work
-from tests.fault.campaign.faults.wires import cut_off
+from tests.fault.campaign.faults.wires import cut_from_brokers
 from tests.fault.campaign.program import NEVER_ZEROES
 from tests.fault.campaign.rig import Group
 from tests.fault.campaign.round import PROGRAM, Setting, play
@@ -47,11 +55,13 @@ pytestmark = [
 def come_first_with_less(group: Group, chance: random.Random) -> None:
     """All machines lose their power. The one that has lost something is there first."""
     one = a_slave(group, chance)
-    _kill(group, group.others(one))
-    group.brokers[one].kill()
+    bury(group, strike(group, range(group.size)))
     tear_off(group, one, 1 << 14)
     forget_the_boot(group, one)
-    _lead_alone(group, one)
+    epoch = epoch_of(group)
+    group.start_again(one)
+    linger(lambda: epoch_of(group) > epoch, LEADS_WITHIN_S)
+    group.start_the_ended()
 
 
 def be_stored_and_cut_off(group: Group, chance: random.Random) -> None:
@@ -61,10 +71,10 @@ def be_stored_and_cut_off(group: Group, chance: random.Random) -> None:
     group.await_in_sync(group.size - 1)
     group.start_again(one)
     linger(lambda: _is_in_sync(group, one), IN_SYNC_WITHIN_S)
-    with cut_off(group, one):
+    with cut_from_brokers(group, one):
         time.sleep(BEHIND_S)
-        _kill(group, group.others(one))
-    _lead_alone(group)
+        _leave_alone(group, one)
+    group.start_the_ended()
 
 
 def come_back_over_a_narrow_wire(group: Group, chance: random.Random) -> None:
@@ -80,39 +90,28 @@ def come_back_over_a_narrow_wire(group: Group, chance: random.Random) -> None:
     group.each_way([master], [one], narrow)
     group.start_again(one)
     linger(lambda: _is_in_sync(group, one), IN_SYNC_WITHIN_S)
-    _kill(group, group.others(one))
-    assert group.switch is not None
-    group.switch.heal()
-    _lead_alone(group)
+    with cut_from_brokers(group, one):
+        _leave_alone(group, one)
+    group.start_the_ended()
 
 
 def be_silent_without_engines(group: Group, chance: random.Random) -> None:
     """The master cannot take a silent slave out of the set, which is then the only one left of it."""
-    one = a_slave(group, chance)
-    leader = leader_of(group)
-    engines = [leader, (leader + 1) % group.engine_count]
-    for number in engines:
-        group.engines[number].kill()
-    with cut_off(group, one):
+    one, epoch = a_slave(group, chance), epoch_of(group)
+    # All of them: one that is left would keep what it was asked for, and do it when the others are back.
+    with engines_away(group), cut_from_brokers(group, one):
         time.sleep(SILENT_S)
-        _kill(group, group.others(one))
-    for number in engines:
-        group.start_engine(number)
-    _lead_alone(group)
-
-
-def _kill(group: Group, numbers: list[int]) -> None:
-    for number in numbers:
-        group.brokers[number].kill()
-
-
-def _lead_alone(group: Group, one: int | None = None) -> None:
-    """Start *one*, leave who is there alone for a while, and start those that were killed."""
-    epoch = epoch_of(group)
-    if one is not None:
-        group.start_again(one)
-    linger(lambda: epoch_of(group) > epoch, LEADS_WITHIN_S)
+        bury(group, strike(group, group.others(one)))
+    with cut_from_brokers(group, one):
+        linger(lambda: epoch_of(group) > epoch, LEADS_WITHIN_S)
     group.start_the_ended()
+
+
+def _leave_alone(group: Group, one: int) -> None:
+    """Kill all but one broker, and give it time to lead."""
+    epoch = epoch_of(group)
+    bury(group, strike(group, group.others(one)))
+    linger(lambda: epoch_of(group) > epoch, LEADS_WITHIN_S)
 
 
 def _is_in_sync(group: Group, number: int) -> bool:

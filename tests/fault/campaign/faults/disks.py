@@ -13,14 +13,16 @@ from mqcore.store.failover_files import FailoverFiles
 from mqcore.store.log.record import SECTOR_SIZE
 from mqcore.store.paths import StorePaths
 from tests.fault.campaign.faults.pauses import AWAY_S, rest
-from tests.fault.campaign.faults.processes import a_slave, all_processes, await_epoch, epoch_of, stopped
+from tests.fault.campaign.faults.processes import a_slave, all_processes, await_epoch, bury, epoch_of, stopped, strike
 from tests.fault.campaign.faults.roles import empty, name_next
 from tests.fault.campaign.rig import Group
-from tests.fault.rig import GEOMETRY
+from tests.fault.rig import DEADLINE_S, GEOMETRY
 from tests.fault.store_scan import read_log
 from tests.fault.test_full_disk import fill
 from tests.rigs.process import ChildError
+from tests.waiting import wait_until
 
+BETWEEN_S: Final = (0.1, 5.0)
 FULL_S: Final = (1.0, 8.0)
 TAIL_SIZE: Final = 1 << 16
 FILLER: Final = "filler"
@@ -43,15 +45,25 @@ def lose_power(group: Group, numbers: Sequence[int], chance: random.Random) -> N
     with stopped(processes):
         for number in numbers:
             group.disks[number].cut()
-        for process in processes:
-            process.kill()
+        bury(group, strike(group, numbers))
     for number in numbers:
-        group.brokers[number].kill()
-        group.disks[number].remount()
+        _mount_again(group, number)
         forget_the_boot(group, number)
     rest(chance, AWAY_S)
     for number in numbers:
         group.start_again(number)
+
+
+def _mount_again(group: Group, number: int) -> None:
+    """Have a disk come back, as soon as nothing runs any more that has a file of it open."""
+
+    def is_mounted() -> bool:
+        with contextlib.suppress(OSError):
+            group.disks[number].remount()
+            return True
+        return False
+
+    wait_until(is_mounted, DEADLINE_S, f"the disk of broker {number} is mounted again")
 
 
 def forget_the_boot(group: Group, number: int) -> None:
@@ -70,6 +82,20 @@ def tear_a_tail(group: Group, chance: random.Random) -> None:
     tear_off(group, number, chance.randrange(1, TAIL_SIZE))
     forget_the_boot(group, number)
     group.start_again(number)
+
+
+def die_together(group: Group, chance: random.Random) -> None:
+    """All die at once, some with their machines' power, and come back in any order: the others have everything."""
+    group.await_in_sync(group.size)
+    numbers = chance.sample(range(group.size), group.size)
+    bury(group, strike(group, numbers))
+    for number in numbers[: chance.randrange(1, group.size)]:
+        tear_off(group, number, chance.randrange(1, TAIL_SIZE))
+        forget_the_boot(group, number)
+    chance.shuffle(numbers)
+    for number in numbers:
+        group.start_again(number)
+        rest(chance, BETWEEN_S)
 
 
 def tear_off(group: Group, number: int, size: int) -> None:
@@ -109,7 +135,7 @@ def fill_a_disk(group: Group, chance: random.Random) -> None:
     number = chance.choice((group.master_number(), chance.randrange(group.size)))
     with _filled(group, number):
         rest(chance, FULL_S)
-    group.start_the_ended()
+    _revive(group, number)
 
 
 def fill_the_disk_of_the_next_master(group: Group, chance: random.Random) -> None:
@@ -120,6 +146,15 @@ def fill_the_disk_of_the_next_master(group: Group, chance: random.Random) -> Non
         name_next(group, number)
         await_epoch(group, behind=epoch)
         rest(chance, FULL_S)
+    _revive(group, number)
+
+
+def _revive(group: Group, number: int) -> None:
+    """Start a broker if it has ended; one that is about to says nothing any more."""
+    broker = group.brokers[number]
+    wait_until(
+        lambda: not broker.child.is_alive or group.said_by(number), DEADLINE_S, f"broker {number} answers or ends"
+    )
     group.start_the_ended()
 
 
@@ -140,6 +175,6 @@ def fail_a_disk(group: Group, chance: random.Random) -> None:
     group.disks[number].cut()
     rest(chance, FULL_S)
     group.brokers[number].kill()
-    group.disks[number].remount()
+    _mount_again(group, number)
     forget_the_boot(group, number)
     group.start_again(number)

@@ -69,12 +69,12 @@ def slow_an_engine_down(group: Group, chance: random.Random) -> None:
 def restore_the_engines(group: Group, chance: random.Random) -> None:
     """etcd is put back to what it knew an epoch ago: no broker goes by that, and all go on by what it knew last."""
     group.await_in_sync(group.size)
-    with _away(group):
+    with engines_away(group):
         old = _copy(group, "old")
     _renew_epoch(group)
     for broker in group.brokers:
         broker.kill()
-    with _away(group):
+    with engines_away(group):
         new = _copy(group, "new")
         _put_back(group, old)
     for number in range(group.size):
@@ -85,7 +85,7 @@ def restore_the_engines(group: Group, chance: random.Random) -> None:
         DEADLINE_S,
         "every broker has seen that etcd has an old state, and has ended",
     )
-    with _away(group):
+    with engines_away(group):
         _put_back(group, new)
     group.start_the_ended()
 
@@ -100,7 +100,8 @@ def _renew_epoch(group: Group) -> None:
 
 
 @contextlib.contextmanager
-def _away(group: Group) -> Iterator[None]:
+def engines_away(group: Group) -> Iterator[None]:
+    """Have no etcd for a while; all of them serve again at the end."""
     for engine in group.engines:
         engine.kill()
     yield

@@ -12,6 +12,7 @@ from typing import Final
 import psutil
 
 from mqcore.errors import EngineError
+from mqcore.testing.leftovers import those_left
 from tests.fault.campaign.faults.pauses import AWAY_S, STOPPED_S, rest
 from tests.fault.campaign.rig import Group
 from tests.fault.rig import DEADLINE_S, worker_kind
@@ -126,15 +127,29 @@ def leave_a_tail(group: Group, chance: random.Random) -> None:
     """The master has what no slave has when it dies, and comes back to another history, if they lead without it."""
     master, epoch = group.master_number(), epoch_of(group)
     slaves = group.others(master)
-    # At once, and not in order: a second later they would not be in sync any more.
-    _signal([process for number in slaves for process in all_processes(group, number)], signal.SIGKILL)
+    dead = strike(group, slaves)
     rest(chance, TAIL_S)
-    for number in (master, *slaves):
-        group.brokers[number].kill()
+    bury(group, [*dead, *strike(group, [master])])
     for number in slaves:
         group.start_again(number)
     linger(lambda: epoch_of(group) > epoch, LEADS_WITHIN_S)
     group.start_again(master)
+
+
+def strike(group: Group, numbers: Sequence[int]) -> list[psutil.Process]:
+    """Kill brokers at once, workers too: who dies a second later may have taken the others out of the set."""
+    processes = [process for number in numbers for process in all_processes(group, number)]
+    _signal(processes, signal.SIGKILL)
+    return processes
+
+
+def bury(group: Group, processes: Sequence[psutil.Process]) -> None:
+    """Wait until nothing runs of what was struck."""
+    left = those_left(processes, DEADLINE_S)
+    assert not left, f"they outlive SIGKILL: {left}"
+    for broker in group.brokers:
+        if not broker.child.is_alive:
+            broker.kill()
 
 
 def leave_one_alone(group: Group, chance: random.Random) -> None:

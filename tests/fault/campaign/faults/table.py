@@ -23,8 +23,8 @@ Work = Callable[[Group, random.Random], None]
 
 SILENT_S: Final = 6.0
 ENGINE_S: Final = 12.0
-BUSY: Final = 3.0
-"""How much longer things take where as many processes want a processor as there are."""
+LOAD_MAX: Final = 5.0
+"""What waits for leases and clocks most of all is not slowed down without end."""
 
 
 class Need(Enum):
@@ -86,7 +86,7 @@ class Kind:
         began_s = time.monotonic()
         self.work(group, chance)
         healed_s = time.monotonic()
-        within_s = self.back_within_s * BUSY * load()
+        within_s = self.back_within_s * min(load(), LOAD_MAX)
         return Fault(self.name, began_s, healed_s, mode.costs_from(self.cost, began_s), within_s)
 
 
@@ -150,7 +150,7 @@ FAULTS: Final = (
         within_s=ENGINE_S,
     ),
     *_kinds(((clocks.set_a_clock, 3), (clocks.let_a_clock_jump, 3)), Need.CLOCKS),
-    *_kinds(((disks.tear_a_tail, 3), (disks.flip_a_bit, 2)), Need.GROUP),
+    *_kinds(((disks.tear_a_tail, 3), (disks.die_together, 3), (disks.flip_a_bit, 2)), Need.GROUP),
     *_kinds(
         (
             (disks.lose_power_of_one, 4),

@@ -82,9 +82,9 @@ def leave_one_bridge(group: Group, chance: random.Random) -> None:
 
 
 @contextlib.contextmanager
-def cut_off(group: Group, number: int) -> Iterator[None]:
-    """Let nobody hear a broker, and it nobody."""
-    _cut_between(group, [number], [other for other in range(group.outside + 1) if other != number])
+def cut_from_brokers(group: Group, number: int) -> Iterator[None]:
+    """Let no other broker's packets reach one, nor its any other: not even those that a kernel sends for the dead."""
+    _cut_between(group, [number], group.others(number))
     try:
         yield
     finally:
@@ -92,13 +92,13 @@ def cut_off(group: Group, number: int) -> Iterator[None]:
 
 
 def leave_one_behind(group: Group, chance: random.Random) -> None:
-    """A slave hears nothing for a while, then the others die: if it leads, it has everything."""
+    """A slave hears nothing of the others for a while, then they die: if it leads, it has everything."""
     one = a_slave(group, chance)
-    with cut_off(group, one):
+    with cut_from_brokers(group, one):
         rest(chance, BEHIND_S)
         for number in group.others(one):
             group.brokers[number].kill()
-    rest(chance, AWAY_S)
+        rest(chance, AWAY_S)
     group.start_the_ended()
 
 
