@@ -26,6 +26,7 @@ from tests.fault.campaign.rig import TOPIC, Group, replica_of
 from tests.fault.rig import find_worker
 from tests.rigs import etcd
 from tests.rigs.command_line import CommandLine
+from tests.rigs.ports import free_port
 from tests.rigs.process import ChildError
 from tests.rigs.steady_sends import SteadySends, Stored, physical_offset_of
 from tests.waiting import wait_until
@@ -120,6 +121,9 @@ def test_every_member_is_shown_with_what_it_and_its_master_know(operator: Operat
     assert [row["why"] for row in rows] == ["it founds the group", "member 1 leads", "member 1 leads"]
     for place in (("--broker", "broker-a"), ("--address", operator.group.brokers[2].broker_address)):
         assert [row["end"] for row in operator.status(*place)[1]] == [end] * 3
+    without_name_server = CommandLine(f"127.0.0.1:{free_port()}")
+    rows = without_name_server.json("ha", "status", "--address", operator.group.brokers[1].broker_address)
+    assert [row["end"] for row in rows] == [end] * 3
 
 
 def test_dry_runs_and_refusals_change_nothing(operator: Operator) -> None:

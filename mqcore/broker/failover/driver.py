@@ -226,27 +226,31 @@ class FailoverDriver:
 
     async def order(self, to: int, *, unclean: bool = False) -> None:
         self.check_order(to, unclean=unclean)
+        assert self.state is not None
+        order = GroupOrder(to, self.state.epoch, unclean)
         if self._pause is None or not self._is_master or unclean:
-            return await self._put_order(to, unclean=unclean)
-        await self._pause.begin()
+            return await self._put_order(order)
+        if self._pause.is_on:
+            raise UnfitMemberError("another member was named just now, and is about to lead")
         try:
+            await self._pause.begin()
             self.check_order(to)
-            await self._put_order(to)
-        except MQError:
+            await self._put_order(order)
+        except BaseException:
             self._end_pause()
             raise
-        self._spawn(self._end_pause_late())
+        self._spawn(self._end_pause_late(order))
 
-    async def _put_order(self, to: int, *, unclean: bool = False) -> None:
-        assert self.state is not None
-        await self._engine.put(ORDER, encode(GroupOrder(to, self.state.epoch, unclean)))
+    async def _put_order(self, order: GroupOrder) -> None:
+        await self._engine.put(ORDER, encode(order))
 
-    async def _end_pause_late(self) -> None:
+    async def _end_pause_late(self, order: GroupOrder) -> None:
         await asyncio.sleep(ORDERED_S)
-        logger.warning("who was named does not lead: this member goes on, and takes sends again")
-        # Or the other one would stand some time later, when nobody reckons with it any more.
-        with contextlib.suppress(EngineError):
-            await self._put_order(self._me)
+        logger.warning("member %d was named and does not lead: sends are taken again", order.to)
+        if not self._is_leaving and not self._has_broken:
+            # Or the other one would stand some time later, when nobody reckons with it any more.
+            with contextlib.suppress(EngineError):
+                await self._put_order(GroupOrder(self._me, order.epoch))
         self._end_pause()
 
     def _end_pause(self) -> None:

@@ -29,18 +29,14 @@ class SendPause:
     async def begin(self) -> None:
         """Take no sends any more, and return when all that was taken is confirmed.
 
-        Raises UnfitMemberError if that takes too long, or a pause has begun already; sends are taken again then.
+        Raises UnfitMemberError if that takes too long; then, too, it lasts until it is ended.
         """
-        if self.is_on:
-            raise UnfitMemberError("another member was named just now, and is about to lead")
         self.is_on = True
         self._host.refuse_new_sends(True)
-        log = self._host.group_log
-        until_s = clock.monotonic_s() + REST_S
+        log, until_s = self._host.group_log, clock.monotonic_s() + REST_S
         while log.confirmed < log.end:
             if clock.monotonic_s() >= until_s:
                 behind = log.end - log.confirmed
-                self.end()
                 raise UnfitMemberError(
                     f"those in sync do not come up with the log within {REST_S:g} s, by {behind} bytes"
                 )
