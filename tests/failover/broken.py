@@ -78,6 +78,13 @@ class ObeysOldOrders(Coordinator):
         return True
 
 
+class TakesALaterLifeForTheMaster(Coordinator):
+    """A master whose next process is there counts as there, though that process will not lead."""
+
+    def _has_ended(self, around: Surroundings) -> bool:
+        return self.state is not None and self.state.master not in around.alive
+
+
 class ForgetsItsCut(Broker):
     """A cut that is not finished is not begun again."""
 
@@ -102,7 +109,7 @@ class TrustsItselfTooSoon(World):
 
 Rule = type[Coordinator] | type[Broker] | type[World]
 
-RULES: Final[Mapping[Rule, Mapping[str, float]]] = {
+RULES: Final[dict[Rule, Mapping[str, float]]] = {
     TrustsItself: {"lose_power": 4},
     SwapsBeforeTheBit: {"take_required": 8},
     SwapsBeforeItHasAll: {},
@@ -118,10 +125,13 @@ RULES: Final[Mapping[Rule, Mapping[str, float]]] = {
 }
 """What is taken out, and what happens more often then, so that a loss is found soon."""
 
+SERVICE_RULES: Final[dict[Rule, Mapping[str, float]]] = {TakesALaterLifeForTheMaster: {}}
+"""The same of rules without which nothing is lost, but a group may wait for ever."""
+
 
 def world_of(rule: Rule) -> type[World]:
     """Return the world in which brokers keep all rules but this one."""
-    values: dict[str, object] = {"weights": RULES[rule]}
+    values: dict[str, object] = {"weights": (RULES | SERVICE_RULES)[rule]}
     if issubclass(rule, World):
         return type(rule.__name__, (rule,), values)
     values["coordinator" if issubclass(rule, Coordinator) else "broker"] = rule

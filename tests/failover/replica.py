@@ -4,16 +4,22 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from mqcore.broker.failover.coordinator import Coordinator, Phase
 from mqcore.broker.failover.facts import LeaderFacts, LogFacts, MemberFacts
 from mqcore.broker.failover.group_state import GroupState
 from mqcore.store.epochs import EpochEntry, common_point, held_by
 
+LIVES_MAX: Final = 1_000_000
+
 
 class Violation(AssertionError):
     """What must hold does not."""
+
+
+class StuckError(Violation):
+    """Nothing is broken, and the group does not serve."""
 
 
 class Hello(NamedTuple):
@@ -84,8 +90,8 @@ class Process:
     in_use: tuple[int, frozenset[int]] = (0, frozenset())
     """As the ha worker goes by it."""
     confirmed: int = 0
-    watched: int = 0
-    """Revision up to which the watch has brought the engine's states."""
+    watched: int = -1
+    """Revision up to which the watch has brought the engine's states; -1 before the first was read."""
 
     def leader_facts(self, silent_ms: int) -> LeaderFacts:
         """Return what the ha worker says of its slaves; those that are not connected are silent for so long."""
@@ -121,6 +127,11 @@ class Broker:
     cutting_to: int | None = None
     lives: int = 0
     process: Process | None = None
+
+    @property
+    def nonce(self) -> int:
+        """Of its newest process, and of no other."""
+        return self.me * LIVES_MAX + self.lives
 
     def facts(self) -> LogFacts:
         """Return what the coordinator is told of the log."""

@@ -19,7 +19,19 @@ from mqcore.broker.failover.facts import Announcement, GroupOrder, Surroundings
 from mqcore.broker.failover.group_state import GroupState
 from mqcore.store.epochs import EpochEntry, held_by
 from tests.failover.engine import Call, Engine
-from tests.failover.replica import Ack, Broker, Frame, Hello, Link, Process, Violation, Welcome, is_up, joins
+from tests.failover.replica import (
+    Ack,
+    Broker,
+    Frame,
+    Hello,
+    Link,
+    Process,
+    StuckError,
+    Violation,
+    Welcome,
+    is_up,
+    joins,
+)
 
 PACE = Pace(ranking=1, rank_step=1, retry=1, silent=1, behind=1_000_000, near=10)
 
@@ -45,7 +57,11 @@ WEIGHTS: Final = {
     "leave": 0.5,
 }
 """How often each step is tried; one that has nothing to do is tried again."""
+FAULTS: Final = ("give_up", "close", "kill", "lose_power", "order", "order_unclean", "leave")
 DRAWN_AT_ONCE: Final = 256
+HEALING_STEPS: Final = 50
+HEALING_STEPS_MAX: Final = 20_000
+"""Most need some hundreds."""
 
 
 class World:
@@ -77,25 +93,53 @@ class World:
         """With what something may be lost: whether that was allowed, and why."""
         self.elects_unclean = random.random() < 0.05
         self.now = 0
+        self.is_healed = False
+        """Nothing is broken any more, and what brokers see of each other is true."""
         self._values = 0
-        weights = WEIGHTS | self.weights
-        self._plan: list[Callable[[], bool]] = [getattr(self, name) for name in weights]
-        self._shares = list(accumulate(weights.values()))
+        self._weights = WEIGHTS | self.weights
 
     def run(self, steps: int) -> None:
         """Take so many steps."""
         for broker in self.brokers:
             self.start_process(broker)
-        plan = self._planned()
+        self._take(steps, self._weights)
+
+    def heal(self) -> None:
+        """Break nothing any more: somebody leads soon, and all are in sync. Raises StuckError if not."""
+        for process in [broker.process for broker in self.brokers if broker.process is not None]:
+            if process.is_leaving:
+                self.end(process)
+        for broker in self.brokers:
+            if broker.process is None:
+                self.start_process(broker)
+        self.is_healed = True
+        for _ in range(HEALING_STEPS_MAX // HEALING_STEPS):
+            self._take(HEALING_STEPS, self._weights | dict.fromkeys(FAULTS, 0))
+            if self.is_whole_again():
+                self.done["healed"] += 1
+                return
+        phases = [broker.process and broker.process.coordinator.phase.name for broker in self.brokers]
+        raise StuckError(f"nothing is broken, and the group does not come together: {self.engine.state}, {phases}")
+
+    def is_whole_again(self) -> bool:
+        """Whether somebody leads, and all are in sync."""
+        state = self.engine.state
+        if state is None or len(state.isr) < len(self.brokers):
+            return False
+        master = self.brokers[state.master].process
+        return master is not None and master.leads is not None and master.leads.epoch == state.epoch
+
+    def _take(self, steps: int, weights: Mapping[str, float]) -> None:
+        plan = self._planned([getattr(self, name) for name in weights], list(accumulate(weights.values())))
         for _ in range(steps):
             self.now += 1
             while not next(plan)():
                 pass
 
-    def _planned(self) -> Iterator[Callable[[], bool]]:
+    def _planned(self, names: list[Callable[[], bool]], shares: list[float]) -> Iterator[Callable[[], bool]]:
         """Draw steps; many at once, which is much cheaper than one by one."""
         while True:
-            yield from self.random.choices(self._plan, cum_weights=self._shares, k=DRAWN_AT_ONCE)
+            yield from self.random.choices(names, cum_weights=shares, k=DRAWN_AT_ONCE)
 
     @property
     def in_sync_max(self) -> int:
@@ -110,7 +154,7 @@ class World:
         broker.recover()
         coordinator = self.coordinator(
             broker.me,
-            f"{broker.me}.{broker.lives}",
+            str(broker.nonce),
             "",
             founder=broker.me == 0,
             seen_epoch=broker.seen_epoch,
@@ -194,10 +238,13 @@ class World:
                 broker.is_trusted,
                 broker.me % 2,
                 broker.process is not None and broker.process.is_leaving,
+                broker.nonce,
             )
             for broker in self.brokers
             if broker.me != process.broker.me and is_up(broker.process)
         }
+        if self.is_healed:
+            return Surroundings(process.upstream is not None, False, alive, self.ordered)
         hears = process.upstream is not None and self.random.random() < 0.98
         return Surroundings(hears, self.random.random() < 0.1, alive, self.ordered)
 
@@ -382,7 +429,7 @@ class World:
 
     def watch(self) -> bool:
         """The next state of the engine reaches a process that has read one."""
-        process = self.some_process(lambda process: 0 < process.watched < self.engine.revision)
+        process = self.some_process(lambda process: 0 <= process.watched < self.engine.revision)
         if process is None:
             return False
         process.watched += 1

@@ -312,7 +312,13 @@ class Coordinator:
             return True
         if around.hears_master:
             return False
-        return self.state.master == self.me or self.state.master not in around.alive or around.master_refuses
+        return self.state.master == self.me or self._has_ended(around) or around.master_refuses
+
+    def _has_ended(self, around: Surroundings) -> bool:
+        """Whether the process that leads is gone. One with its id may be there: that does not go on with its epoch."""
+        assert self.state is not None
+        said = around.alive.get(self.state.master)
+        return said is None or str(said.nonce) != self.state.nonce
 
     def _rank(self, log: LogFacts, around: Surroundings, *, is_clean: bool) -> int:
         """Return how many others should rather lead, by what they have announced since the master was lost."""
