@@ -239,7 +239,8 @@ class FailoverDriver:
         except BaseException:
             self._end_pause()
             raise
-        self._spawn(self._end_pause_late(order))
+        if self._end is None:  # or the other one leads already, and later orders are not to be taken back
+            self._spawn(self._end_pause_late(order))
 
     async def _put_order(self, order: GroupOrder) -> None:
         await self._engine.put(ORDER, encode(order))
