@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -27,6 +28,7 @@ from mqcore.protocol.names import METADATA_TOPIC
 from mqcore.store.metadata_place import MetadataPlace
 
 HOST = HostAddress("127.0.0.1", 10911)
+DEADLINE_S = 60.0
 
 
 class ScriptedLog:
@@ -379,6 +381,32 @@ async def test_the_place_covers_all_that_is_dispatched_when_nothing_waits(master
     await master.metadata._queues.save()
     place = MetadataPlace.read(tmp_path / "master" / "store" / "mqcore" / "metadata")
     assert place == MetadataPlace(1, master.rig.store.end)
+
+
+async def test_what_is_written_down_when_a_life_ends_waits_for_a_writer_whose_task_was_cancelled(
+    master: Member, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await master.rig.create_topic("orders")
+    has_begun, may_go_on = threading.Event(), threading.Event()
+    write = MetadataPlace.write
+
+    def write_slowly(place: MetadataPlace, path: Path) -> None:
+        has_begun.set()
+        assert may_go_on.wait(DEADLINE_S)
+        write(place, path)
+
+    monkeypatch.setattr(MetadataPlace, "write", write_slowly)
+    first = asyncio.ensure_future(master.metadata._queues.save())
+    assert await asyncio.to_thread(has_begun.wait, DEADLINE_S)
+    first.cancel()
+    monkeypatch.setattr(MetadataPlace, "write", write)
+    await master.rig.send("orders")
+    last = asyncio.ensure_future(master.metadata._queues.save())
+    await asyncio.sleep(0)
+    may_go_on.set()
+    await last
+    assert first.cancelled()
+    assert MetadataPlace.read(tmp_path / "master" / "store" / "mqcore" / "metadata").applied_to == master.rig.store.end
 
 
 async def test_whole_tables_are_taken_unless_they_are_older_than_what_is_applied(

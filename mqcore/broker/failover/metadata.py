@@ -126,6 +126,7 @@ class Metadata:
         self._told_levels: dict[int, int] = {}
         self._untold: dict[tuple[str, str, int], int] = {}
         self._passed_over: set[str] = set()
+        self._writing: asyncio.Future[None] | None = None
         self._appliers: Mapping[str, Callable[[Mapping[str, Any]], Awaitable[None]]] = {
             MetadataKind.TOPICS: self._applier(topics.table, TopicConfig),
             MetadataKind.GROUPS: self._applier(groups.table, SubscriptionGroupConfig),
@@ -264,7 +265,13 @@ class Metadata:
             applied_to = max(applied_to, dispatched)
         await self._offsets.persist()
         await self._schedule.persist()
-        await asyncio.to_thread(MetadataPlace(next_offset, applied_to).write, self._path)
+        if self._writing is not None:
+            # That of a task that was cancelled is under way all the same, into the same temporary file.
+            await asyncio.wait([self._writing])
+        self._writing = asyncio.ensure_future(
+            asyncio.to_thread(MetadataPlace(next_offset, applied_to).write, self._path)
+        )
+        await asyncio.shield(self._writing)
 
     # Telling ----------------------------------------------------------------------------------------------------
 
