@@ -219,12 +219,13 @@ def test_a_message_that_cannot_be_given_back_is_sent_anew(
     # The retry topic has to be there for it, as it is once something has been given back.
     consumer.send_message_back(message, 1)
     pull_one(consumer, retry_topic(group))
-    consumer.send_message_back(message, 1, broker_name="nobody", consumer_group=group)
     scheduled = "SCHEDULE_TOPIC_XXXX"
     with Client(broker.name_server) as mq:
         queue = next(queue for queue in mq.queues(retry_topic(group)))
-        level_three = compat.MessageQueue(scheduled, queue.broker_name, 2)
-        wait_until(lambda: mq.max_offset(level_three) > 0, DEADLINE_S, "a copy that waits at level 3")
-        (copy,) = mq.pull(level_three, mq.max_offset(level_three) - 1, 1).messages
+        level_four = compat.MessageQueue(scheduled, queue.broker_name, 3)
+        end = mq.max_offset(level_four)
+        consumer.send_message_back(message, 4, broker_name="nobody", consumer_group=group)
+        wait_until(lambda: mq.max_offset(level_four) > end, DEADLINE_S, "a copy that waits at level 4")
+        (copy,) = mq.pull(level_four, end, 1).messages
     assert (copy.body, copy.properties["REAL_TOPIC"]) == (message.get_body(), retry_topic(group))
     assert copy.properties["RECONSUME_TIME"] == "1"
