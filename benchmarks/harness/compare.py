@@ -66,11 +66,12 @@ class LoadComparison:
         return [pair for pair in self.pairs if not pair.dropped]
 
     def ratio(self, metric: str) -> float | None:
-        """Return median of the first side by median of the second for one field; None where it was not measured."""
+        """Return median of the first side by median of the second for one field; None where there is none."""
         sides = [pair.first for pair in self.kept], [pair.second for pair in self.kept]
         if not self.kept or any(getattr(each, metric) is None for side in sides for each in side):
             return None
-        return median(metric, sides[0]) / median(metric, sides[1])
+        second = median(metric, sides[1])
+        return median(metric, sides[0]) / second if second else None
 
 
 @dataclass(frozen=True, slots=True)

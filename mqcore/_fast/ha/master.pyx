@@ -70,6 +70,7 @@ cdef enum:
     REFUSED_KEPT_MS = 600_000       # who has not tried again for so long is forgotten
     LINE_PAUSE_MS = 60_000
     CONFIRMED_PAUSE_MS = 5          # between frames that only say what is confirmed
+    PIECES_PER_S = 1000             # that a slave is sent of what it may have in a second
     PACE_BURST_NS = 5_000_000       # for so long a slave that took nothing is given its share later
 
 cdef int64_t NS_PER_S = 1_000_000_000
@@ -549,13 +550,16 @@ cdef bint push_some(HaState *state, int slot) noexcept nogil:
     cdef SlaveRow *row = &state.shared.slaves[slot]
     cdef int64_t end = observe(&state.shared.board.wrote_offset) if row.state == SLAVE_STATE_COPYING else 0
     cdef int64_t first = slave.next_offset
+    cdef int64_t allowed
     cdef int64_t sent = row.sent
     cdef int64_t written
     cdef Burst burst
     if state.settings.bytes_per_s > 0 and first < end:
-        end = min(end, allowed_end(state, slave))
-        slave.is_paced = first == end
+        allowed = allowed_end(state, slave)
+        # Not a few bytes each time that it is looked at: pieces of a millisecond, or the rest.
+        slave.is_paced = allowed < end and slave.allowed < max(state.settings.bytes_per_s // PIECES_PER_S, <int64_t>1)
         state.waits_for_pace |= slave.is_paced
+        end = first if slave.is_paced else min(end, allowed)
     if slave.frame_left == 0 and first >= end:
         if state.turn_ms - slave.wrote_ms <= pause_of(state, slave):
             return False
