@@ -143,9 +143,9 @@ cdef Delivery deliver(TimerState *state, const DueEntry *entry, int64_t now) noe
                     1 if entry.magic & TIMER_MAGIC_DELETE else -1)
         if entry.magic & TIMER_MAGIC_ROLL:
             put_relaxed(&state.shared.board.timer_rolled, state.shared.board.timer_rolled + 1)
-            if entry.magic & TIMER_MAGIC_DELETE and entry.deliver_time + state.precision_ms <= now:
-                # Late, after a pause of ours: what it takes back may be due as well.
-                wait_for_topic(state)
+            if entry.deliver_time + state.precision_ms <= now:
+                # After a pause of ours it may be due by now, or take back what is.
+                state.has_rolled_late = True
         else:
             put_relaxed(&state.shared.board.timer_delivered, state.shared.board.timer_delivered + 1)
     return outcome
@@ -157,6 +157,7 @@ cdef void wait_for_topic(TimerState *state) noexcept nogil:
     state.stored_before = observe(&state.shared.board.wrote_offset)
     state.behind_until = -1
     state.is_behind = True
+    state.has_rolled_late = False
 
 
 cdef bint waits_for_topic(TimerState *state) noexcept nogil:
@@ -188,10 +189,14 @@ cdef int deliver_some(TimerState *state, int64_t now) noexcept nogil:
         if not due_push(&state.heap, &entry):
             return -1
         due_pop(&state.parked)
-    while count < DELIVERED_PER_TURN and state.heap.count > 0 and not state.is_behind and (
+    while count < DELIVERED_PER_TURN and state.heap.count > 0 and (
             state.heap.entries[0].deliver_time <= min(now, state.met_until)):
         advance(state, over_until(state, now))
         entry = state.heap.entries[0]
+        if state.has_rolled_late and not entry.magic & TIMER_MAGIC_ROLL:
+            # A message and what takes it back meet in one slot, so none of a slot is over while one is on its way.
+            wait_for_topic(state)
+            break
         outcome = deliver(state, &entry, now)
         if outcome == DELIVERY_REFUSED:
             count = -1

@@ -50,6 +50,7 @@ cdef struct TimerState:
     int64_t stored_before           # bytes: what the log had then
     int64_t behind_until            # where in the topic that ends; -1: that is not dispatched yet
     bint is_behind                  # whether some of that is not in the wheel yet
+    bint has_rolled_late            # something of a slot that was over for longer, since it was last looked
     bint has_appended               # since others were woken
 
     DueHeap heap
