@@ -222,6 +222,14 @@ def pull(**options: Any) -> None:
     help="Quiet pairs of repetitions wanted for each load.",
 )
 @click.option(
+    "--lives",
+    default=1,
+    show_default=True,
+    type=click.IntRange(min=1),
+    help="Start both brokers so often, with new stores, and make these pairs in each life: two starts of one broker"
+    " differ by a few percent.",
+)
+@click.option(
     "--retries",
     default=14,
     show_default=True,
@@ -283,17 +291,32 @@ def run_comparison(
     options: dict[str, Any],
     comparisons: list[LoadComparison],
 ) -> None:
-    """Start both brokers, run the loads one after the other and append what was seen of each to *comparisons*."""
-    properties = dict(text.partition("=")[::2] for text in options["properties"])
+    """Run the loads one after the other in each life of the brokers; *comparisons* gets what was seen of each."""
     with ExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(dir=options["directory"], prefix="benchmark-")
         directory = Path(stack.enter_context(temporary))
         if options["fill_memory"]:
             size = stack.enter_context(filled_memory(directory))
             click.echo(f"filled {size / 2**30:.1f} GiB of free memory with page cache", err=True)
-        folders = (directory / "a", directory / "b")
-        for folder in folders:
-            folder.mkdir()
+        for number in range(options["lives"]):
+            with tempfile.TemporaryDirectory(dir=directory, prefix=f"life-{number}-") as life:
+                run_life(specs, loads, plan, options, Path(life), comparisons)
+
+
+def run_life(
+    specs: tuple[BrokerSpec, BrokerSpec],
+    loads: Sequence[Load],
+    plan: Plan,
+    options: dict[str, Any],
+    directory: Path,
+    comparisons: list[LoadComparison],
+) -> None:
+    """Start both brokers, run the loads and add what was seen of each to *comparisons*, in their order."""
+    properties = dict(text.partition("=")[::2] for text in options["properties"])
+    folders = (directory / "a", directory / "b")
+    for folder in folders:
+        folder.mkdir()
+    with ExitStack() as stack:
         first, second = (
             stack.enter_context(running_broker(spec, folder, properties))
             for spec, folder in zip(specs, folders, strict=True)
@@ -306,8 +329,12 @@ def run_comparison(
             if pair.dropped:
                 click.echo(f"dropped: {pair.dropped}", err=True)
 
-        for load in loads:
-            comparisons.append(compare_load((first, second), load, plan, on_pair))
+        for number, load in enumerate(loads):
+            seen = compare_load((first, second), load, plan, on_pair)
+            if number < len(comparisons):
+                comparisons[number] = comparisons[number].with_more(seen)
+            else:
+                comparisons.append(seen)
 
 
 def show_comparison(

@@ -65,6 +65,10 @@ class LoadComparison:
         """The pairs that count."""
         return [pair for pair in self.pairs if not pair.dropped]
 
+    def with_more(self, other: LoadComparison) -> LoadComparison:
+        """The pairs of this load that were made in another life of the brokers, too."""
+        return LoadComparison(self.load, self.pairs + other.pairs)
+
     def ratio(self, metric: str) -> float | None:
         """Return median of the first side by median of the second for one field; None where there is none."""
         sides = [pair.first for pair in self.kept], [pair.second for pair in self.kept]
