@@ -39,6 +39,7 @@ FAULTS = ("killed", "stopped", "silent")
 DEADLINE_S = 60.0
 SEND_TIMEOUT_S = 1.0
 PAUSE_S = 0.005
+SETTLED_S = 1.0
 
 
 def send_by_client(producer: Producer) -> bool:
@@ -70,17 +71,17 @@ def time_of_silence(send: Callable[[], bool], found: list[float], began: float) 
         time.sleep(PAUSE_S)
 
 
-def all_in_sync(group: Group) -> None:
-    """Wait until every broker has the same log, and one more second, in which the last one is taken in."""
-    wait_until(lambda: all(group.said_by(number) for number in range(group.size)), DEADLINE_S, "all answer")
-    group.await_equal_ends()
-    time.sleep(1.0)
+def settle(group: Group) -> None:
+    """Wait until every broker is in sync, and for the processor that who begins anew as a slave takes meanwhile."""
+    group.await_in_sync(group.size)
+    time.sleep(SETTLED_S)
 
 
 def measure(group: Group, fault: str, rounds: int) -> None:
     figures: dict[str, list[float]] = {"client": [], "bare": []}
     for _ in range(rounds):
-        all_in_sync(group)
+        group.await_whole()
+        settle(group)
         number = group.master_number()
         broker = group.brokers[number]
         with Client(group.name_server) as client, client.producer("rounds") as producer:
@@ -120,9 +121,7 @@ def measure_switches(group: Group, rounds: int) -> None:
     mqcore, silences = CommandLine(group.name_server), []
     with SteadySends(group.name_server, TOPIC) as sends:
         for _ in range(rounds):
-            group.await_in_sync(group.size)
-            # Who has led before begins anew as a slave, which takes a processor: that is not of the next switch.
-            time.sleep(1.0)
+            settle(group)
             named = str(group.said_by((group.master_number() + 1) % group.size)["brokerId"])
             began = time.monotonic()
             mqcore.json("ha", "switch", "--to", named)
