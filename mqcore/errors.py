@@ -2,6 +2,9 @@
 
 Few classes, by what the caller does next. Each class says once which response code it becomes on the wire, whether the
 same request may be tried again, and what to do about it. Every error pickles between processes, with its place.
+
+There are two trunks: an MQError is what the world did, and may be worth another attempt; a MisuseError is what the
+program did, and is worth none, which is why whoever catches MQError to try again does not catch it.
 """
 
 from __future__ import annotations
@@ -11,7 +14,7 @@ from typing import ClassVar, Self, cast
 from mqcore.codes import ClientErrorCode, ResponseCode
 
 
-class MQError(Exception):
+class BaseMQError(Exception):
     """Root of every error that mqcore raises on purpose. It answers SYSTEM_ERROR unless a subclass says otherwise."""
 
     response_code: ClassVar[int] = ResponseCode.SYSTEM_ERROR
@@ -42,6 +45,26 @@ class MQError(Exception):
         if topic and not self.topic:
             self.__dict__["_topic"] = topic
         return self
+
+
+class MQError(BaseMQError):
+    """What a broker, a peer, a disk or a connection did, or a setting says: the program may be right."""
+
+
+class MisuseError(BaseMQError):
+    """What the program did: the same call fails again until the program is corrected."""
+
+
+class ArgumentError(MisuseError, ValueError):
+    """An argument can never be right: no legal name, a count below 1, two that exclude each other."""
+
+
+class ClientStateError(MisuseError, RuntimeError):
+    """The object is not in the state that the call needs: not started, closed, or of another process."""
+
+
+class ClientClosedError(ClientStateError):
+    """The client, producer or consumer is closed or closing."""
 
 
 class ConfigError(MQError, ValueError):
@@ -318,7 +341,31 @@ class FilterSyntaxError(MQError):
 
 
 class ClientError(MQError):
-    """The client refused before anything was sent: bad argument, wrong state, no route."""
+    """The client refused before anything was sent, or gave up: no route, a message too large, every attempt failed."""
+
+
+NO_ROUTE_HINT = (
+    "check that the name server address is the right one, that the topic exists or the broker may create it "
+    "(autoCreateTopicEnable), and that the address the broker registered can be reached from here (brokerIP1)"
+)
+
+
+class NoRouteError(ClientError):
+    """No name server knows a broker for the topic."""
+
+    response_code = ResponseCode.TOPIC_NOT_EXIST
+    client_code: ClassVar[int] = ClientErrorCode.NOT_FOUND_TOPIC_EXCEPTION
+    hint = NO_ROUTE_HINT
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+
+    @property
+    def topic(self) -> str:
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        return f"No route info of this topic: {self.topic}; {self.hint}"
 
 
 # Processes: what happened to a worker.

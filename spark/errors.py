@@ -5,27 +5,16 @@ All state is in ``args``: Spark sends the errors of executors to the driver as t
 
 from __future__ import annotations
 
-from mqcore.codes import ResponseCode
-from mqcore.errors import MQError
+from mqcore.errors import MQError, NoRouteError
 
 
-class TopicRouteError(MQError):
-    """No name server knows a broker for the topic."""
+class TopicRouteError(NoRouteError):
+    """No name server knows a broker for the topic that a query reads or writes."""
 
-    response_code = ResponseCode.TOPIC_NOT_EXIST
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(topic)
-
-    @property
-    def topic(self) -> str:
-        return str(self.args[0])
-
-    def __str__(self) -> str:
-        return (
-            f"No route info of this topic: {self.topic}; check that it exists, that the option nameServer names its "
-            "cluster, and that the broker's address can be reached from here"
-        )
+    hint = (
+        "check that it exists, that the option nameServer names its cluster, and that the broker's address can be "
+        "reached from here"
+    )
 
 
 class NoQueueError(MQError):

@@ -17,7 +17,7 @@ from mqcore.client.admin.base import Outcomes
 from mqcore.client.asynchronous import Client
 from mqcore.client.errors import NoRouteError, NotFoundError
 from mqcore.codes import ResponseCode
-from mqcore.errors import BrokerError, ClientError, ConfigError, MQError
+from mqcore.errors import BaseMQError, BrokerError, ClientError, ConfigError, MisuseError
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -53,11 +53,11 @@ class Common:
         return Client(self.name_servers, namespace="")
 
 
-def exit_code(error: MQError) -> int:
+def exit_code(error: BaseMQError) -> int:
     """Return the exit code that tells scripts what kind of failure *error* is."""
     if isinstance(error, PartialError):
         return EXIT_PARTIAL
-    if isinstance(error, ConfigError):
+    if isinstance(error, ConfigError | MisuseError):
         return EXIT_USAGE
     if isinstance(error, NoRouteError | NotFoundError):
         return EXIT_NOT_FOUND
@@ -70,11 +70,11 @@ def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """Run a command's coroutine; an error of ours becomes one line and an exit code, without a traceback."""
     try:
         return asyncio.run(work())
-    except MQError as error:
+    except BaseMQError as error:
         fail(error)
 
 
-def fail(error: MQError) -> NoReturn:
+def fail(error: BaseMQError) -> NoReturn:
     """Say what went wrong, and exit."""
     talk(f"mqcore: {error}")
     sys.exit(exit_code(error))

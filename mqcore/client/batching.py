@@ -29,7 +29,7 @@ from mqcore.client.errors import ClientClosedError
 from mqcore.client.inflight import InflightLimit
 from mqcore.client.messages import Message, SendReceipt, SendStatus
 from mqcore.client.producer_core import Outgoing, ProducerCore, Sent
-from mqcore.errors import MQError
+from mqcore.errors import BaseMQError
 from mqcore.protocol import properties as names
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import is_retry_topic
@@ -133,7 +133,7 @@ class SendBatch:
     def error(self) -> BaseException | None:
         """Return why the messages were not sent, a new object each time: who raises it adds a traceback to it."""
         error = self._error
-        if not isinstance(error, MQError):
+        if not isinstance(error, BaseMQError):
             return error
         copied = copy.copy(error)
         copied.__cause__ = error.__cause__

@@ -208,10 +208,15 @@ class BlockingSender:
         self._lines = Lines()
         self._plans: dict[str, Plan] = {}
         # Whoever lets messages linger wants batches, and those settings need a second look at the answer or the port.
-        self._is_usable = not (
+        self._may_be_used = not (
             settings.linger_s or settings.vip_channel or settings.retry_another_broker_when_not_store_ok
         )
+        self._is_usable = False
         forks.watch(self)
+
+    def open(self) -> None:
+        """Let sends begin: before, they all go the long way, on which they are refused."""
+        self._is_usable = self._may_be_used
 
     def after_fork(self, parent_pid: int) -> None:
         """In a forked child: leave the parent's connections alone. What the child may send goes by the event loop."""

@@ -19,7 +19,7 @@ from mqcore.client import forks
 from mqcore.client.consume_concurrently import ConcurrentService, QueueMessages
 from mqcore.client.consume_workers import TaskGroup
 from mqcore.client.consuming import BatchHandler, EachMessage, Outcome, batch_size_of, run_plain_handler
-from mqcore.client.errors import ClientError
+from mqcore.client.errors import ClientStateError
 from mqcore.client.inside import CALL
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.membership import HeldQueue, Membership
@@ -135,7 +135,7 @@ class ThreadWorkers(Generic[T, R]):
             (item,) = found
             try:
                 self._report((item, self._work(item)))
-            except ClientError:  # the loop has ended, and nobody wants to know
+            except ClientStateError:  # the loop has ended, and nobody wants to know
                 self.halt()
             except Exception as error:  # a thread that ended here would be counted for ever
                 log.error("a handler's thread failed", exc_info=error)

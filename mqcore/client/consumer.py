@@ -37,7 +37,7 @@ from mqcore.client.streams import Handoff, Source, StreamService
 from mqcore.client.subscription import Expression, subscription_data
 from mqcore.client.tasks import Periodic
 from mqcore.client.validators import check_count, check_topic
-from mqcore.errors import ClientError, MQError
+from mqcore.errors import ArgumentError, MQError
 from mqcore.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
 from mqcore.protocol.heartbeat import SUB_ALL, is_tag_type
 from mqcore.protocol.message import MessageQueue
@@ -70,7 +70,7 @@ class Consumer:
         handler: BatchHandler | None = None,
     ) -> None:
         if not topics:
-            raise ClientError("a consumer needs at least one topic")
+            raise ArgumentError("a consumer needs at least one topic")
         self._hub = hub
         subscriptions = {check_topic(topic): subscription_data(topic, text) for topic, text in topics.items()}
         self._membership = Membership(hub, group, settings, self._offset_store(hub, group, settings), subscriptions)
@@ -104,7 +104,8 @@ class Consumer:
     async def start(self) -> None:
         """Join the group and take queues. A topic without a route is looked for again every few seconds.
 
-        Raises ClientError when this client is in the group already, BrokerError when a broker refuses an expression.
+        Raises ClientStateError when this client is in the group already, and BrokerError when a broker refuses an
+        expression.
         """
         if self._ended.is_set():
             raise ClientClosedError(f"the consumer of group {self.group} was closed: make a new one")
@@ -361,7 +362,11 @@ class Consumer:
         if self._source is None:
             raise ClientStateError("this consumer has a handler: its messages cannot be iterated over too")
         if not self._is_open:
-            raise ClientStateError(f"the consumer of group {self.group} is not open")
+            if self._is_closing:
+                raise ClientClosedError(f"the consumer of group {self.group} is closed: make a new one")
+            raise ClientStateError(
+                f"the consumer of group {self.group} is not open: use it inside a with statement, or call start()"
+            )
         return self._source
 
     async def _find_routes(self) -> None:

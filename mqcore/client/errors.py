@@ -1,8 +1,9 @@
 """Every error that a client can raise: its own, and those of mqcore.errors that brokers and connections cause.
 
 What the client finds wrong itself, before or instead of an answer from a broker, is a ClientError; a broker's refusal
-is a BrokerError, a call without an answer a RemotingError, and ``except MQError`` catches them all. ``client_code`` is
-the number that RocketMQ's clients give the same failure; it never travels.
+is a BrokerError, a call without an answer a RemotingError, and ``except MQError`` catches them all. It does not catch a
+MisuseError, which only another program would avoid. ``client_code`` is the number that RocketMQ's clients give the same
+failure; it never travels.
 """
 
 from __future__ import annotations
@@ -11,14 +12,20 @@ from typing import TYPE_CHECKING, ClassVar
 
 from mqcore.codes import ClientErrorCode, ResponseCode
 from mqcore.errors import (
+    ArgumentError,
+    BaseMQError,
     BrokerBusyError,
     BrokerError,
     BrokerUnavailableError,
+    ClientClosedError,
     ClientError,
+    ClientStateError,
     ConfigError,
     GroupNotFoundError,
     MessageRefusedError,
+    MisuseError,
     MQError,
+    NoRouteError,
     NotSupportedError,
     PermissionDeniedError,
     RemotingConnectError,
@@ -35,6 +42,8 @@ if TYPE_CHECKING:
     from mqcore.client.messages import SendReceipt
 
 __all__ = [
+    "ArgumentError",
+    "BaseMQError",
     "BatchPartlySentError",
     "BrokerBusyError",
     "BrokerError",
@@ -49,6 +58,7 @@ __all__ = [
     "InvalidMessageError",
     "MQError",
     "MessageRefusedError",
+    "MisuseError",
     "NoNameServerError",
     "NoRouteError",
     "NotFoundError",
@@ -70,43 +80,12 @@ __all__ = [
     "TopicNotFoundError",
 ]
 
-NO_ROUTE_HINT = (
-    "check that the name server address is the right one, that the topic exists or the broker may create it "
-    "(autoCreateTopicEnable), and that the address the broker registered can be reached from here (brokerIP1)"
-)
-
-
-class ClientStateError(ClientError):
-    """The object is not in the state that the call needs: not started, closed, or of another process."""
-
-
-class ClientClosedError(ClientStateError):
-    """The client, producer or consumer is closed or closing."""
-
 
 class NoNameServerError(ClientError):
     """No name server address was given."""
 
     client_code: ClassVar[int] = ClientErrorCode.NO_NAME_SERVER_EXCEPTION
     hint = "give the client host:port, or set NAMESRV_ADDR"
-
-
-class NoRouteError(ClientError):
-    """No name server knows a broker for the topic."""
-
-    response_code = ResponseCode.TOPIC_NOT_EXIST
-    client_code: ClassVar[int] = ClientErrorCode.NOT_FOUND_TOPIC_EXCEPTION
-    hint = NO_ROUTE_HINT
-
-    def __init__(self, topic: str) -> None:
-        super().__init__(topic)
-
-    @property
-    def topic(self) -> str:
-        return str(self.args[0])
-
-    def __str__(self) -> str:
-        return f"No route info of this topic: {self.topic}; {NO_ROUTE_HINT}"
 
 
 class BrokerNotFoundError(ClientError):

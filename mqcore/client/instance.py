@@ -15,7 +15,7 @@ from mqcore.client import forks
 from mqcore.client.broker_api import BrokerApi, request
 from mqcore.client.codec import UniqueIdGenerator
 from mqcore.client.credentials import Signer
-from mqcore.client.errors import BrokerNotFoundError, ClientClosedError
+from mqcore.client.errors import BrokerNotFoundError, ClientClosedError, ClientStateError
 from mqcore.client.identity import client_id
 from mqcore.client.inside import in_background, is_inside_any
 from mqcore.client.master_search import MasterSearch
@@ -31,7 +31,7 @@ from mqcore.client.tls import context_of
 from mqcore.client.transactions import TransactionProducer, TransactionQuestions
 from mqcore.client.waiting_sends import WaitingSends
 from mqcore.codes import RequestCode, ResponseCode
-from mqcore.errors import BrokerError, ClientError, MQError
+from mqcore.errors import BrokerError, MQError
 from mqcore.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, TopicRouteData
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import MessageQueue
@@ -191,7 +191,7 @@ class ClientInstance:
 
     def add_producer(self, producer: GroupMember) -> None:
         if producer.group in self._producers:
-            raise ClientError(
+            raise ClientStateError(
                 f"The producer group[{producer.group}] has been created before, specify another name please."
             )
         self._producers[producer.group] = producer
@@ -202,7 +202,7 @@ class ClientInstance:
 
     def add_consumer(self, consumer: ConsumerMember) -> None:
         if consumer.group in self._consumers:
-            raise ClientError(
+            raise ClientStateError(
                 f"The consumer group[{consumer.group}] has been created before, specify another name please."
             )
         self._consumers[consumer.group] = consumer

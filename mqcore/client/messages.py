@@ -13,7 +13,7 @@ from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
 from mqcore import clock
-from mqcore.client.errors import ClientError, ClientStateError
+from mqcore.client.errors import ArgumentError, ClientStateError
 from mqcore.client.validators import check_properties
 from mqcore.codes import ResponseCode
 from mqcore.delay_levels import DELAY_LEVELS_S
@@ -94,7 +94,7 @@ class Message:
         if self.properties:
             check_properties(self.properties)
         if (delay is not None) + (deliver_at is not None) + bool(self.delay_level) > 1:
-            raise ClientError("give one of delay, deliver_at and delay_level")
+            raise ArgumentError("give one of delay, deliver_at and delay_level")
         if delay is not None and (level := delay_level_of(delay)) is not None:
             object.__setattr__(self, "delay_level", level)
         elif delay is not None:
@@ -141,19 +141,19 @@ def delay_level_of(delay: timedelta | float) -> int | None:
 
 
 def delay_ms_of(delay: timedelta | float) -> int:
-    """Return *delay* (a timedelta, or seconds) in ms, rounded up. Raises ClientError for one that is not ahead."""
+    """Return *delay* (a timedelta, or seconds) in ms, rounded up. Raises ArgumentError for one that is not ahead."""
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
     if not 0 < seconds < math.inf:
-        raise ClientError(f"delay: got {seconds:g} s, wanted more than 0")
+        raise ArgumentError(f"delay: got {seconds:g} s, wanted more than 0")
     return math.ceil(round(seconds * 1000, 3))
 
 
 def deliver_ms_of(deliver_at: datetime | int) -> int:
-    """Return *deliver_at* in ms since the epoch. Raises ClientError for a datetime that could be of any place."""
+    """Return *deliver_at* in ms since the epoch. Raises ArgumentError for a datetime that could be of any place."""
     if not isinstance(deliver_at, datetime):
         return deliver_at
     if deliver_at.tzinfo is None:
-        raise ClientError(f"deliver_at: {deliver_at} has no time zone; datetime.now().astimezone() has")
+        raise ArgumentError(f"deliver_at: {deliver_at} has no time zone; datetime.now().astimezone() has")
     return math.ceil(round(deliver_at.timestamp() * 1000, 3))
 
 

@@ -16,6 +16,7 @@ from mqcore.client.blocking import BlockingSender
 from mqcore.client.errors import (
     BatchPartlySentError,
     ClientClosedError,
+    ClientStateError,
     InvalidMessageError,
     ProducerFullError,
     RequestTimeoutError,
@@ -31,7 +32,7 @@ from mqcore.client.settings import ProducerSettings
 from mqcore.client.trace import TraceDispatcher, TraceSide
 from mqcore.client.trace_hooks import ProducerTraceHook
 from mqcore.client.validators import check_message
-from mqcore.errors import ClientError, ConfigError, MQError
+from mqcore.errors import ArgumentError, ConfigError, MQError
 from mqcore.layout import PROPERTIES_SIZE_MAX
 from mqcore.protocol import message as wire
 from mqcore.protocol import properties as names
@@ -84,6 +85,7 @@ class Producer:
         self._tracer: TraceDispatcher | None = None
         self._short_way: BlockingSender | None = None
         self._open = False
+        self._started = False
         self._parent_pid: int | None = None
         self.group = group
 
@@ -95,7 +97,7 @@ class Producer:
     # Life cycle.
 
     async def start(self) -> None:
-        """Register the group; ClientError when this client has a producer of the same group."""
+        """Register the group; ClientStateError when this client has a producer of the same group."""
         await self._hub.start()
         self._hub.add_producer(self)
         if self._settings.trace and self._tracer is None:
@@ -103,7 +105,8 @@ class Producer:
             self.add_hook(ProducerTraceHook(self._tracer))
             await self._tracer.start()
         self._batcher.start()
-        self._open = True
+        self._started = self._open = True
+        self._open_short_way()
         await self._hub.heartbeat()
 
     async def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
@@ -125,14 +128,19 @@ class Producer:
         await self._hub.remove_producer(self)
 
     def short_way(self) -> BlockingSender:
-        """Return a sender for threads that do without the event loop where they can; it is closed with the producer."""
+        """Return a sender for threads that do without the event loop where they can; open while the producer is."""
         if self._short_way is None:
             self._short_way = BlockingSender(
                 self._core, self._hub.routes, self._settings, self._inflight, self._batcher, self._outgoing
             )
-            if self._hub.remoting.request_hooks or self._hub.remoting.has_tls:
-                self._short_way.close()  # it can neither sign nor seal requests, so that all have to go the long way
+            if self._open:
+                self._open_short_way()
         return self._short_way
+
+    def _open_short_way(self) -> None:
+        # It can neither sign nor seal requests: those all go the long way.
+        if self._short_way is not None and not self._hub.remoting.request_hooks and not self._hub.remoting.has_tls:
+            self._short_way.open()
 
     def add_hook(self, hook: ProducerHook) -> None:
         """Let *hook* look at every send from now on; see ``hooks``."""
@@ -283,7 +291,7 @@ class Producer:
             choose = None if queue is None else always(queue)
             try:
                 found += await self._send_all(outgoing, choose, timeout_s)
-            except MQError as error:
+            except (MQError, ClientClosedError) as error:
                 if not found:
                     raise
                 raise BatchPartlySentError(messages[0].topic, tuple(found), len(messages), str(error)) from error
@@ -317,7 +325,7 @@ class Producer:
             await self._hub.make_known(await self._core.publish_queues(message.topic))
             try:
                 await self._send_outgoing(outgoing, choose, max(0.0, deadline_s - loop.time()))
-            except MQError:
+            except (MQError, ClientClosedError):
                 if not reply.done():  # else the answer to the send was lost, but not the message
                     raise
             return await self._await_reply(reply, message.topic, deadline_s, timeout_s)
@@ -370,7 +378,11 @@ class Producer:
         if not self._open:
             if self._parent_pid is not None:
                 raise forks.belongs_to(self._parent_pid)
-            raise ClientClosedError(f"the producer of group {self.group} is not open")
+            if self._started:
+                raise ClientClosedError(f"the producer of group {self.group} is closed: make a new one")
+            raise ClientStateError(
+                f"the producer of group {self.group} is not started: use it inside a with statement, or call start()"
+            )
         if not self._inflight.try_acquire(size):
             self._check_may_wait()
             await self._inflight.acquire(size)
@@ -494,7 +506,7 @@ class Producer:
         selector: QueueSelector | None,
     ) -> ChooseQueue | None:
         if (queue is not None) + (shard_key is not None) + (selector is not None) > 1:
-            raise ClientError("give one of queue, shard_key and selector")
+            raise ArgumentError("give one of queue, shard_key and selector")
         if queue is not None:
             return always(queue)
         if shard_key is not None:

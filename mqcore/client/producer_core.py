@@ -24,7 +24,15 @@ from mqcore.client.messages import MessageKind, waits_from
 from mqcore.client.selectors import Rotation
 from mqcore.client.settings import ProducerSettings
 from mqcore.codes import ClientErrorCode, MQVersion, RequestCode, ResponseCode, version_name
-from mqcore.errors import BrokerError, ClientError, RemotingConnectError, RemotingError, RemotingTimeoutError
+from mqcore.errors import (
+    ArgumentError,
+    BaseMQError,
+    BrokerError,
+    ClientError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeoutError,
+)
 from mqcore.protocol import properties as names
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import is_retry_topic
@@ -398,35 +406,35 @@ def is_ignored_timer(outgoing: Outgoing, response: SendResponse) -> bool:
 
 
 def check_queue(outgoing: Outgoing, queue: MessageQueue) -> None:
-    """Raise ClientError when *queue* is one of another topic."""
+    """Raise ArgumentError when *queue* is one of another topic."""
     if queue.topic != outgoing.topic:
         reason = f"message's topic not equal mq's topic: {outgoing.topic!r} and {queue.topic!r}"
-        raise ClientError(reason).at(topic=outgoing.topic)
+        raise ArgumentError(reason).at(topic=outgoing.topic)
 
 
 def chosen_by(choose: ChooseQueue, queues: Sequence[MessageQueue]) -> MessageQueue:
-    """Return what *choose* picks; ClientError when it picks nothing or raises something of its own."""
+    """Return what *choose* picks; ArgumentError when that is no queue, ClientError for what it raises itself."""
     try:
         queue: MessageQueue | None = choose(queues)
-    except ClientError:
+    except BaseMQError:
         raise
     except Exception as error:
         raise ClientError(f"select message queue threw exception. {type(error).__name__}: {error}") from error
     if queue is None:
-        raise ClientError("select message queue return null.")
+        raise ArgumentError("select message queue return null.")
     if not isinstance(queue, MessageQueue):
-        raise ClientError(f"the selector chose {queue!r}, wanted one of the queues")
+        raise ArgumentError(f"the selector chose {queue!r}, wanted one of the queues")
     return queue
 
 
 def broker_of_handle(handle: str) -> str:
-    """Return the name of the broker that gave *handle*. Raises ClientError for what is none."""
+    """Return the name of the broker that gave *handle*. Raises ArgumentError for what is none."""
     try:
         parts = base64.urlsafe_b64decode(handle.encode()).decode().split(" ")
     except ValueError as error:
-        raise ClientError(f"no recall handle: {handle!r}") from error
+        raise ArgumentError(f"no recall handle: {handle!r}") from error
     if len(parts) < 5 or parts[0] != "v1":
-        raise ClientError(f"no recall handle: {handle!r}")
+        raise ArgumentError(f"no recall handle: {handle!r}")
     return parts[2]
 
 

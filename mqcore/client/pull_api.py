@@ -18,7 +18,7 @@ from mqcore.client.messages import DEAD_LETTER, ReceivedMessage
 from mqcore.client.pulling import check_sql_version, received
 from mqcore.client.subscription import Expression, subscription_data
 from mqcore.codes import ResponseCode
-from mqcore.errors import ClientError, MQError
+from mqcore.errors import ArgumentError, MQError
 from mqcore.protocol.heartbeat import SUB_ALL, is_tag_type
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
@@ -93,7 +93,7 @@ class PullApi:
         When nothing is there the broker waits up to *wait_s*. Raises BrokerError when it refuses.
         """
         if offset < 0 or max_messages <= 0:
-            raise ClientError(f"pull of {queue}: got offset {offset} and max_messages {max_messages}")
+            raise ArgumentError(f"pull of {queue}: got offset {offset} and max_messages {max_messages}")
         address, _ = await self._hub.pull_address(queue, 0)
         subscription = subscription_data(queue.topic, expression, 0)
         if not is_tag_type(subscription.expression_type):

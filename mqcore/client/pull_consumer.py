@@ -36,7 +36,7 @@ from mqcore.client.settings import MessageModel as Model
 from mqcore.client.subscription import Expression, subscription_data
 from mqcore.client.tasks import Periodic, cancel_and_wait
 from mqcore.client.validators import check_count, check_topic
-from mqcore.errors import ClientError, MQError
+from mqcore.errors import ArgumentError, ClientError, MQError
 from mqcore.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
 from mqcore.protocol.heartbeat import SUB_ALL, is_tag_type
 from mqcore.protocol.message import MessageQueue
@@ -98,7 +98,8 @@ class PullConsumer:
     async def start(self) -> None:
         """Join the group and take queues. A topic without a route is looked for again every few seconds.
 
-        Raises ClientError when this client is in the group already, BrokerError when a broker refuses an expression.
+        Raises ClientStateError when this client is in the group already, and BrokerError when a broker refuses an
+        expression.
         """
         if self._ended.is_set():
             raise ClientClosedError(f"the consumer of group {self.group} was closed: make a new one")
@@ -413,7 +414,9 @@ class PullConsumer:
 
     def _check_open(self) -> None:
         if not self._is_open:
-            raise ClientStateError("The consumer not running, please start it first.")
+            raise ClientStateError(
+                "The consumer not running, please start it first: use it inside a with statement, or call start()"
+            )
 
     def _check_assigned(self, queue: MessageQueue) -> None:
         self._check_open()
@@ -478,9 +481,9 @@ class PullConsumer:
 
 
 def check_poll(timeout_s: float | None, max_messages: int | None) -> None:
-    """Raise ClientError when these cannot be the arguments of a poll."""
+    """Raise ArgumentError when these cannot be the arguments of a poll."""
     if timeout_s is not None and timeout_s < 0:
-        raise ClientError(f"poll: got timeout_s {timeout_s}, wanted 0 or more")
+        raise ArgumentError(f"poll: got timeout_s {timeout_s}, wanted 0 or more")
     if max_messages is not None:
         check_count("max_messages", max_messages)
 

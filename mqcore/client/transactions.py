@@ -26,7 +26,7 @@ from mqcore.client.producer import Producer
 from mqcore.client.settings import ProducerSettings
 from mqcore.client.tasks import cancel_and_wait
 from mqcore.codes import RequestCode, SysFlag
-from mqcore.errors import ClientError, MQError
+from mqcore.errors import ArgumentError, MQError
 from mqcore.protocol import properties as names
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import decode_request
@@ -302,6 +302,6 @@ def describe(error: BaseException) -> str:
 
 
 def check_callable(name: str, function: object) -> None:
-    """Raise ClientError unless *function* can be called."""
+    """Raise ArgumentError unless *function* can be called."""
     if not callable(function):
-        raise ClientError(f"{name} is {function!r}, wanted a function")
+        raise ArgumentError(f"{name} is {function!r}, wanted a function")

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 
 from mqcore.client.errors import InvalidMessageError
-from mqcore.errors import ClientError
+from mqcore.errors import ArgumentError
 from mqcore.protocol.names import GROUP_LENGTH_MAX, TOPIC_LENGTH_MAX, is_forbidden_topic, is_system_topic
 from mqcore.protocol.properties import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR, RESERVED_NAMES
 
@@ -19,44 +19,44 @@ RESERVED_GROUPS = {DEFAULT_PRODUCER_GROUP: "producerGroup", DEFAULT_CONSUMER_GRO
 
 
 def check_group(group: str, reserved: str) -> str:
-    """Return *group* if it is a legal group name and not *reserved*; raise ClientError otherwise."""
+    """Return *group* if it is a legal group name and not *reserved*; raise ArgumentError otherwise."""
     if not group.strip():
-        raise ClientError("the specified group is blank")
+        raise ArgumentError("the specified group is blank")
     if len(group) > GROUP_LENGTH_MAX:
-        raise ClientError(f"the specified group is longer than group max length {GROUP_LENGTH_MAX}.")
+        raise ArgumentError(f"the specified group is longer than group max length {GROUP_LENGTH_MAX}.")
     if LEGAL_NAME.fullmatch(group) is None:
-        raise ClientError(
+        raise ArgumentError(
             f"the specified group[{group}] contains illegal characters, allowing only {LEGAL_NAME.pattern}"
         )
     if group == reserved:
-        raise ClientError(f"{RESERVED_GROUPS[reserved]} can not equal {reserved}, please specify another one.")
+        raise ArgumentError(f"{RESERVED_GROUPS[reserved]} can not equal {reserved}, please specify another one.")
     return group
 
 
 def check_topic(topic: str) -> str:
-    """Return *topic* if it is a legal topic name; raise ClientError otherwise."""
+    """Return *topic* if it is a legal topic name; raise ArgumentError otherwise."""
     if not topic.strip():
-        raise ClientError("The specified topic is blank")
+        raise ArgumentError("The specified topic is blank")
     if len(topic) > TOPIC_LENGTH_MAX:
-        raise ClientError(f"The specified topic is longer than topic max length {TOPIC_LENGTH_MAX}.")
+        raise ArgumentError(f"The specified topic is longer than topic max length {TOPIC_LENGTH_MAX}.")
     if LEGAL_NAME.fullmatch(topic) is None:
-        raise ClientError(
+        raise ArgumentError(
             f"The specified topic[{topic}] contains illegal characters, allowing only {LEGAL_NAME.pattern}"
         )
     return topic
 
 
 def check_count(name: str, count: int) -> None:
-    """Raise ClientError unless an application asks for at least one thing."""
+    """Raise ArgumentError unless an application asks for at least one thing."""
     if count < 1:
-        raise ClientError(f"{name}: got {count!r}, wanted 1 or more")
+        raise ArgumentError(f"{name}: got {count!r}, wanted 1 or more")
 
 
 def check_new_topic(topic: str) -> str:
-    """Return *topic* if a topic of that name may be created; raise ClientError otherwise."""
+    """Return *topic* if a topic of that name may be created; raise ArgumentError otherwise."""
     check_topic(topic)
     if is_system_topic(topic):
-        raise ClientError(f"The topic[{topic}] is conflict with system topic.")
+        raise ArgumentError(f"The topic[{topic}] is conflict with system topic.")
     return topic
 
 
@@ -64,11 +64,11 @@ def check_new_topic(topic: str) -> str:
 def _check_sendable(topic: str) -> None:
     check_topic(topic)
     if is_forbidden_topic(topic):
-        raise ClientError(f"Sending message to topic[{topic}] is forbidden.").at(topic=topic)
+        raise ArgumentError(f"Sending message to topic[{topic}] is forbidden.").at(topic=topic)
 
 
 def check_message(topic: str, body: bytes, size_max: int) -> None:
-    """Raise ClientError or InvalidMessageError unless a message with *topic* and *body* may be sent."""
+    """Raise ArgumentError or InvalidMessageError unless a message with *topic* and *body* may be sent."""
     _check_sendable(topic)
     if not body:
         raise InvalidMessageError("the message body length is zero").at(topic=topic)
@@ -77,13 +77,13 @@ def check_message(topic: str, body: bytes, size_max: int) -> None:
 
 
 def check_properties(properties: Mapping[str, str]) -> None:
-    """Raise ClientError if an application's property has a reserved name, is blank, or holds a separator."""
+    """Raise ArgumentError if an application's property has a reserved name, is blank, or holds a separator."""
     for name, value in properties.items():
         if name in RESERVED_NAMES:
-            raise ClientError(f"The Property<{name}> is used by system, input another please")
+            raise ArgumentError(f"The Property<{name}> is used by system, input another please")
         if not isinstance(value, str) or not name.strip() or not value.strip():
-            raise ClientError(
+            raise ArgumentError(
                 f"The name or value of property can not be null or blank string! Got {value!r} for {name!r}"
             )
         if any(mark in text for mark in (NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR) for text in (name, value)):
-            raise ClientError(f"The property {name!r} holds the separator 0x01 or 0x02")
+            raise ArgumentError(f"The property {name!r} holds the separator 0x01 or 0x02")

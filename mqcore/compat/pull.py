@@ -13,7 +13,7 @@ from mqcore.compat.config import AclClientRPCHook
 from mqcore.compat.consumer import MemberConfig, MessageSelector, expression_of
 from mqcore.compat.enums import MessageModel
 from mqcore.compat.message import MessageExt, MessageQueue, as_java, core_queue
-from mqcore.errors import ClientError
+from mqcore.errors import ClientError, ClientStateError
 from mqcore.protocol.message import MessageQueue as CoreMessageQueue
 
 CALLBACK_THREADS = 20
@@ -311,7 +311,7 @@ def _commit_at(member: PullConsumer, queue: CoreMessageQueue, offset: int) -> bo
     """Commit at the member; False if the queue has just become another member's."""
     try:
         member.commit({queue: offset})
-    except ClientError:
+    except (ClientError, ClientStateError):
         return False
     return True
 

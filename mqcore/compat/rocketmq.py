@@ -16,11 +16,11 @@ from mqcore.cause_log import CauseLog
 from mqcore.client import Client, Done, ReceivedMessage, SendReceipt
 from mqcore.client.plain import TransactionProducer
 from mqcore.client.transactions import TransactionState
-from mqcore.errors import ClientError, MQError
+from mqcore.errors import BaseMQError, ClientError
 
 log = CauseLog(logging.getLogger(__name__))
 
-RocketMQException = MQError
+RocketMQException = BaseMQError
 """What its exceptions descend from there; here every error of mqcore."""
 
 

@@ -18,7 +18,7 @@ from mqcore import aio
 from mqcore.admin import Admin
 from mqcore.client.errors import NoRouteError, NotFoundError
 from mqcore.codes import PermName
-from mqcore.errors import ClientError, MQError
+from mqcore.errors import ArgumentError, MQError
 from tests.integration.client_helpers import make_topic, read_queue, running_broker
 from tests.rigs import RunningBroker, wire
 from tests.waiting import wait_until
@@ -57,9 +57,9 @@ async def test_a_topic_is_created_listed_and_routed(mq: aio.Client, broker: Runn
 
 async def test_topics_that_cannot_be_created_are_refused(mq: aio.Client) -> None:
     admin = Admin(mq)
-    with pytest.raises(ClientError, match="illegal characters"):
+    with pytest.raises(ArgumentError, match="illegal characters"):
         await admin.create_topic("not legal")
-    with pytest.raises(ClientError, match="conflict with system topic"):
+    with pytest.raises(ArgumentError, match="conflict with system topic"):
         await admin.create_topic("TBW102")
     with pytest.raises(NotFoundError, match="cluster 'Nowhere' has no broker"):
         await admin.create_topic("T", cluster="Nowhere")

@@ -14,7 +14,7 @@ from mqcore import aio
 from mqcore.client.broker_api import request
 from mqcore.client.errors import ClientStateError
 from mqcore.codes import RequestCode
-from mqcore.errors import BrokerError, ClientError
+from mqcore.errors import ArgumentError, BrokerError
 from mqcore.protocol.bodies import ConsumerRunningInfo
 from tests.integration.client_helpers import (
     committed,
@@ -549,7 +549,7 @@ async def eventually_committed(mq: aio.Client, consumer: aio.Consumer, topic: st
 
 async def test_a_group_has_one_consumer_in_a_client(mq: aio.Client, topic: str, group: str) -> None:
     async with mq.consumer(group, topic):
-        with pytest.raises(ClientError, match="has been created before"):
+        with pytest.raises(ClientStateError, match="has been created before"):
             async with mq.consumer(group, topic):
                 pass
 
@@ -577,7 +577,7 @@ async def test_what_a_consumer_is_not_made_for_is_refused(mq: aio.Client, topic:
 
     with pytest.raises(TypeError, match="needs an async handler"):
         mq.consumer(group, topic, handler=plain)  # type: ignore[arg-type]
-    with pytest.raises(ClientError, match="at least one topic"):
+    with pytest.raises(ArgumentError, match="at least one topic"):
         mq.consumer(group, [])
     with pytest.raises(ClientStateError, match="not open"):
         aiter(mq.consumer(group, topic))

@@ -16,7 +16,7 @@ from mqcore.client import Client, ReceivedMessage
 from mqcore.client.consumer import GOODBYE_S
 from mqcore.client.process_queue import ProcessQueue
 from mqcore.client.trace import ConsumeCode
-from mqcore.errors import ClientError, ConfigError, MQError
+from mqcore.errors import ClientStateError, ConfigError, MQError
 from tests.integration.client_helpers import committed, eventually, make_topic, send_numbers
 from tests.rigs import RunningBroker, start_broker_under_test
 from tests.waiting import wait_until
@@ -431,7 +431,7 @@ async def test_declared_handlers_run_with_the_client(broker: RunningBroker, topi
 
 
 async def test_running_without_handlers_is_refused(broker: RunningBroker) -> None:
-    with pytest.raises(ClientError, match=r"no handler was declared: use the decorator on\(\)"):
+    with pytest.raises(ClientStateError, match=r"no handler was declared: use the decorator on\(\)"):
         await aio.Client(broker.name_server).run()
 
 

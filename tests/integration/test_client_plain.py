@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mqcore.client import Client, Consumer, Message, ReceivedMessage, Retry
-from mqcore.client.errors import ClientClosedError, ClientError, ClientStateError
+from mqcore.client.errors import ArgumentError, ClientClosedError, ClientStateError
 from tests.integration.client_helpers import make_topic
 from tests.rigs import RunningBroker
 from tests.waiting import wait_until
@@ -208,6 +208,28 @@ def test_a_closed_client_says_so(broker: RunningBroker, topic: str) -> None:
     mq.close()
 
 
+def test_a_producer_that_was_never_started_says_what_is_missing(broker: RunningBroker, topic: str) -> None:
+    missing = pytest.raises(ClientStateError, match="not started: use it inside a with statement, or call start")
+    message = Message(topic, b"x")
+    with Client(broker.name_server) as mq, mq.producer("P") as started:
+        started.send(message)  # so that the client knows where to send to
+        forgotten = mq.producer("Q")
+        with missing:
+            forgotten.send(message)
+        with missing:
+            forgotten.send_soon(message)
+        with missing:
+            forgotten.send_oneway(message)
+        with missing:
+            forgotten.send_batch([message])
+        assert sum(map(mq.max_offset, mq.queues(topic))) == 1
+        forgotten.start()
+        forgotten.send(message)
+        forgotten.close()
+        with pytest.raises(ClientClosedError, match="make a new one"):
+            forgotten.send(message)
+
+
 def test_closing_a_client_closes_what_is_open(broker: RunningBroker, topic: str, group: str) -> None:
     before = set(threading.enumerate())  # some of them may just be ending
     mq = Client(broker.name_server)
@@ -312,11 +334,11 @@ def test_a_forked_child_is_told_to_make_its_own_client_and_can(broker: RunningBr
 def test_asking_for_no_messages_is_refused(mq: Client, topic: str, group: str) -> None:
     with mq.consumer(group, topic) as consumer:
         for count in (0, -1):
-            with pytest.raises(ClientError, match=f"max_messages: got {count}, wanted 1 or more"):
+            with pytest.raises(ArgumentError, match=f"max_messages: got {count}, wanted 1 or more"):
                 consumer.receive(count)
-            with pytest.raises(ClientError, match="max_messages"):
+            with pytest.raises(ArgumentError, match="max_messages"):
                 next(consumer.batches(count))
-    with mq.pull_consumer(group, topic) as polled, pytest.raises(ClientError, match="max_messages"):
+    with mq.pull_consumer(group, topic) as polled, pytest.raises(ArgumentError, match="max_messages"):
         polled.poll(0, max_messages=-1)
 
 

@@ -17,7 +17,7 @@ import pytest
 from mqcore import aio, compat
 from mqcore.client import Client, Message
 from mqcore.client.errors import BrokerNotFoundError, ClientClosedError, ClientStateError
-from mqcore.errors import ClientError, ConfigError, MQError
+from mqcore.errors import ArgumentError, ClientError, ConfigError, MQError
 from tests.integration.client_helpers import committed, eventually, make_topic, read_queue, running_broker, send_numbers
 from tests.rigs import RunningBroker, wire
 from tests.waiting import wait_until
@@ -502,9 +502,9 @@ async def test_what_needs_a_running_consumer_says_so(mq: aio.Client, topic: str,
     with pytest.raises(ClientStateError, match="The consumer not running"):
         await consumer.poll()
     async with consumer:
-        with pytest.raises(ClientError, match="timeout_s"):
+        with pytest.raises(ArgumentError, match="timeout_s"):
             await consumer.poll(-1)
-        with pytest.raises(ClientError, match="has been created before"):
+        with pytest.raises(ClientStateError, match="has been created before"):
             await mq.pull_consumer(group, topic).start()
     with pytest.raises(ClientStateError):
         await consumer.poll()

@@ -10,9 +10,9 @@ from collections.abc import AsyncIterator
 import pytest
 
 from mqcore import aio
-from mqcore.client.errors import ClientClosedError, InvalidMessageError, NoRouteError
+from mqcore.client.errors import ClientClosedError, ClientStateError, InvalidMessageError, NoRouteError
 from mqcore.codes import SysFlag
-from mqcore.errors import ClientError, RemotingConnectError
+from mqcore.errors import ArgumentError, RemotingConnectError
 from tests.integration.client_helpers import make_topic, read_queue
 from tests.rigs import RunningBroker
 
@@ -78,9 +78,9 @@ async def test_a_queue_may_be_chosen_by_hand_or_by_a_function(mq: aio.Client, to
         queues = await producer.queues(topic)
         by_hand = await producer.send(aio.Message(topic, b"x"), queue=queues[2])
         by_function = await producer.send(aio.Message(topic, b"x"), selector=lambda queues, message: queues[-1])
-        with pytest.raises(ClientError, match="give one of queue, shard_key and selector"):
+        with pytest.raises(ArgumentError, match="give one of queue, shard_key and selector"):
             await producer.send(aio.Message(topic, b"x"), queue=queues[0], shard_key=1)
-        with pytest.raises(ClientError, match="message's topic not equal mq's topic"):
+        with pytest.raises(ArgumentError, match="message's topic not equal mq's topic"):
             await producer.send(aio.Message(topic, b"x"), queue=aio.MessageQueue("Other", "broker-a", 0))
     assert (by_hand.queue, by_function.queue) == (queues[2], queues[-1])
 
@@ -199,7 +199,7 @@ async def test_no_more_are_under_way_than_allowed_and_all_arrive(mq: aio.Client,
 
 async def test_a_group_has_one_producer_in_a_client(mq: aio.Client) -> None:
     async with mq.producer("P"):
-        with pytest.raises(ClientError, match=r"producer group\[P\] has been created before"):
+        with pytest.raises(ClientStateError, match=r"producer group\[P\] has been created before"):
             async with mq.producer("P"):
                 pass
     async with mq.producer("P"):
@@ -247,5 +247,5 @@ async def test_a_pull_says_what_it_found(mq: aio.Client, topic: str) -> None:
     assert (beyond.status, beyond.next_offset) == (aio.PullStatus.OFFSET_ILLEGAL, 2)
     nothing = await mq.pull(queue, 0, expression="c")
     assert (nothing.status, nothing.next_offset) == (aio.PullStatus.NO_MATCHED_MSG, 2)
-    with pytest.raises(ClientError, match="got offset -1"):
+    with pytest.raises(ArgumentError, match="got offset -1"):
         await mq.pull(queue, -1)

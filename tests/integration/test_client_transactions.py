@@ -17,7 +17,7 @@ from mqcore.client import Client
 from mqcore.client.hooks import EndTransactionContext, ProducerHook
 from mqcore.client.transactions import TransactionState
 from mqcore.codes import RequestCode, ResponseCode, SysFlag
-from mqcore.errors import ClientError
+from mqcore.errors import ArgumentError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_request
 from mqcore.protocol.message import MessageExt, decode_properties
@@ -300,7 +300,7 @@ async def test_hooks_see_outcomes_and_answers(mq: aio.Client, broker: ToldBroker
 
 
 async def test_a_check_must_be_callable(mq: aio.Client) -> None:
-    with pytest.raises(ClientError, match="check is None, wanted a function"):
+    with pytest.raises(ArgumentError, match="check is None, wanted a function"):
         mq.transaction_producer("P", None)  # type: ignore[arg-type]
 
 
@@ -317,7 +317,7 @@ async def test_the_plain_client_runs_the_local_transaction_in_the_thread_that_se
         with Client(cluster.address) as mq, mq.transaction_producer("P", plain_check) as producer:
             state = producer.send_in_transaction(message(), execute).state
             threads.append(threading.current_thread().name)
-            with pytest.raises(ClientError):
+            with pytest.raises(ArgumentError):
                 producer.send_in_transaction(aio.Message("", b"x"), execute)
             wait_until(lambda: broker.of(RequestCode.END_TRANSACTION), 30, "the outcome")
             return state

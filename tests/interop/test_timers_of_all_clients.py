@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pytest
 
 from mqcore.client import Client, Message, Producer
-from mqcore.errors import ClientError
+from mqcore.errors import ArgumentError
 from tests.rigs import GoClient, JavaConsumer, JavaDriver, ReceivedMessage, RunningBroker, start_broker_under_test
 from tests.rigs.process import Child
 from tests.rigs.talkers import arguments
@@ -152,7 +152,7 @@ def test_a_group_of_all_clients_gets_each_message_once_near_its_time(
         assert base64.urlsafe_b64decode(mine.recall_handle).decode().split(" ")[1:3] == [topic, "broker-a"]
         assert producer.recall(topic, mine.recall_handle) == mine.msg_id
         gone.add("P-back")
-        with pytest.raises(ClientError, match="no recall handle"):
+        with pytest.raises(ArgumentError, match="no recall handle"):
             producer.recall(topic, "nonsense")
         # Due with what is taken back, and sent later: when it is there, nothing else comes.
         producer.send(Message(topic, b"P-last", keys=["P-last"], delay=RECALL_AHEAD_MS / 1000 + 1))

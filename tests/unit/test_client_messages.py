@@ -21,7 +21,7 @@ from mqcore.client.errors import (
 from mqcore.client.messages import Message, ReceivedMessage
 from mqcore.client.subscription import Sql, subscription_data, tags_wanted, topics_with_expressions
 from mqcore.client.validators import check_group, check_message, check_new_topic, check_topic
-from mqcore.errors import ClientError, ConfigError
+from mqcore.errors import ArgumentError, ConfigError
 from mqcore.protocol.message import MessageExt, MessageQueue
 
 
@@ -78,7 +78,7 @@ def test_any_other_time_takes_a_timer(given: dict[str, Any], properties: dict[st
     ],
 )
 def test_a_time_that_says_nothing_is_refused(given: dict[str, Any], words: str) -> None:
-    with pytest.raises(ClientError, match=words):
+    with pytest.raises(ArgumentError, match=words):
         Message("T", b"x", **given)
 
 
@@ -101,25 +101,25 @@ def test_a_body_is_bytes() -> None:
 
 @pytest.mark.parametrize("name", ["TAGS", "UNIQ_KEY", "DELAY", "RETRY_TOPIC", "CONSUME_START_TIME"])
 def test_a_property_of_the_system_is_refused(name: str) -> None:
-    with pytest.raises(ClientError, match=f"The Property<{name}> is used by system"):
+    with pytest.raises(ArgumentError, match=f"The Property<{name}> is used by system"):
         Message("T", b"x", properties={name: "1"})
 
 
 @pytest.mark.parametrize("properties", [{"": "x"}, {" ": "x"}, {"x": ""}, {"x": " "}, {"a\x01b": "x"}, {"a": "x\x02"}])
 def test_a_property_that_could_not_be_read_back_is_refused(properties: dict[str, str]) -> None:
-    with pytest.raises(ClientError):
+    with pytest.raises(ArgumentError):
         Message("T", b"x", properties=properties)
 
 
 @pytest.mark.parametrize("topic", ["", " ", "a b", "a.b", "ä", "x" * 128])
 def test_an_illegal_topic_is_refused(topic: str) -> None:
-    with pytest.raises(ClientError):
+    with pytest.raises(ArgumentError):
         check_message(topic, b"x", 10)
 
 
 @pytest.mark.parametrize("topic", ["SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC", "SELF_TEST_TOPIC"])
 def test_a_topic_that_only_brokers_write_is_refused(topic: str) -> None:
-    with pytest.raises(ClientError, match=f"Sending message to topic\\[{topic}\\] is forbidden."):
+    with pytest.raises(ArgumentError, match=f"Sending message to topic\\[{topic}\\] is forbidden."):
         check_message(topic, b"x", 10)
 
 
@@ -146,14 +146,14 @@ CHARACTERS = "contains illegal characters, allowing only ^[%|a-zA-Z0-9_-]+$"
     ],
 )
 def test_an_illegal_topic_is_refused_in_java_s_words(topic: str, reason: str) -> None:
-    with pytest.raises(ClientError) as caught:
+    with pytest.raises(ArgumentError) as caught:
         check_topic(topic)
     assert str(caught.value) == reason
 
 
 @pytest.mark.parametrize("topic", ["TBW102", "RMQ_SYS_TRACE_TOPIC", "rmq_sys_anything"])
 def test_a_topic_of_the_system_cannot_be_made(topic: str) -> None:
-    with pytest.raises(ClientError) as caught:
+    with pytest.raises(ArgumentError) as caught:
         check_new_topic(topic)
     assert str(caught.value) == f"The topic[{topic}] is conflict with system topic."
     assert check_new_topic("mine") == check_topic("mine") == "mine"
@@ -179,7 +179,7 @@ def test_a_topic_of_the_system_cannot_be_made(topic: str) -> None:
     ],
 )
 def test_an_illegal_group_is_refused_in_java_s_words(group: str, reserved: str, reason: str) -> None:
-    with pytest.raises(ClientError) as caught:
+    with pytest.raises(ArgumentError) as caught:
         check_group(group, reserved)
     assert str(caught.value) == reason
     assert check_group("a|b-c_%9", "DEFAULT_CONSUMER") == "a|b-c_%9"

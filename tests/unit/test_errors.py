@@ -17,12 +17,12 @@ from mqcore.broker.security.validator import AclError, Refusal
 from mqcore.client import errors as client_errors
 from mqcore.client.messages import SendReceipt, SendStatus
 from mqcore.codes import ClientErrorCode, ResponseCode
-from mqcore.errors import BrokerError, MQError
+from mqcore.errors import BaseMQError, BrokerError, MisuseError, MQError
 from mqcore.protocol.message import MessageQueue
 from mqcore.spark import errors as spark_errors
 from mqcore.spark.reading import NotThereYetError
 
-ARGUMENTS: dict[type[MQError], tuple[object, ...]] = {
+ARGUMENTS: dict[type[BaseMQError], tuple[object, ...]] = {
     errors.CorruptRecordError: ("bad magic code", 4096),
     errors.CorruptFileError: ("wrong size", "/store/0000"),
     errors.OffsetOutOfRangeError: ("queue offset", 9, 1, 5),
@@ -49,37 +49,37 @@ ARGUMENTS: dict[type[MQError], tuple[object, ...]] = {
 """What classes with a constructor of their own are made of."""
 
 
-def classes_below(root: type[MQError]) -> Iterator[type[MQError]]:
+def classes_below(root: type[BaseMQError]) -> Iterator[type[BaseMQError]]:
     yield root
     for below in root.__subclasses__():
         yield from classes_below(below)
 
 
-def every_class() -> list[type[MQError]]:
+def every_class() -> list[type[BaseMQError]]:
     assert mqcore.admin.running.PartialError  # the tree is as large as what has been imported
-    found = [found for found in dict.fromkeys(classes_below(MQError)) if found.__module__.startswith("mqcore.")]
+    found = [found for found in dict.fromkeys(classes_below(BaseMQError)) if found.__module__.startswith("mqcore.")]
     return sorted(found, key=lambda cls: f"{cls.__module__}.{cls.__name__}")
 
 
-def make(cls: type[MQError]) -> MQError:
+def make(cls: type[BaseMQError]) -> BaseMQError:
     if issubclass(cls, BrokerError):
         return cls(cls.codes[0] if cls.codes else 1, "no", "10.0.0.1:10911")
     return cls(*ARGUMENTS.get(cls, ("what went wrong",)))
 
 
-def facts(error: MQError) -> tuple[object, ...]:
+def facts(error: BaseMQError) -> tuple[object, ...]:
     return type(error), error.args, str(error), error.code, error.broker, error.topic, error.retryable, error.hint
 
 
 @pytest.mark.parametrize("cls", every_class(), ids=lambda cls: cls.__name__)
-def test_every_error_pickles_and_copies_with_its_place(cls: type[MQError]) -> None:
+def test_every_error_pickles_and_copies_with_its_place(cls: type[BaseMQError]) -> None:
     error = make(cls).at(broker="10.0.0.2:10911", topic="Payments")
     for back in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert facts(back) == facts(error)
 
 
 @pytest.mark.parametrize("cls", every_class(), ids=lambda cls: cls.__name__)
-def test_every_error_has_a_code_a_place_and_says_whether_to_retry(cls: type[MQError]) -> None:
+def test_every_error_has_a_code_a_place_and_says_whether_to_retry(cls: type[BaseMQError]) -> None:
     error = make(cls)
     assert isinstance(error.code, int)
     assert isinstance(error.retryable, bool)
@@ -144,7 +144,20 @@ def test_what_a_program_catches_is_all_in_one_module() -> None:
     below = {cls for root in (BrokerError, errors.RemotingError) for cls in classes_below(root)}
     # Reading for Spark asks again by itself; nobody outside ever catches this one.
     assert {cls.__name__ for cls in below - {NotThereYetError}} <= public
-    assert all(issubclass(getattr(client_errors, name), MQError) for name in public)
+    assert all(issubclass(getattr(client_errors, name), BaseMQError) for name in public)
+
+
+def test_who_tries_again_after_a_failure_does_not_try_a_mistake_again() -> None:
+    mistakes = list(classes_below(MisuseError))
+    assert {client_errors.ArgumentError, client_errors.ClientClosedError} <= set(mistakes)
+    assert not any(issubclass(cls, MQError) or cls.retryable for cls in mistakes)
+
+
+def test_a_route_that_spark_misses_is_a_route_that_the_client_misses() -> None:
+    error = spark_errors.TopicRouteError("Orders")
+    assert isinstance(error, client_errors.NoRouteError)
+    assert (error.code, error.topic) == (ClientErrorCode.NOT_FOUND_TOPIC_EXCEPTION, "Orders")
+    assert "option nameServer" in str(error)
 
 
 def test_the_page_about_errors_names_every_one() -> None:
