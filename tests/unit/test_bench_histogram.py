@@ -8,6 +8,7 @@ import pytest
 
 from benchmarks.harness.histogram import BUCKET_COUNT, Histogram, bucket_of, bucket_range
 from benchmarks.harness.native import bucket_of as compiled_bucket_of
+from tests.rows import walked
 
 EDGES_NS = sorted({edge + step for power in range(41) for edge in (1 << power,) for step in (-1, 0, 1)})
 
@@ -18,7 +19,7 @@ def exact_percentile(values: list[int], percent: float) -> int:
     return next(value for rank, value in enumerate(ordered, 1) if rank * 100 >= percent * len(ordered) - 1e-6)
 
 
-@pytest.mark.parametrize("value_ns", EDGES_NS)
+@walked("value_ns", EDGES_NS)
 def test_a_value_lies_in_the_range_of_its_bucket(value_ns: int) -> None:
     low, high = bucket_range(bucket_of(value_ns))
     assert low <= value_ns <= high
@@ -40,8 +41,8 @@ def test_values_beyond_the_last_bucket_are_counted_in_it() -> None:
     assert histogram.percentile_ns(100) == bucket_range(BUCKET_COUNT - 1)[1]
 
 
-@pytest.mark.parametrize("percent", [0.1, 50, 90, 99, 99.9, 99.99, 100])
-@pytest.mark.parametrize("count", [1, 2, 10, 999, 1000, 1001])
+@walked("percent", [0.1, 50, 90, 99, 99.9, 99.99, 100])
+@walked("count", [1, 2, 10, 999, 1000, 1001])
 def test_percentile_is_at_most_one_bucket_above_the_exact_one(
     count: int, percent: float, chance: random.Random
 ) -> None:

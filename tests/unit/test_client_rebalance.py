@@ -19,6 +19,7 @@ from mqcore.client.rebalance import (
 from mqcore.errors import ClientError, ConfigError
 from mqcore.protocol.message import MessageQueue
 from tests.interop.allocation_cases import divided
+from tests.rows import walked
 
 GOLDEN_FILE = Path(__file__).with_name("golden_allocations.tsv")
 """Lines that Allocate.java wrote with client 4.9.8."""
@@ -79,9 +80,9 @@ def test_every_strategy_divides_as_the_java_client_does_whatever_the_names() -> 
     assert [divided(row.rpartition("\t")[0]) for row in rows] == rows
 
 
-@pytest.mark.parametrize("name", STRATEGIES)
-@pytest.mark.parametrize("queue_count", [1, 7, 8, 64])
-@pytest.mark.parametrize("member_count", [1, 2, 3, 7, 65])
+@walked("name", STRATEGIES)
+@walked("queue_count", [1, 7, 8, 64])
+@walked("member_count", [1, 2, 3, 7, 65])
 def test_each_queue_has_exactly_one_owner(name: str, queue_count: int, member_count: int) -> None:
     members = [f"10.0.0.1@{index}#1" for index in range(member_count)]
     owned = [

@@ -20,6 +20,7 @@ import pytest
 import mqcore
 from mqcore.client import ClientSettings, ConsumerSettings, ProducerSettings, PullConsumerSettings
 from mqcore.client.options import ClientOptions, ConsumerOptions, ProducerOptions, PullConsumerOptions
+from tests.rows import walked
 
 ROOT = Path(__file__).resolve().parents[2]
 PROGRAM = Path(__file__).with_name("typed_program.py")
@@ -88,7 +89,7 @@ def callables_of(name: str, value: object) -> Iterator[tuple[str, Callable[..., 
         yield name, value
 
 
-@pytest.mark.parametrize(("name", "function"), [pytest.param(*found, id=found[0]) for found in public_callables()])
+@walked("name, function", [pytest.param(*found, id=found[0]) for found in public_callables()])
 def test_nothing_public_is_any(name: str, function: Callable[..., object]) -> None:
     if function.__name__ == "__init__" and function.__module__.startswith(("dataclasses", "enum", "typing")):
         return

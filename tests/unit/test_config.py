@@ -31,6 +31,7 @@ from mqcore.config.groups import disagreements
 from mqcore.config.table import ANY_TEXT, SUFFIXED_UNITS, Context, Mark, format_value
 from mqcore.errors import ConfigError
 from mqcore.store.paths import StorePaths
+from tests.rows import walked
 
 USED = [row for row in SETTINGS if row.used]
 USED_INTS = [row for row in USED if row.kind is Kind.INT]
@@ -65,7 +66,7 @@ def test_each_attribute_and_each_spelling_stands_for_one_setting() -> None:
     assert len({row.name for row in SETTINGS}) == len(SETTINGS)
 
 
-@pytest.mark.parametrize("row", by_key(SETTINGS))
+@walked("row", by_key(SETTINGS))
 def test_row_says_what_it_does_and_who_knows_it(row: Setting) -> None:
     assert row.effect
     assert row.programs
@@ -75,7 +76,7 @@ def test_row_says_what_it_does_and_who_knows_it(row: Setting) -> None:
         assert row.name.endswith(f"_{row.unit}")
 
 
-@pytest.mark.parametrize("row", by_key(SETTINGS))
+@walked("row", by_key(SETTINGS))
 def test_default_stands_by_its_own_rules(row: Setting) -> None:
     known: dict[str, Value] = {"bindAddress": "127.0.0.1", "storePathRootDir": "/store", "listenPort": 10911}
     known |= {"maxErrorRateOfBloomFilter": 20, "tls.server.mode": "permissive", "expectConsumerNumUseFilter": 32}
@@ -88,7 +89,7 @@ def test_default_stands_by_its_own_rules(row: Setting) -> None:
         assert not (ANY_TEXT in row.refused_values and value)
 
 
-@pytest.mark.parametrize("row", by_key([row for row in SETTINGS if row.changeable]))
+@walked("row", by_key([row for row in SETTINGS if row.changeable]))
 def test_no_path_address_or_identity_is_changeable(row: Setting) -> None:
     words = ("path", "addr", "port", "ip1", "ip2", "home", "brokername", "clustername", "brokerid", "blacklist", "role")
     assert row.kind is Kind.BOOL or not any(word in row.key.lower() for word in words)
@@ -151,7 +152,7 @@ def test_defaults_are_those_of_rocketmq() -> None:
     assert settings.warnings == ()
 
 
-@pytest.mark.parametrize("row", by_key(USED_INTS))
+@walked("row", by_key(USED_INTS))
 def test_number_takes_its_bounds_and_nothing_beyond(row: Setting) -> None:
     for bound in (row.minimum, row.maximum):
         assert row.parse(str(bound), "here", []) == bound
@@ -428,7 +429,7 @@ def test_key_without_use_still_has_a_type() -> None:
     assert refusal(sendMessageThreadPoolNums="many").startswith("sendMessageThreadPoolNums: got 'many', wanted")
 
 
-@pytest.mark.parametrize("row", by_key([row for row in BROKER_ROWS if row.refused_values]))
+@walked("row", by_key([row for row in BROKER_ROWS if row.refused_values]))
 def test_value_that_promises_more_than_mqcore_keeps_is_refused(row: Setting) -> None:
     for value in row.refused_values:
         message = refusal(**{row.key: "something" if value == ANY_TEXT else value})
@@ -634,7 +635,7 @@ def test_update_with_one_bad_change_is_refused(changes: dict[str, str]) -> None:
         broker().update(changes)
 
 
-@pytest.mark.parametrize("row", by_key([row for row in BROKER_ROWS if not row.changeable]))
+@walked("row", by_key([row for row in BROKER_ROWS if not row.changeable]))
 def test_update_refuses_each_key_that_is_not_on_the_list(row: Setting) -> None:
     settings = broker()
     for spelling in row.properties:

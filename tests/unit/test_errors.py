@@ -21,6 +21,7 @@ from mqcore.errors import BaseMQError, BrokerError, MisuseError, MQError
 from mqcore.protocol.message import MessageQueue
 from mqcore.spark import errors as spark_errors
 from mqcore.spark.reading import NotThereYetError
+from tests.rows import walked
 
 ARGUMENTS: dict[type[BaseMQError], tuple[object, ...]] = {
     errors.CorruptRecordError: ("bad magic code", 4096),
@@ -71,14 +72,14 @@ def facts(error: BaseMQError) -> tuple[object, ...]:
     return type(error), error.args, str(error), error.code, error.broker, error.topic, error.retryable, error.hint
 
 
-@pytest.mark.parametrize("cls", every_class(), ids=lambda cls: cls.__name__)
+@walked("cls", every_class())
 def test_every_error_pickles_and_copies_with_its_place(cls: type[BaseMQError]) -> None:
     error = make(cls).at(broker="10.0.0.2:10911", topic="Payments")
     for back in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
         assert facts(back) == facts(error)
 
 
-@pytest.mark.parametrize("cls", every_class(), ids=lambda cls: cls.__name__)
+@walked("cls", every_class())
 def test_every_error_has_a_code_a_place_and_says_whether_to_retry(cls: type[BaseMQError]) -> None:
     error = make(cls)
     assert isinstance(error.code, int)

@@ -10,6 +10,7 @@ from mqcore._fast.wire.replies import encode
 from mqcore.codes import RemotingFlag, ResponseCode, SerializeType
 from mqcore.layout import FRAME_HEAD
 from mqcore.protocol.command import FrameSplitter, RemotingCommand
+from tests.rows import walked
 
 JSON, BINARY = SerializeType.JSON, SerializeType.ROCKETMQ
 BOTH = pytest.mark.parametrize("kind", [JSON, BINARY], ids=lambda kind: kind.name)
@@ -44,8 +45,8 @@ def by_worker(
 
 
 @BOTH
-@pytest.mark.parametrize("fields", [None, {}, {"msgId": "0A"}, {"queueId": "3", "empty": "", "queueOffset": "-7"}])
-@pytest.mark.parametrize("remark", [None, "FOUND", *AWKWARD])
+@walked("fields", [None, {}, {"msgId": "0A"}, {"queueId": "3", "empty": "", "queueOffset": "-7"}])
+@walked("remark", [None, "FOUND", *AWKWARD])
 def test_replies_are_written_as_the_twin_writes_them(
     kind: SerializeType, fields: dict[str, str] | None, remark: str | None
 ) -> None:

@@ -9,6 +9,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.rows import walked
+
 sha1 = pytest.importorskip("mqcore._fast.base.sha1")
 
 
@@ -25,7 +27,7 @@ def wanted(secret: bytes, data: bytes) -> bytes:
     return hmac.digest(secret, data, hashlib.sha1)
 
 
-@pytest.mark.parametrize("size", [*range(200), 1000, 65536])
+@walked("size", [*range(200), 1000, 65536])
 def test_every_length_gives_hashlibs_sum(way: str, size: int) -> None:
     data = random.Random(size).randbytes(size)
     assert sha1.hmac(b"a secret", [data]) == wanted(b"a secret", data)

@@ -19,6 +19,7 @@ from protocol_golden import GOLDEN, rows
 from mqcore.errors import ProtocolError
 from mqcore.protocol import fastjson
 from mqcore.protocol.message import MessageQueue
+from tests.rows import walked
 
 CHARACTERS = "".join(map(chr, range(0x180))) + "\u2028\u2029中😀/\ud800x"
 QUEUES = [MessageQueue("T", "broker-a", number) for number in (0, 1)]
@@ -144,7 +145,7 @@ def test_what_is_not_json_is_refused(text: bytes) -> None:
         fastjson.loads(text)
 
 
-@pytest.mark.parametrize("cut", range(1, len(GOLDEN["json.compact"])))
+@walked("cut", range(1, len(GOLDEN["json.compact"])))
 def test_a_document_cut_at_any_byte_is_refused(cut: int) -> None:
     with pytest.raises(ProtocolError):
         fastjson.loads(GOLDEN["json.compact"][:cut])

@@ -17,6 +17,7 @@ from mqcore._fast.filter.program import LoadedProgram
 from mqcore.errors import FilterSyntaxError
 from mqcore.filter.sql import compile_sql
 from mqcore.filter.values import EvaluationError
+from tests.rows import walked
 
 
 def by_tree(expression: str, properties: Mapping[str, str]) -> Any:
@@ -34,9 +35,9 @@ def by_program(expression: str, properties: Mapping[str, str]) -> Any:
 TWINS = [pytest.param(by_tree, id="tree"), pytest.param(by_program, id="program")]
 
 
-@pytest.mark.parametrize("evaluate", TWINS)
-@pytest.mark.parametrize(
-    ("expression", "properties", "wanted"),
+@walked("evaluate", TWINS)
+@walked(
+    "expression, properties, wanted",
     [
         ("a > 5", {"a": "6"}, True),
         ("a > 5", {"a": "5"}, False),

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from mqcore import layout, layout_files
 from mqcore.layout import Field, Layout
+from tests.rows import walked
 
 ROOT = Path(__file__).resolve().parents[2]
 LAYOUTS = list(layout.layouts())
@@ -100,7 +101,7 @@ def test_disk_and_wire_are_big_endian_and_memory_is_native(item: Layout) -> None
     assert ones == [at if item.place == "shared" else at + field.size - 1]
 
 
-@pytest.mark.parametrize("item", SHARED, ids=lambda item: item.name)
+@walked("item", SHARED)
 def test_shared_fields_are_aligned(item: Layout) -> None:
     for field in item.fields:
         if not field.code.endswith("s"):

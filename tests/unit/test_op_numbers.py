@@ -12,13 +12,14 @@ from hypothesis import strategies as st
 
 from mqcore._fast.queues import op_numbers as fast
 from mqcore.store.queues import op_numbers as readable
+from tests.rows import walked
 
 READERS = [pytest.param(readable.numbers_of, id="python"), pytest.param(fast.numbers_of, id="cython")]
 
 
-@pytest.mark.parametrize("numbers_of", READERS)
-@pytest.mark.parametrize(
-    ("body", "numbers"),
+@walked("numbers_of", READERS)
+@walked(
+    "body, numbers",
     [
         (b"17", [17]), (b"0", [0]), (b"017", [~17]), (b"00", [~0]), (b"1,2,3", [1, 2, 3]), (b"1,,x,-2,+3,4 ,5", [1, 5]),
         (b"", []), (b",", []), (b"123456789012345678", [123456789012345678]), (b"1234567890123456789", []),

@@ -50,6 +50,7 @@ from mqcore.protocol.bodies import (
     body_crc32,
 )
 from mqcore.protocol.message import MessageQueue
+from tests.rows import walked
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 QUEUES = {QUEUE: 5, MessageQueue("T", "broker-a", 1): 6}
@@ -98,21 +99,21 @@ def test_every_body_has_bytes_of_java_to_compare_with() -> None:
     assert without == parts | ours | of_release_5 | {"DelayOffsetSerializeWrapper"}
 
 
-@pytest.mark.parametrize(("name", "body"), JSON_BODIES)
+@walked("name, body", JSON_BODIES)
 def test_bodies_that_java_wrote_read_and_write_back(name: str, body: type[JsonBody]) -> None:
     value = body.decode(GOLDEN[name])
     assert value.encode() == GOLDEN[name]
     assert body.decode(value.encode()) == value
 
 
-@pytest.mark.parametrize(("name", "body"), JSON_BODIES)
+@walked("name, body", JSON_BODIES)
 def test_a_body_cut_at_any_byte_is_refused(name: str, body: type[JsonBody]) -> None:
     for cut in range(len(GOLDEN[name])):
         with pytest.raises(ProtocolError):
             body.decode(GOLDEN[name][:cut])
 
 
-@pytest.mark.parametrize(("name", "body"), JSON_BODIES)
+@walked("name, body", JSON_BODIES)
 def test_a_body_with_any_changed_byte_is_read_or_refused(name: str, body: type[JsonBody]) -> None:
     for at in range(len(GOLDEN[name])):
         for change in (0x01, 0x80):
@@ -124,14 +125,14 @@ def test_a_body_with_any_changed_byte_is_read_or_refused(name: str, body: type[J
                 pass
 
 
-@pytest.mark.parametrize("body", EVERY_BODY)
-@pytest.mark.parametrize("text", [b"[]", b"7", b'"x"', b"", b"null"])
+@walked("body", EVERY_BODY)
+@walked("text", [b"[]", b"7", b'"x"', b"", b"null"])
 def test_a_body_that_is_no_object_is_refused(body: type[JsonBody], text: bytes) -> None:
     with pytest.raises(ProtocolError, match=f"{body.__name__}: got .*, wanted an object"):
         body.decode(text)
 
 
-@pytest.mark.parametrize("body", EVERY_BODY)
+@walked("body", EVERY_BODY)
 def test_unknown_and_null_members_are_ignored(body: type[JsonBody]) -> None:
     members: dict[str, Any] = {member.name: None for member in body.members()} | {"addedLater": [1]}
     if "messageQueue" in members:

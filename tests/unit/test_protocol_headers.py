@@ -23,6 +23,7 @@ from mqcore.protocol.headers import (
     encode_request,
     encode_response,
 )
+from tests.rows import walked
 
 SEND = "SendMessageRequestHeader"
 SEND_V2 = "SendMessageRequestHeaderV2"
@@ -161,7 +162,7 @@ def test_every_header_but_those_of_release_5_and_ours_has_a_java_class() -> None
     assert named == set(rows("header."))
 
 
-@pytest.mark.parametrize(("header", "java"), JAVA_CASES)
+@walked("header, java", JAVA_CASES)
 def test_header_has_the_fields_of_its_java_class(header: Header, java: str) -> None:
     ours = {field.wire_name: (field.type.value, field.is_primitive, field.is_required) for field in header.fields}
     theirs = java_fields(java)
@@ -203,7 +204,7 @@ def sample(field: HeaderField) -> Any:
     return {FieldType.STRING: "x", FieldType.INT: 1, FieldType.LONG: 2**40, FieldType.BOOLEAN: True}[field.type]
 
 
-@pytest.mark.parametrize("header", EVERY_HEADER)
+@walked("header", EVERY_HEADER)
 def test_each_missing_required_field_is_named(header: Header) -> None:
     complete = {field.name: sample(field) for field in header.fields}
     ext_fields = header.encode(complete)
@@ -220,7 +221,7 @@ def test_each_missing_required_field_is_named(header: Header) -> None:
             assert header.decode(header.encode(values))[field.name] == field.default
 
 
-@pytest.mark.parametrize("header", EVERY_HEADER)
+@walked("header", EVERY_HEADER)
 def test_each_number_must_be_one_and_fit(header: Header) -> None:
     ext_fields = header.encode({field.name: sample(field) for field in header.fields})
     for field in header.fields:

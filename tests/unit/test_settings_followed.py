@@ -27,6 +27,7 @@ from mqcore.workers.file_keeper import FileKeeper
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower, SettingsSheet
 from mqcore.workers.store_keeper import StoreKeeper
+from tests.rows import walked
 
 ROW = 1
 LIVE = [row for row in SETTINGS if row.changeable and row.used]
@@ -188,7 +189,7 @@ def reads(path: Path) -> Mapping[str, Set[str]]:
     return found
 
 
-@pytest.mark.parametrize("row", [row for row in LIVE if Mark.BY_BROKER in row.marks], ids=lambda row: row.key)
+@walked("row", [row for row in LIVE if Mark.BY_BROKER in row.marks])
 def test_the_broker_process_reads_each_setting_when_it_needs_it(row: Setting) -> None:
     """Or anew in ``use``: what only a constructor has read would not change."""
     found = {path: reads(path).get(row.name, set()) for path in BROKER.rglob("*.py")}

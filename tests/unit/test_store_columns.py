@@ -31,6 +31,7 @@ from mqcore.store.message_columns import (
     MessageBatch,
     Selection,
 )
+from tests.rows import walked
 
 DECODERS = [pytest.param(PlainDecoder, id="python"), pytest.param(FastDecoder, id="cython")]
 decoders = pytest.mark.parametrize("make", DECODERS)
@@ -184,7 +185,7 @@ def test_times_that_microseconds_cannot_hold_become_the_nearest(make):
 
 
 @decoders
-@pytest.mark.parametrize("name", ALL_NAMES)
+@walked("name", ALL_NAMES)
 def test_one_column_alone_is_the_same_as_among_all(make, name):
     data = lay_out(VARIED)
     assert decode_all(make, data, [name]) == {name: decode_all(PlainDecoder, data, ALL_NAMES)[name]}

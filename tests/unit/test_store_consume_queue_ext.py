@@ -28,6 +28,7 @@ from mqcore.store.queues.units import ScanLimits, Unit
 from mqcore.store.reader import StoreReader
 from mqcore.store.recovery import Recovery
 from mqcore.store.retention import clean_consume_queues
+from tests.rows import walked
 
 twins = pytest.mark.parametrize("twin", [pytest.param(plain, id="python"), pytest.param(fast, id="cython")])
 scans = pytest.mark.parametrize("scan", [pytest.param(plain_scan, id="python"), pytest.param(fast_scan, id="cython")])
@@ -115,7 +116,7 @@ def test_a_bitmap_that_no_size_can_say_is_refused(twin):
 
 
 @twins
-@pytest.mark.parametrize("cut", range(len(GOLDEN)))
+@walked("cut", range(len(GOLDEN)))
 def test_an_ext_unit_that_is_cut_short_is_none(twin, cut):
     assert twin.decode_ext_unit(GOLDEN[:cut]) is None
     assert twin.ext_end(GOLDEN[:cut]) == 0

@@ -17,6 +17,7 @@ from mqcore.layout import BIRTH_HEAD
 from mqcore.store.dispatched import Dispatched
 from mqcore.store.incarnations import Anchor, Birth, Incarnations, anchors_at, decode
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
+from tests.rows import walked
 
 SIZE = GEOMETRY.commit_log_file_size
 PATH = Path("incarnations")
@@ -60,13 +61,13 @@ def test_what_was_added_is_read_again_and_the_newest_birth_counts(tmp_path: Path
     assert (read.born("Orders", 0), read.born("Orders", 1), read.born("%RETRY%billing", 3)) == (9999, 0, 1 << 40)
 
 
-@pytest.mark.parametrize("cut", range(1, len(BIRTHS[1].encode())))
+@walked("cut", range(1, len(BIRTHS[1].encode())))
 def test_an_entry_cut_at_any_byte_is_passed_over(cut: int) -> None:
     data = BIRTHS[0].encode() + BIRTHS[1].encode()[:-cut]
     assert decode(data, PATH) == BIRTHS[:1]
 
 
-@pytest.mark.parametrize("at", range(BIRTH_HEAD.offsets["crc"], len(BIRTHS[0].encode())))
+@walked("at", range(BIRTH_HEAD.offsets["crc"], len(BIRTHS[0].encode())))
 def test_a_byte_that_changed_in_an_entry_before_others_stops_the_start(at: int) -> None:
     data = bytearray(BIRTHS[0].encode() + BIRTHS[1].encode())
     data[at] ^= 1

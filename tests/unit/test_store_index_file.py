@@ -10,6 +10,7 @@ from mqcore._fast.queues import index_file as fast
 from mqcore.layout import INDEX_ENTRY, INDEX_HEADER, INDEX_SLOT
 from mqcore.store.queues import index_file as plain
 from mqcore.store.queues.index_file import IndexGeometry, IndexHeader
+from tests.rows import walked
 
 TWINS = [pytest.param(plain, id="python"), pytest.param(fast, id="cython")]
 twins = pytest.mark.parametrize("twin", TWINS)
@@ -210,8 +211,8 @@ def test_both_twins_write_the_same_file_and_find_every_entry(puts):
         assert found == plain.query(one, SMALL, key_hash, -(1 << 60), 1 << 60, 64) == stored[::-1]
 
 
-@pytest.mark.parametrize("_round", range(300))
-def test_both_twins_survive_a_damaged_file_alike(_round, chance):
+@walked("round_number", range(300))
+def test_both_twins_survive_a_damaged_file_alike(round_number, chance):
     data = bytearray(SMALL.file_size)
     for number in range(15):
         plain.put(data, SMALL, chance.randrange(13), number, DAY + number * 1000)

@@ -14,6 +14,7 @@ from mqcore.errors import CorruptRecordError, MessageIllegalError
 from mqcore.layout import BLANK_RECORD, RECORD_HEAD
 from mqcore.store.log import record as plain
 from mqcore.store.log.record import BatchMember, DecodeStatus, PackedHost, Record, ScanOutcome
+from tests.rows import walked
 
 TWINS = [pytest.param(plain, id="python"), pytest.param(fast, id="cython")]
 twins = pytest.mark.parametrize("twin", TWINS)
@@ -92,7 +93,7 @@ def test_host_flags_follow_the_hosts_and_not_the_caller(twin):
 
 
 @twins
-@pytest.mark.parametrize("cut", range(len(GOLDEN)))
+@walked("cut", range(len(GOLDEN)))
 def test_record_cut_at_any_byte_is_reported_as_cut_short(twin, cut):
     with pytest.raises(CorruptRecordError, match=r"cut short.*physical_offset=4096"):
         twin.decode(GOLDEN[:cut], 4096)
@@ -110,7 +111,7 @@ def outcome_of(twin, data):
         return str(error)
 
 
-@pytest.mark.parametrize("at", range(len(GOLDEN)))
+@walked("at", range(len(GOLDEN)))
 def test_both_twins_say_the_same_of_any_flipped_bit(at):
     for bit in range(8):
         data = bytearray(GOLDEN)
@@ -119,7 +120,7 @@ def test_both_twins_say_the_same_of_any_flipped_bit(at):
 
 
 @twins
-@pytest.mark.parametrize("at", [*range(12), *range(84, 93), 93, 101, 102])
+@walked("at", [*range(12), *range(84, 93), 93, 101, 102])
 def test_a_flipped_byte_in_lengths_magic_crc_or_body_is_refused(twin, at):
     data = bytearray(GOLDEN)
     data[at] ^= 0xFF
@@ -376,7 +377,7 @@ def test_both_twins_see_the_same_torn_sectors(data):
     assert plain.scan(record, offset) == fast.scan(record, offset)
 
 
-@pytest.mark.parametrize("at", range(206))
+@walked("at", range(206))
 def test_both_twins_end_a_scan_of_damaged_records_alike(at):
     data = bytearray(RUN)
     data[at] ^= 0x81
@@ -406,7 +407,7 @@ PROPERTY_CASES = [
 
 
 @twins
-@pytest.mark.parametrize(("properties", "value"), PROPERTY_CASES)
+@walked("properties, value", PROPERTY_CASES)
 def test_a_property_is_found_by_its_whole_name_and_the_last_one_wins(twin, properties, value):
     assert twin.property_value(properties, b"TAGS") == value
 
@@ -444,8 +445,8 @@ def test_string_hash_is_that_of_java(twin, text, value):
 
 
 @twins
-@pytest.mark.parametrize(
-    ("raw", "text"),
+@walked(
+    "raw, text",
     [
         (b"\xff", "\ufffd"),
         (b"\xc3", "\ufffd"),
@@ -518,7 +519,7 @@ def test_the_stated_total_size_of_a_member_is_not_looked_at(twin):
 
 
 @twins
-@pytest.mark.parametrize("cut", [at for at in range(1, len(BATCH)) if at != 31])
+@walked("cut", [at for at in range(1, len(BATCH)) if at != 31])
 def test_a_batch_cut_inside_a_member_is_refused(twin, cut):
     with pytest.raises(MessageIllegalError, match=r"batch member [01] at byte (0|31) is cut short"):
         twin.batch_members(BATCH[:cut])

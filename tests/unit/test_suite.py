@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import random
 import re
@@ -16,6 +17,7 @@ import psutil
 import pytest
 
 from mqcore.testing.leftovers import has_ended
+from tests.rows import walked
 from tests.suite import collecting, costs_table, resuming, scheduling, second_look
 from tests.suite.closing import described
 from tests.suite.costs import Cost, Machine, late
@@ -465,6 +467,44 @@ def test_a_seed_that_a_failure_says_repeats_all_choices_and_without_it_others_ar
 
 def test_a_fixtures_choices_are_the_runs(chance: random.Random, request: pytest.FixtureRequest) -> None:
     assert chance.random() == random.Random(f"{request.config.option.seed}/{request.node.nodeid}").random()
+
+
+# Tables.
+
+
+def test_a_table_is_walked_to_its_end_and_each_row_that_fails_is_named(tmp_path: Path) -> None:
+    seen: list[object] = []
+
+    @walked("number, wanted", [(1, 1), pytest.param(2, 3, id="two"), (4, 4), (5, 6)])
+    @walked("letter", "ab")
+    def test_it(tmp_path: Path, letter: str, number: int, wanted: int) -> None:
+        seen.append((tmp_path, letter, number))
+        assert number == wanted
+
+    assert list(inspect.signature(test_it).parameters) == ["tmp_path"]
+    with pytest.raises(ExceptionGroup, match="2 of 4 rows fail") as caught:
+        test_it(tmp_path=tmp_path)
+    assert seen == [(tmp_path, letter, number) for number in (1, 2, 4, 5) for letter in "ab"]
+    assert [one.__notes__ for one in caught.value.exceptions] == [
+        ["row of number, wanted: two"],
+        ["row of number, wanted: (5, 6)"],
+    ]
+
+
+def test_a_row_that_does_not_raise_as_it_should_fails() -> None:
+    @walked("number", [1, 0])
+    def test_it(number: int) -> None:
+        with pytest.raises(ZeroDivisionError):
+            _ = 1 / number
+
+    with pytest.raises(BaseExceptionGroup, match="1 of 2 rows fail") as caught:
+        test_it()
+    assert "DID NOT RAISE" in str(caught.value.exceptions[0])
+
+
+def test_a_table_without_rows_is_a_mistake() -> None:
+    with pytest.raises(AssertionError, match="a table of number without rows tests nothing"):
+        walked("number", [])
 
 
 # The end.

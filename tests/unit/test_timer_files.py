@@ -16,6 +16,7 @@ from mqcore.errors import CorruptFileError
 from mqcore.layout import TIMER_SLOT_COUNT, TIMER_UNIT, TIMER_WHEEL_FILE_SIZE
 from mqcore.store.timer import checkpoint, log, timed
 from mqcore.store.timer.wheel import TimerWheel, map_wheel
+from tests.rows import walked
 
 PRECISION_MS = 1000
 NOW = 1_700_000_000_123
@@ -54,7 +55,7 @@ def test_both_twins_write_and_read_the_same_units() -> None:
         assert log.decode(data) == unit == fast_units.decode(data)
 
 
-@pytest.mark.parametrize("at", range(TIMER_UNIT.size))
+@walked("at", range(TIMER_UNIT.size))
 def test_damaged_units_are_the_same_to_both_twins(at: int) -> None:
     for value in (0x00, 0x01, 0x7F, 0x80, 0xFF):
         data = bytearray(UNIT_BYTES)
@@ -64,7 +65,7 @@ def test_damaged_units_are_the_same_to_both_twins(at: int) -> None:
         assert plain is None or tuple(plain) == tuple(fast)
 
 
-@pytest.mark.parametrize("cut", range(TIMER_UNIT.size))
+@walked("cut", range(TIMER_UNIT.size))
 def test_a_unit_that_is_cut_is_none(cut: int) -> None:
     assert log.decode(UNIT_BYTES[:cut]) is None
     assert fast_units.decode(UNIT_BYTES[:cut]) is None
@@ -141,9 +142,9 @@ SEC, MS, DELIVER, DELETE = "TIMER_DELAY_SEC", "TIMER_DELAY_MS", "TIMER_DELIVER_M
 MAX_MS = 259_200_000
 
 
-@pytest.mark.parametrize("judge", [pytest.param(timed.judge, id="python"), pytest.param(fast_timed.judge, id="cython")])
-@pytest.mark.parametrize(
-    ("properties", "due"),
+@walked("judge", [pytest.param(timed.judge, id="python"), pytest.param(fast_timed.judge, id="cython")])
+@walked(
+    "properties, due",
     [
         ({}, None),
         ({"TAGS": "a"}, None),
@@ -228,7 +229,7 @@ def test_a_start_goes_on_from_the_state_that_timercheck_is_of(tmp_path: Path) ->
     assert foreign == checkpoint.ResumePoint(3000, 104, 2, checkpoint.UNKNOWN)
 
 
-@pytest.mark.parametrize("at", range(68))
+@walked("at", range(68))
 def test_a_damaged_state_is_none(tmp_path: Path, at: int) -> None:
     path = tmp_path / "mqcore" / "timers"
     checkpoint.write_states(path, checkpoint.ResumePoint(1000, 52, 1, 77), checkpoint.ResumePoint(2000, 104, 2, 99))
