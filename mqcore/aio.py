@@ -8,7 +8,8 @@ async with aio.Client("127.0.0.1:9876") as mq:
             ...
 """
 
-from mqcore.client.admin import Admin
+from typing import TYPE_CHECKING
+
 from mqcore.client.asynchronous import Client
 from mqcore.client.backoff import Backoff
 from mqcore.client.batches import MessageBatch
@@ -30,7 +31,11 @@ from mqcore.client.selectors import select_by_hash, select_by_machine_room, sele
 from mqcore.client.settings import ClientSettings, ConsumeFromWhere, ConsumerSettings, MessageModel, ProducerSettings
 from mqcore.client.subscription import Sql
 from mqcore.client.transactions import TransactionProducer, TransactionReceipt, TransactionState
+from mqcore.lazy_names import lazy_names
 from mqcore.protocol.message import MessageQueue
+
+if TYPE_CHECKING:
+    from mqcore.client.admin import Admin
 
 __all__ = [
     "Admin",
@@ -79,3 +84,6 @@ __all__ = [
     "select_by_machine_room",
     "select_by_random",
 ]
+
+# Few programs administer, and its bodies take as long to import as half of the rest.
+__getattr__ = lazy_names(globals(), {"Admin": "mqcore.client.admin"})

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
-from mqcore.client.admin.api import Admin
 from mqcore.client.configuration import configure
 from mqcore.client.consumer import Consumer
 from mqcore.client.consuming import BatchHandler, EachMessage, Handler, check_async
@@ -24,6 +23,9 @@ from mqcore.client.subscription import Expression, Topics, topics_with_expressio
 from mqcore.client.transactions import Check, TransactionProducer, check_callable
 from mqcore.client.validators import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, check_group
 from mqcore.errors import ConfigError
+
+if TYPE_CHECKING:
+    from mqcore.client.admin.api import Admin
 
 
 class Client(PullApi):
@@ -63,6 +65,8 @@ class Client(PullApi):
             raise ConfigError(
                 "administration needs a client without a namespace: it speaks of names as brokers have them"
             )
+        from mqcore.client.admin.api import Admin  # few ask for it, and it takes long to import
+
         return Admin(self)
 
     async def start(self) -> None:

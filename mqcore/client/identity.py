@@ -7,7 +7,7 @@ import os
 import time
 
 from mqcore.client.settings import ClientSettings
-from mqcore.config.addresses import local_address
+from mqcore.local_address import local_address
 
 DEFAULT_INSTANCE = "DEFAULT"
 

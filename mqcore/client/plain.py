@@ -11,10 +11,9 @@ import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Self, Unpack
+from typing import TYPE_CHECKING, Self, Unpack
 
 from mqcore.client import asynchronous
-from mqcore.client.admin.plain import Admin
 from mqcore.client.batching import SendFuture
 from mqcore.client.consume_in_threads import ThreadHandler
 from mqcore.client.fault_strategy import BrokerFault
@@ -43,6 +42,9 @@ from mqcore.client.transactions import TransactionProducer as AsyncTransactionPr
 from mqcore.errors import ConfigError
 from mqcore.protocol.message import MessageQueue
 
+if TYPE_CHECKING:
+    from mqcore.client.admin.plain import Admin
+
 PlainCheck = Callable[[ReceivedMessage], Outcome]
 PlainExecute = Callable[[Message, SendReceipt], Outcome]
 
@@ -70,6 +72,8 @@ class Client(PlainFace[asynchronous.Client]):
     @property
     def admin(self) -> Admin:
         """Administration of the cluster, over the connections of this client."""
+        from mqcore.client.admin.plain import Admin  # few ask for it, and it takes long to import
+
         return Admin(self._thread, self._inner.admin)
 
     def start(self) -> None:

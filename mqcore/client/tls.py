@@ -6,7 +6,7 @@ import ssl
 
 from mqcore.client.settings import ClientSettings
 from mqcore.errors import TlsError
-from mqcore.remoting.tls import read_pem, reason_of
+from mqcore.remoting.pem import read_pem, reason_of
 
 
 def context_of(settings: ClientSettings) -> ssl.SSLContext | None:

@@ -51,7 +51,7 @@ Text and processes::
     decode_properties(bytes) -> str; parse_properties(text) -> dict[str, str]; format_properties(mapping) -> str
     edit_properties(text, changes) -> str                   a file's text with settings changed and comments kept
     SETTINGS: tuple[Setting, ...]; find(property) -> Setting | None
-    mqcore.config.addresses: local_address(), bridge_warning(address)     the brokerIP1 rule; not imported from here
+    mqcore.config.addresses.bridge_warning(address)      what is said of brokerIP1; not imported from here
 
 The broker's command line is ``mqcore.broker.options.parse_arguments(argv)``, which gives the settings and the file that
 keeps them (and exits by itself for -h, -p, -m and for errors). To start using a setting that is only accepted so far,
@@ -72,7 +72,7 @@ from mqcore.config.groups import (
 )
 from mqcore.config.index import SETTINGS, find, preferred_spelling, rows_of
 from mqcore.config.loading import load
-from mqcore.config.properties import decode_properties, edit_properties, format_properties, parse_properties
+from mqcore.config.properties import edit_properties
 from mqcore.config.settings import Settings
 from mqcore.config.table import (
     BrokerRole,
@@ -86,6 +86,7 @@ from mqcore.config.table import (
     Unit,
     Value,
 )
+from mqcore.java_properties import decode_properties, format_properties, parse_properties
 
 __all__ = [
     "SETTINGS",

@@ -22,7 +22,7 @@ def _advertised_address(context: Context) -> str:
         return bound  # nobody could reach any other address
     if context.program is not Program.BROKER:
         return ""
-    from mqcore.config.addresses import local_address  # imports psutil, which takes longer than the rest of a start
+    from mqcore.local_address import local_address  # imports psutil, which takes longer than the rest of a start
 
     return local_address()
 

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.config.index import SETTINGS, find, rows_of
-from mqcore.config.properties import decode_properties, read_entries
 from mqcore.config.rules import advise, settle
 from mqcore.config.settings import Settings, build, known_row, no_effect
 from mqcore.config.table import Computed, Context, Group, Kind, Program, Setting, Value
 from mqcore.errors import ConfigError
+from mqcore.java_properties import decode_properties, read_entries
 
 COMMAND_LINE = "command line"
 ENVIRONMENT = "environment"

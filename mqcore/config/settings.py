@@ -20,10 +20,10 @@ from mqcore.config.groups import (
     TlsSettings,
 )
 from mqcore.config.index import find, nearest_spelling, preferred_spelling, rows_of
-from mqcore.config.properties import format_properties
 from mqcore.config.rules import advise, settle
 from mqcore.config.table import Context, Mark, Program, Setting, Value, format_value
 from mqcore.errors import ConfigError
+from mqcore.java_properties import format_properties
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from mqcore.remoting.connection import (
     Connection,
     Handler,
 )
-from mqcore.remoting.tls import reason_of
+from mqcore.remoting.pem import reason_of
 
 logger = logging.getLogger(__name__)
 log = CauseLog(logger)

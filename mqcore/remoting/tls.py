@@ -13,16 +13,13 @@ import ssl
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TypeVar
 
 from mqcore.config import ClientAuth, TlsMode, TlsSettings
 from mqcore.errors import TlsError
+from mqcore.remoting.pem import read_pem, reason_of
 
 Made = TypeVar("Made")
-
-FILE_SIZE_MAX = 4 * 2**20
-"""Bytes; the certificates of all authorities that systems trust are 220 kB."""
 
 
 @contextmanager
@@ -171,26 +168,6 @@ def _trust(context: ssl.SSLContext, path: str) -> None:
 def trust_of(name: str, path: str) -> bytes:
     """The authorities in a PEM file; empty, for those of the system, when none is named."""
     return read_pem(name, path) if path else b""
-
-
-def read_pem(name: str, path: str) -> bytes:
-    """The bytes of the file that the setting *name* names. Raises TlsError."""
-    try:
-        with Path(path).open("rb") as stream:
-            data = stream.read(FILE_SIZE_MAX + 1)
-    except OSError as error:
-        raise TlsError(f"{name}: cannot read {path}: {error.strerror}") from error
-    if len(data) > FILE_SIZE_MAX or b"-----BEGIN " not in data:
-        raise TlsError(f"{name}: {path} is not a PEM file")
-    return data
-
-
-def reason_of(error: BaseException) -> str:
-    """An error of TLS in OpenSSL's words, without where in its sources that was."""
-    if isinstance(error, ssl.SSLCertVerificationError):
-        return f"certificate verify failed: {error.verify_message}"
-    reason = getattr(error, "reason", None)
-    return str(reason).lower().replace("_", " ") if reason else str(error)
 
 
 def is_served(tls: TlsSettings) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ipaddress
 import pickle
 import re
 import subprocess
@@ -25,11 +26,12 @@ from mqcore.config import (
     parse_properties,
 )
 from mqcore.config.__main__ import main as write_page
-from mqcore.config.addresses import bridge_warning, choose_address, local_address
+from mqcore.config.addresses import bridge_warning
 from mqcore.config.credentials import Credentials, parse_credentials
 from mqcore.config.groups import disagreements
 from mqcore.config.table import ANY_TEXT, SUFFIXED_UNITS, Context, Mark, format_value
 from mqcore.errors import ConfigError
+from mqcore.local_address import choose_address, local_address, outward_address
 from mqcore.store.paths import StorePaths
 from tests.rows import walked
 
@@ -684,6 +686,7 @@ def test_address_is_chosen_by_rocketmqs_rule(addresses: list[str], wanted: str) 
 
 def test_this_machine_has_an_address() -> None:
     assert broker(brokerIP1=local_address()).broker.broker_ip1 == local_address()
+    assert ipaddress.ip_address(outward_address()).version == 4
 
 
 @pytest.mark.parametrize(
@@ -704,7 +707,7 @@ def test_address_that_others_cannot_reach_is_warned_about(address: str, inside: 
 
 
 def test_found_address_is_warned_about_and_a_chosen_one_is_believed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqcore.config.addresses.local_address", lambda: "172.17.0.2")
+    monkeypatch.setattr("mqcore.local_address.local_address", lambda: "172.17.0.2")
     (warning,) = load(environment={}).warnings
     assert warning.startswith("brokerIP1: 172.17.0.2 looks like")
     assert load(overrides={"brokerIP1": "172.17.0.2"}, environment={}).warnings == ()

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcore.config import decode_properties, edit_properties, format_properties, parse_properties
-from mqcore.config.properties import read_entries
 from mqcore.errors import ConfigError
+from mqcore.java_properties import read_entries
 
 JAVA_READS = [
     pytest.param("a=b", {"a": "b"}, id="equals"),

@@ -19,8 +19,8 @@ from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.ports import Replica
 from mqcore.broker.services.table_copies import TableCopies
 from mqcore.codes import RequestCode
-from mqcore.config.properties import parse_properties
 from mqcore.errors import BrokerError, MQError
+from mqcore.java_properties import parse_properties
 from mqcore.protocol.bodies import KVTable
 
 logger = logging.getLogger(__name__)

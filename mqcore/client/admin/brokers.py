@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from mqcore.client.admin.name_servers import NameServerCalls, read_settings
 from mqcore.codes import RequestCode
-from mqcore.config.properties import format_properties
+from mqcore.java_properties import format_properties
 from mqcore.protocol.bodies import BrokerStatsData, KVTable
 from mqcore.protocol.group_bodies import GroupChange
 from mqcore.protocol.ha_bodies import EpochCache, HARuntimeInfo

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from mqcore.client.admin.base import AdminCalls, Outcomes
 from mqcore.client.errors import NotFoundError
 from mqcore.codes import RequestCode, ResponseCode
-from mqcore.config.properties import decode_properties, format_properties, parse_properties
 from mqcore.errors import BrokerError
+from mqcore.java_properties import decode_properties, format_properties, parse_properties
 from mqcore.protocol.bodies import KVTable
 from mqcore.protocol.headers import decode_response
 

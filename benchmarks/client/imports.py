@@ -1,0 +1,53 @@
+"""How long ``import mqcore.client`` takes in a new process, beside other clients of queues that are installed.
+
+    python -m benchmarks.client.imports [--rounds N]
+
+Milliseconds from the first line of a program to the one behind the import, in interpreters that take turns; the least
+of all rounds, which is what the machine's other work adds nothing to. The bar is for mqcore's.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.util import find_spec
+from typing import Final
+
+import click
+
+CLIENTS: Final = {
+    "mqcore.client": "mqcore",
+    "mqcore.aio": "mqcore",
+    "confluent_kafka": "confluent_kafka",
+    "aiokafka": "aiokafka",
+}
+IMPORT_MS_MAX: Final = 120.0
+PROGRAM: Final = "import time; begin = time.perf_counter(); import {}; print((time.perf_counter() - begin) * 1e3)"
+
+
+def import_ms(module: str) -> float:
+    """Import *module* in a new process; the interpreter's own start does not count."""
+    done = subprocess.run([sys.executable, "-c", PROGRAM.format(module)], capture_output=True, text=True, check=True)
+    return float(done.stdout)
+
+
+@click.command()
+@click.option("--rounds", type=click.IntRange(1), default=15, show_default=True)
+def main(rounds: int) -> None:
+    """Print the least of each; exit code 1 when the bar is not met."""
+    modules = [module for module, package in CLIENTS.items() if find_spec(package)]
+    for module in modules:
+        import_ms(module)  # its byte code is written, and in the page cache
+    took = {module: [] for module in modules}
+    for _ in range(rounds):
+        for module in modules:
+            took[module].append(import_ms(module))
+    for module, found in took.items():
+        click.echo(f"import {module:16} {min(found):6.0f} ms")
+    ours = min(took["mqcore.client"])
+    click.echo(f"{'met ' if ours <= IMPORT_MS_MAX else 'MISSED'} import at most {IMPORT_MS_MAX:.0f} ms: {ours:.0f}")
+    sys.exit(0 if ours <= IMPORT_MS_MAX else 1)
+
+
+if __name__ == "__main__":
+    main(prog_name="python -m benchmarks.client.imports")
