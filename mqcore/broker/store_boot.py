@@ -45,13 +45,14 @@ class StoreBoot:
         self._group_files = FailoverFiles(self._paths)
 
     def open(self) -> RecoveryResult:
-        """Lock, recover, fill the boards. Raises StoreLockedError, CorruptFileError, OSError."""
+        """Lock, recover, fill the boards. Raises StoreLockedError, StoreNotWritableError, CorruptFileError, OSError."""
         self._paths.make_directories()
         if self._lock is not None:
             self._lock.acquire()
         self._remove_leftovers()
         store = self._settings.store
         finish_cut(self._paths, StoreGeometry.of(store))
+        self._paths.log.check_room(store.mapped_file_size_commit_log)
         result = Recovery(
             self._paths,
             StoreGeometry.of(self._settings.store),

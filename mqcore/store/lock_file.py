@@ -9,11 +9,14 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import struct
 from pathlib import Path
 
 from mqcore.errors import StoreLockedError
 
 LOCK_TEXT = b"lock"
+FLOCK = struct.Struct("@hhqqi4x")
+"""Linux's struct flock: type, whence, start, length, and whose lock it is."""
 
 
 class LockFile:
@@ -33,9 +36,10 @@ class LockFile:
             os.pwrite(descriptor, LOCK_TEXT, 0)
             os.fsync(descriptor)
         except OSError as error:
+            holder = holder_of(descriptor)
             os.close(descriptor)
             if error.errno in (errno.EACCES, errno.EAGAIN):
-                raise StoreLockedError(f"another process holds {self.path}") from error
+                raise StoreLockedError(f"another process holds {self.path}: {holder}") from error
             raise
         self._descriptor = descriptor
 
@@ -44,3 +48,16 @@ class LockFile:
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
+
+
+def holder_of(descriptor: int) -> str:
+    """Say in words which process has the lock on byte 0 of an open file."""
+    asked = fcntl.fcntl(descriptor, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    pid = int(FLOCK.unpack(asked)[4])
+    if pid <= 0:  # nobody has it any more, or somebody in another container
+        return "one that cannot be seen from here, or has just ended"
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().rstrip(b"\0").replace(b"\0", b" ").decode(errors="replace")
+    except OSError:
+        words = ""
+    return f"pid {pid}" + (f", {words}" if words else "")

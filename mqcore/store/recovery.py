@@ -27,7 +27,7 @@ from mqcore.store.dispatched import Dispatched
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.incarnations import Incarnations, QueueKey
 from mqcore.store.log.commit_log import read_store_timestamp, timestamp_before
-from mqcore.store.log.mapped_file_queue import MappedFileQueue
+from mqcore.store.log.mapped_file_queue import MappedFileQueue, starts_blank
 from mqcore.store.log.walk import OFFSET_MAX, LogWalk, LogWalker, check_nothing_missing, record_at
 from mqcore.store.paths import StorePaths
 from mqcore.store.queue_survey import cut, survey
@@ -320,7 +320,10 @@ class Recovery:
                     logger.warning("commit log cut path=%s end=%d cleared=%d", self._log.path_of(start), end, cleared)
         for start in reversed(self._log.starts):
             if start > end:
-                logger.warning("commit log file deleted path=%s end=%d", self._log.path_of(start), end)
+                if starts_blank(self._log.path_of(start)):
+                    logger.info("commit log file removed that was only made ahead path=%s", self._log.path_of(start))
+                else:
+                    logger.warning("commit log file deleted path=%s end=%d", self._log.path_of(start), end)
                 self._log.delete(start)
 
     def _is_record(self, unit: Unit) -> bool:

@@ -20,7 +20,7 @@ from mqcore._fast.log import places as fast
 from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.log.mapped_file import MappedFiles
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.errors import CorruptFileError, StoreError
+from mqcore.errors import CorruptFileError, StoreError, StoreNotWritableError
 from mqcore.layout import LOG_PLACES_MAX
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.codec import Dispatcher
@@ -420,3 +420,13 @@ def test_a_file_that_cannot_be_deleted_keeps_those_behind_it(tmp_path, monkeypat
     monkeypatch.setattr(mapped_file_queue, "delete_file", mounted_read_only)
     assert delete_commit_log_files(queue, [0, SIZE, 2 * SIZE]) == SIZE
     assert found(places) == {"a": [3], "b": [1, 4], "c": [2]}
+
+
+def test_a_log_that_has_no_room_for_its_first_file_is_told_so(tmp_path: Path) -> None:
+    places = three(tmp_path)
+    places.make_directories()
+    places.check_room(SIZE)
+    with pytest.raises(StoreNotWritableError, match=r"no room for the first commit log file of .* MiB free\)"):
+        places.check_room(1 << 60)
+    (places.writable[0] / file_name(0)).write_bytes(b"")
+    places.check_room(1 << 60)  # what is there can be read

@@ -207,7 +207,7 @@ def test_a_store_that_another_process_holds_is_refused(tmp_path):
         assert holder.stdout is not None
         assert holder.stdin is not None
         assert holder.stdout.readline() == "held\n"
-        with pytest.raises(StoreLockedError, match=str(path)):
+        with pytest.raises(StoreLockedError, match=f"another process holds {path}: pid {holder.pid}, .*python.* -c"):
             LockFile(path).acquire()
         holder.stdin.close()
         holder.wait(60)

@@ -162,12 +162,13 @@ def test_a_queue_all_of_whose_records_expired_goes_on_counting(store):
     assert (state.min_offset, state.max_offset) == (1, 1)
 
 
-def test_a_file_made_ahead_of_need_is_removed(store):
+def test_a_file_made_ahead_of_need_is_removed(store, caplog):
     records = store.append_many(10)
     (store.paths.commit_log / file_name(SIZE)).write_bytes(bytes(SIZE))
     stop(store)
     assert_whole(store, recover(store), records)
     assert [path.name for path in store.paths.commit_log.iterdir()] == [file_name(0)]
+    assert caplog.text == ""  # no warning of what is no loss
 
 
 def test_an_empty_file_right_where_the_log_ends_is_kept(store):

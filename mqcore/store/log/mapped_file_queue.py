@@ -188,7 +188,10 @@ class MappedFileQueue:
         if not is_file_name(path.name) or not stat.S_ISREG(status.st_mode):
             raise CorruptFileError("not a file of the store: its broker would not start", str(path))
         if status.st_size != self.file_size:
-            raise CorruptFileError(f"file has {status.st_size} bytes, wanted {self.file_size}", str(path))
+            raise CorruptFileError(
+                f"file has {status.st_size} bytes, wanted {self.file_size}: was it made with another setting?",
+                str(path),
+            )
 
 
 def starts_blank(path: Path) -> bool:

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqcore.errors import CorruptFileError
+from mqcore.errors import CorruptFileError, StoreNotWritableError
 from mqcore.files import make_directory
-from mqcore.store.disk import CLEAN_FORCIBLY_RATIO, disk_used_ratio
+from mqcore.store.disk import CLEAN_FORCIBLY_RATIO, DiskSpace, disk_used_ratio
 
 FILE_NAME_DIGITS = 20
 FULL_RATIO = CLEAN_FORCIBLY_RATIO
@@ -63,6 +63,24 @@ class LogPlaces:
             )
         for directory in self.writable:
             make_directory(directory)
+
+    def __str__(self) -> str:
+        return ", ".join(map(str, self.directories))
+
+    def check_room(self, file_size: int) -> None:
+        """Raise StoreNotWritableError if there is no file yet, and no disk on which the first one has its blocks.
+
+        A log that has files may be read, and makes room by dropping the oldest.
+        """
+        if any(has_files(directory) for directory in self.directories):
+            return
+        spaces = [DiskSpace.of(directory) for directory in self.writable]
+        if all(space.free < file_size for space in spaces):
+            rooms = ", ".join(f"{space.path} ({space.free >> 20} of {space.total >> 20} MiB free)" for space in spaces)
+            raise StoreNotWritableError(
+                f"no room for the first commit log file of {file_size >> 20} MiB in {rooms}: make room there, name "
+                "another directory (storePathCommitLog), or have smaller files (mappedFileSizeCommitLog, in bytes)"
+            )
 
     def used_ratios(self) -> list[float]:
         """Return how full the disk of each writable directory is, 0..1; -1.0 for one that cannot be asked."""
