@@ -1,4 +1,4 @@
-"""``python -m mqcore.broker``: one broker in the foreground, until SIGTERM, SIGINT or SIGHUP.
+"""``python -m mqcore.broker``: one broker in the foreground, until SIGTERM or SIGINT; SIGHUP reads its settings again.
 
 Exit statuses are RocketMQ's: 0 after an orderly stop, 253 for settings that cannot stand, 255 for a start that failed.
 """
@@ -23,13 +23,15 @@ if __name__ == "__main__":
     gc.disable()
 
 from mqcore.broker.group_server import GroupServer
-from mqcore.broker.options import parse_arguments
+from mqcore.broker.options import parse_arguments, read_again
 from mqcore.broker.server import BrokerServer
-from mqcore.config import Settings
-from mqcore.config.command_line import EXIT_BAD_SETTINGS, EXIT_START_FAILED
+from mqcore.broker.start_failures import in_words
+from mqcore.config import Program, Settings
+from mqcore.config.command_line import EXIT_BAD_SETTINGS, EXIT_START_FAILED, tell
 from mqcore.errors import ConfigError, MQError
 from mqcore.process_log import log_to_stderr
 from mqcore.remoting.descriptors import allow_many_connections
+from mqcore.signals import Signals
 from mqcore.version import __version__
 
 logger = logging.getLogger("mqcore.broker")
@@ -38,21 +40,24 @@ logger = logging.getLogger("mqcore.broker")
 async def serve(settings: Settings, config_path: Path | None, began: float) -> int:
     """Run the broker until a signal asks it to stop; the exit status."""
     stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
-    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup leaves it
-        loop.add_signal_handler(signal.SIGHUP, stop.set)
     server = GroupServer(settings, config_path) if settings.failover.is_group else BrokerServer(settings, config_path)
+    is_started = False
+
+    async def reload() -> None:
+        if is_started:  # a start has read the files a moment ago
+            await server.follow_settings(read_again())
+
+    Signals(stop, reload).install()
     try:
         await server.start()
     except ConfigError as error:
-        print(f"mqcore broker: {error}", file=sys.stderr)
+        tell(Program.BROKER, error)
         return EXIT_BAD_SETTINGS
     except (MQError, OSError) as error:
-        logger.error("start failed error=%s", error)
-        print(f"mqcore broker: the start failed: {error}", file=sys.stderr)
+        logger.error("start failed error=%s", in_words(error))
+        print(f"mqcore broker: the start failed: {in_words(error)}", file=sys.stderr)
         return EXIT_START_FAILED
+    is_started = True
     announce(server, began)
     if isinstance(server, GroupServer):
         return await serve_group(server, stop)
@@ -79,20 +84,36 @@ async def serve_group(server: GroupServer, stop: asyncio.Event) -> int:
 
 
 def announce(server: BrokerServer | GroupServer, began: float) -> None:
-    """Print the line that RocketMQ prints, and how to send and receive a first message."""
+    """Print the line that RocketMQ prints, and how to send and receive a first message, or why that must wait."""
     name_servers = ";".join(server.name_server_addresses)
-    beside = Path(sys.executable).with_name("mqcore")
-    command = "mqcore" if shutil.which("mqcore") or not beside.exists() else str(beside)
     identity = f"{server.settings.broker.broker_name}, {server.address}"
     store = server.settings.store.root_dir.absolute()
     lines = [
         f"The broker[{identity}] boot success. serializeType=JSON and name server is {name_servers}",
         f"mqcore {__version__}, up in {time.monotonic() - began:.2f} s, store {store}",
+        *(first_steps(name_servers) if server.is_registered else unregistered(server)),
+    ]
+    print("\n".join(lines), flush=True)
+
+
+def first_steps(name_servers: str) -> list[str]:
+    beside = Path(sys.executable).with_name("mqcore")
+    command = "mqcore" if shutil.which("mqcore") or not beside.exists() else str(beside)
+    return [
         "Send a first message, and receive it:",
         f"  {command} -n {name_servers} send hello --body 'hello, world'",
         f"  {command} -n {name_servers} consume hello --group first -n 1",
     ]
-    print("\n".join(lines), flush=True)
+
+
+def unregistered(server: BrokerServer | GroupServer) -> list[str]:
+    period_s = server.settings.broker.register_name_server_period_ms / 1000
+    first = server.settings.namesrv_addresses[0]
+    return [
+        f"No name server has answered, so no client finds this broker yet; it tries again every {period_s:g} s.",
+        f"Start one there (python -m mqcore.namesrv --port {first.port}), name one that runs (-n HOST:PORT), or leave",
+        "-n and namesrvAddr out: then one runs inside this broker.",
+    ]
 
 
 def main() -> int:

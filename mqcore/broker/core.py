@@ -441,7 +441,9 @@ class BrokerCore:
         self.broker.topics.publish_all()
 
     def _log_behind(self) -> None:
-        logger.info("dispatch behind the commit log bytes=%d", self.broker.store.facts().dispatch_behind_bytes)
+        behind = self.broker.store.facts().dispatch_behind_bytes
+        if behind:
+            logger.info("dispatch behind the commit log bytes=%d", behind)
 
     # Requests.
 

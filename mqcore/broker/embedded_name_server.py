@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.config import Program, Settings, load, rows_of
 from mqcore.config.table import format_value
+from mqcore.errors import ConfigError
 from mqcore.namesrv.live_settings import NameServerLiveSettings
 from mqcore.namesrv.server import NameServer
 
@@ -69,11 +71,25 @@ class EmbeddedNameServer:
         """Let changes that are asked of the broker or of this name server hold for both."""
         self._live.follow(live)
 
-    async def start(self) -> Settings:
-        """Listen; returns the broker's settings with this name server as the one to register with."""
-        await self._server.start()
+    async def bind(self) -> Settings:
+        """Take the address; returns the broker's settings with this name server as the one to register with.
+
+        Nobody is let in before ``serve``: a client would be told that there is no broker. Raises ConfigError for an
+        address that cannot be had.
+        """
         host = self._settings.mqcore.bind_address
+        try:
+            await self._server.bind()
+        except OSError as error:
+            raise ConfigError(
+                f"namesrvListenPort: cannot listen on {host}:{self._settings.mqcore.namesrv_listen_port}: "
+                f"{os.strerror(error.errno or 0)}; take another port, or name the name server that is there (-n)"
+            ) from error
         return self._settings.with_name_server(f"{LOOPBACK if host in ANY else host}:{self.port}")
+
+    async def serve(self) -> None:
+        """Let brokers and clients in."""
+        await self._server.serve()
 
     async def stop(self) -> None:
         await self._server.stop()

@@ -24,6 +24,7 @@ from mqcore.broker.failover.life import CopyAgain, CutLog, EmptyStore, LifeEnd, 
 from mqcore.broker.server import BrokerServer
 from mqcore.config import Settings
 from mqcore.config.groups import FailoverSettings
+from mqcore.config.reading_again import read_again
 from mqcore.errors import ConfigError, EngineError, GroupIdentityError
 from mqcore.files import mount_of
 from mqcore.layout import GROUP_MEMBERS_MAX
@@ -78,6 +79,18 @@ class GroupServer:
     @property
     def name_server_addresses(self) -> list[str]:
         return [str(address) for address in self.settings.namesrv_addresses]
+
+    @property
+    def is_registered(self) -> bool:
+        """Whether a name server has taken what this broker has."""
+        return self._server is not None and self._server.is_registered
+
+    async def follow_settings(self, fresh: Settings) -> None:
+        """As ``BrokerServer.follow_settings``, for this life and for later ones."""
+        if self._server is None:
+            self.settings = read_again(self.settings, fresh)
+        else:
+            await self._server.follow_settings(fresh)
 
     # Starting ---------------------------------------------------------------------------------------------------
 
@@ -159,6 +172,7 @@ class GroupServer:
                     return
                 logger.info("this life in the group is over: %s", end)
                 server, self._server = self._server, None
+                self.settings = server.settings  # with what was changed while it lived
                 await server.stop(leaves=isinstance(end, StopForGood))
                 await asyncio.to_thread(self._put_right, end)
                 await self._begin_life()

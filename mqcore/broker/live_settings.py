@@ -11,6 +11,7 @@ from mqcore.broker.ports import Clock
 from mqcore.config import BrokerSettings, Settings, StoreSettings
 from mqcore.config.loading import COMMAND_LINE
 from mqcore.config.property_file import rewrite_file
+from mqcore.config.reading_again import read_again
 from mqcore.protocol.bodies import DataVersion
 
 logger = logging.getLogger(__name__)
@@ -65,11 +66,24 @@ class LiveSettings:
             is_written = self._path is not None and await asyncio.to_thread(rewrite_file, self._path, changes)
             for warning in (*after.warnings, *self._undone_at_the_next_start(changes, is_written)):
                 logger.warning("%s", warning)
-            self.current = after
-            self.version = DataVersion(counter=self.version.counter + 1, timestamp=self._clock())
-            for listener in self._listeners:
-                listener(before, after)
-            await self._publish(after, self.version.counter)
+            await self._hold(before, after)
+
+    async def follow_files(self, fresh: Settings) -> None:
+        """Let what may change be as in *fresh*, which was read from the files anew, and log what waits for a start.
+
+        Raises WorkerError as ``update``.
+        """
+        async with self._lock:
+            after = read_again(self.current, fresh)
+            if after is not self.current:
+                await self._hold(self.current, after)
+
+    async def _hold(self, before: Settings, after: Settings) -> None:
+        self.current = after
+        self.version = DataVersion(counter=self.version.counter + 1, timestamp=self._clock())
+        for listener in self._listeners:
+            listener(before, after)
+        await self._publish(after, self.version.counter)
 
     async def publish_again(self) -> None:
         """Have the workers look again at what they are handed beside the settings. Raises WorkerError as ``update``."""

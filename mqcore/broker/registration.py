@@ -64,6 +64,11 @@ class Registration:
     def name_servers(self) -> list[str]:
         return [str(address) for address in self._settings.current.namesrv_addresses]
 
+    @property
+    def is_known(self) -> bool:
+        """Whether a name server has acknowledged what was registered last."""
+        return bool(self._told)
+
     async def register_all(self, *, check_order: bool, oneway: bool, force: bool) -> None:
         """Register every topic with every name server; failures are logged.
 

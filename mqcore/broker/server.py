@@ -134,6 +134,15 @@ class BrokerServer:
     def name_server_addresses(self) -> list[str]:
         return [str(address) for address in self.settings.namesrv_addresses]
 
+    @property
+    def is_registered(self) -> bool:
+        """Whether a name server has taken what this broker has."""
+        return self.core.broker.registration.is_known
+
+    async def follow_settings(self, fresh: Settings) -> None:
+        """Let what may change be as in *fresh*, read from the files anew. Raises as ``LiveSettings.follow_files``."""
+        await self.core.broker.settings.follow_files(fresh)
+
     # Starting ---------------------------------------------------------------------------------------------------
 
     async def start(self) -> None:
@@ -171,7 +180,7 @@ class BrokerServer:
         self._segment.set("keeps_metadata", int(self.settings.failover.is_group))
         if not self.settings.namesrv_addresses:
             self._name_server = EmbeddedNameServer(self.settings)
-            self.settings = await self._name_server.start()
+            self.settings = await self._name_server.bind()
         self._client = RemotingClient(tls=calls)
         self._sink = SharedSink(self.settings, self._segment, address)
         asyncio.get_running_loop().add_reader(self._sink.wake, self._sink.on_wake)
@@ -197,6 +206,9 @@ class BrokerServer:
         # A slave delivers nothing by itself: what its master delivers is in the log that it copies.
         if self._group is None:
             await self._start_old_timers()
+        if self._name_server is not None:
+            # Who finds it finds this broker, which registers next.
+            await self._name_server.serve()
         await self._core.start()
         if self.settings.store.broker_role is BrokerRole.ASYNC_MASTER and self._group is None:
             asyncio.get_running_loop().add_reader(self._listeners.slaves, self._on_first_slave)

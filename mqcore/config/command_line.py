@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Iterable
 from typing import Final
+
+from mqcore.config.table import Program
+from mqcore.errors import ConfigError
+from mqcore.version import __version__
 
 EXIT_BAD_SETTINGS: Final = 253
 """RocketMQ's -3: settings that cannot stand."""
@@ -24,6 +29,7 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="properties file; may be repeated; remote updates are written to the last one",
     )
+    parser.add_argument("--version", action="version", version=f"mqcore {__version__}")
     parser.add_argument("-p", "--printConfigItem", dest="print_all", action="store_true", help="print all settings")
     parser.add_argument(
         "--set",
@@ -34,6 +40,12 @@ def add_settings(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="one setting; may be repeated; wins over everything else",
     )
+
+
+def tell(program: Program, error: ConfigError) -> None:
+    """Say on standard error what cannot stand, a line for each."""
+    for line in str(error).splitlines():
+        print(f"mqcore {program}: {line}", file=sys.stderr)
 
 
 def put_last(overrides: dict[str, str], given: Iterable[tuple[str, str | None]]) -> None:

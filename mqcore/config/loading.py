@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore.config.index import SETTINGS, find, rows_of
+from mqcore.config.problems import Problems
 from mqcore.config.rules import advise, settle
 from mqcore.config.settings import Settings, build, known_row, no_effect
 from mqcore.config.table import Computed, Context, Group, Kind, Program, Setting, Value
@@ -38,24 +39,27 @@ def load(
     """The settings of *program*: defaults, *environment*, *files* in order, the file of TLS, then *overrides*.
 
     Raises ConfigError for a file that cannot be read, a key that neither RocketMQ nor mqcore knows, and a value of the
-    wrong type, out of range or at odds with another. Keys that mqcore has no use for are taken with a warning.
+    wrong type, out of range or at odds with another: all of them at once, but what is at odds only among values that
+    can stand by themselves. Keys that mqcore has no use for are taken with a warning.
     """
+    problems = Problems()
     environment = os.environ if environment is None else environment
     warnings: list[str] = []
     values: dict[str, Value] = {}
     sources: dict[str, str] = {}
-    for assignment in _assignments(program, files, overrides or {}, environment, warnings):
+    for assignment in _assignments(program, files, overrides or {}, environment, warnings, problems):
         row, text, where = assignment.row, assignment.text, assignment.where
         if _leaves_default(row, text):
             values.pop(row.key, None)
             sources.pop(row.key, None)
             continue
-        values[row.key] = row.parse(text, where, warnings)
+        with problems.noted():
+            values[row.key] = row.parse(text, where, warnings)
         sources[row.key] = where
         if not row.used and not where.startswith(ENVIRONMENT):
             warnings.append(no_effect(row, text, where))
     values = with_defaults(values, program, environment)
-    warnings += settle(values, program, sources)
+    warnings += settle(values, program, sources, problems)
     return build(program, values, sources, [*warnings, *advise(values, program, sources)])
 
 
@@ -65,6 +69,7 @@ def _assignments(
     overrides: Mapping[str, str],
     environment: Mapping[str, str],
     warnings: list[str],
+    problems: Problems,
 ) -> Iterator[Given]:
     given = []
     for row in rows_of(program):
@@ -72,14 +77,19 @@ def _assignments(
             name = row.environment_variable
             given.append(Given(row, environment[name], f"{ENVIRONMENT} {name}"))
     for file in files:
-        given += _file_assignments(program, file, warnings)
-    last = [Given(known_row(key, program, COMMAND_LINE), text, COMMAND_LINE) for key, text in overrides.items()]
+        given += _file_assignments(program, file, warnings, problems)
+    last = []
+    for key, text in overrides.items():
+        with problems.noted():
+            last.append(Given(known_row(key, program, COMMAND_LINE), text, COMMAND_LINE))
     yield from given
-    yield from _tls_assignments(program, [*given, *last], warnings)
+    yield from _tls_assignments(program, [*given, *last], warnings, problems)
     yield from last
 
 
-def _tls_assignments(program: Program, given: Iterable[Given], warnings: list[str]) -> Iterator[Given]:
+def _tls_assignments(
+    program: Program, given: Iterable[Given], warnings: list[str], problems: Problems
+) -> Iterator[Given]:
     """What the file of TLS says; it has nothing else to say. One that was asked for must be there."""
     row = find("tls.config.file")
     assert row is not None
@@ -88,21 +98,27 @@ def _tls_assignments(program: Program, given: Iterable[Given], warnings: list[st
     path = Path(named).expanduser()
     if named == row.default_text and not path.exists():
         return
-    for assignment in _file_assignments(program, path, warnings):
-        if assignment.row.group is not Group.TLS:
+    for assignment in _file_assignments(program, path, warnings, problems):
+        if assignment.row.group is Group.TLS:
+            yield assignment
+            continue
+        with problems.noted():
             raise ConfigError(f"{assignment.row.key}: not a setting of TLS ({assignment.where})")
-        yield assignment
 
 
-def _file_assignments(program: Program, file: str | Path, warnings: list[str]) -> Iterator[Given]:
+def _file_assignments(program: Program, file: str | Path, warnings: list[str], problems: Problems) -> list[Given]:
     seen: dict[str, str] = {}
-    for entry in read_entries(_read_text(file), str(file)):
-        where = f"{file}:{entry.first_line}"
-        row = known_row(entry.key, program, where)
-        if row.key in seen:
-            warnings.append(f"{entry.key}: given twice, at {seen[row.key]} and {where}; the later one counts")
-        seen[row.key] = where
-        yield Given(row, entry.value, where)
+    given: list[Given] = []
+    with problems.noted():
+        for entry in read_entries(_read_text(file), str(file)):
+            where = f"{file}:{entry.first_line}"
+            with problems.noted():
+                row = known_row(entry.key, program, where)
+                if row.key in seen:
+                    warnings.append(f"{entry.key}: given twice, at {seen[row.key]} and {where}; the later one counts")
+                seen[row.key] = where
+                given.append(Given(row, entry.value, where))
+    return given
 
 
 def _read_text(file: str | Path) -> str:

@@ -8,6 +8,7 @@ from pathlib import Path
 from mqcore.address import parse_addresses
 from mqcore.config.credentials import parse_credentials
 from mqcore.config.index import SETTINGS, find
+from mqcore.config.problems import Problems
 from mqcore.config.quotas import parse_quotas
 from mqcore.config.table import BrokerRole, ClientAuth, Group, Program, TlsMode, Value, format_value
 from mqcore.config.texts import (
@@ -62,24 +63,26 @@ TEXT_FORMS: dict[str, Callable[[str], object]] = {
 }
 
 
-def settle(values: dict[str, Value], program: Program, where: Mapping[str, str]) -> list[str]:
+def settle(
+    values: dict[str, Value], program: Program, where: Mapping[str, str], problems: Problems | None = None
+) -> list[str]:
     """Check *values* (by property; every used setting is there) and bend in place what RocketMQ bends.
 
     Returns a warning for each value that was bent. *where* tells where a value came from; what is missing there is a
-    default. Raises ConfigError for the first value that cannot stand. Settled values are left as they are.
+    default. Raises ConfigError for all values that cannot stand by themselves, else for all that cannot together.
+    Settled values are left as they are. *problems* are those that were found before.
     """
-    check_texts(values, program, where)
+    problems = Problems() if problems is None else problems
+    check_texts(values, program, where, problems)
+    problems.raise_all()
     make_absolute(values)
-    if program is Program.BROKER:
-        settle_path_lists(values, where)
-    check_port(values, program, where)
-    check_home(values, where)
-    check_tls(values, where)
+    for check in CHECKS[program]:
+        with problems.noted():
+            check(values, where)
+    problems.raise_all()
     if program is not Program.BROKER:
         return []
-    check_certificates(values, where)
-    check_failover(values, where)
-    return [*check_role(values, where), *round_queue_file(values, where), *raise_backoff(values, where)]
+    return [*settle_role(values, where), *round_queue_file(values, where), *raise_backoff(values, where)]
 
 
 def advise(values: Mapping[str, Value], program: Program, where: Mapping[str, str]) -> list[str]:
@@ -95,15 +98,16 @@ def _refuse(name: str, values: Mapping[str, Value], where: Mapping[str, str], wa
     return row.error(str(values[name]), where.get(name, "default"), wanted)
 
 
-def check_texts(values: Mapping[str, Value], program: Program, where: Mapping[str, str]) -> None:
+def check_texts(values: Mapping[str, Value], program: Program, where: Mapping[str, str], problems: Problems) -> None:
     for name, parse in TEXT_FORMS.items():
         row = find(name)
         assert row is not None, name
         if program in row.programs:
-            try:
-                parse(str(values[name]))
-            except ValueError as error:
-                raise _refuse(name, values, where, str(error)) from None
+            with problems.noted():
+                try:
+                    parse(str(values[name]))
+                except ValueError as error:
+                    raise _refuse(name, values, where, str(error)) from None
 
 
 def make_absolute(values: dict[str, Value]) -> None:
@@ -133,9 +137,9 @@ def settle_path_lists(values: dict[str, Value], where: Mapping[str, str]) -> Non
     values.update({name: splitter.join(directories) for name, directories in found.items()})
 
 
-def check_port(values: Mapping[str, Value], program: Program, where: Mapping[str, str]) -> None:
+def check_port(values: Mapping[str, Value], where: Mapping[str, str]) -> None:
     """The VIP port of a broker is two below the listen port, so that 1 and 2 leave no room for it."""
-    if program is Program.BROKER and values["listenPort"] in (1, 2):
+    if values["listenPort"] in (1, 2):
         raise _refuse("listenPort", values, where, "0 or a port from 3 on, since the VIP port is listenPort - 2")
 
 
@@ -207,17 +211,19 @@ def check_failover(values: Mapping[str, Value], where: Mapping[str, str]) -> Non
         )
 
 
-def check_role(values: dict[str, Value], where: Mapping[str, str]) -> list[str]:
-    """A master has broker id 0 whatever the file says; a slave has its own, and stops the start without one."""
-    if values["failoverEtcd"]:
-        return []  # who founds the group says so with id 0; which id a broker has there, the group knows
+def check_slave(values: Mapping[str, Value], where: Mapping[str, str]) -> None:
+    """A slave has an id of its own, and who has not been told one is told how."""
+    if values["brokerRole"] != BrokerRole.SLAVE or values["failoverEtcd"] or int(values["brokerId"]) > 0:
+        return
+    own = f"an id above 0 that no other slave of {values['brokerName']} has, such as brokerId=1"
+    raise _refuse("brokerId", values, where, f"{own}, since brokerRole is SLAVE")
+
+
+def settle_role(values: dict[str, Value], where: Mapping[str, str]) -> list[str]:
+    """A master has broker id 0 whatever the file says."""
     role, broker_id = values["brokerRole"], int(values["brokerId"])
-    if role == BrokerRole.SLAVE:
-        if broker_id <= 0:
-            raise _refuse("brokerId", values, where, "an id above 0, since brokerRole is SLAVE")
-        return []
-    if broker_id == 0:
-        return []
+    if values["failoverEtcd"] or role == BrokerRole.SLAVE or broker_id == 0:
+        return []  # who founds a group says so with id 0; which id a broker has there, the group knows
     values["brokerId"] = 0
     return [f"brokerId: {broker_id} becomes 0, since brokerRole is {role} ({where.get('brokerId', 'default')})"]
 
@@ -266,3 +272,14 @@ def raise_backoff(values: dict[str, Value], where: Mapping[str, str]) -> list[st
         return []
     values[name] = least
     return [f"{name}: {most} becomes {least}, the first pause ({where.get(name, 'default')})"]
+
+
+Check = Callable[[dict[str, Value], Mapping[str, str]], None]
+
+CHECKS: dict[Program, tuple[Check, ...]] = {
+    Program.BROKER: (
+        settle_path_lists, check_port, check_home, check_tls, check_certificates, check_failover, check_slave,
+    ),
+    Program.NAMESRV: (check_home, check_tls),
+}  # fmt: skip
+"""What settings must be to one another, by program. Each raises ConfigError."""

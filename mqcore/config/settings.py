@@ -25,6 +25,9 @@ from mqcore.config.table import Context, Mark, Program, Setting, Value, format_v
 from mqcore.errors import ConfigError
 from mqcore.java_properties import format_properties
 
+EMBEDDED = "the embedded name server"
+"""Where namesrvAddr comes from in a broker that has its own."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -77,7 +80,7 @@ class Settings:
         return replace(
             self,
             broker=replace(self.broker, namesrv_addr=address),
-            sources={**self.sources, "namesrvAddr": "the embedded name server"},
+            sources={**self.sources, "namesrvAddr": EMBEDDED},
         )
 
     # By property name.

@@ -1,4 +1,4 @@
-"""``python -m mqcore.namesrv``: run a name server until SIGTERM or SIGINT."""
+"""``python -m mqcore.namesrv``: run a name server until SIGTERM or SIGINT; SIGHUP reads its settings again."""
 
 from __future__ import annotations
 
@@ -14,22 +14,25 @@ if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_
 from mqcore.config import Program, Settings
 from mqcore.config.command_line import EXIT_START_FAILED
 from mqcore.errors import MQError
-from mqcore.namesrv.options import parse_arguments
+from mqcore.namesrv.options import parse_arguments, read_again
 from mqcore.namesrv.server import NameServer
 from mqcore.process_log import log_to_stderr
 from mqcore.remoting.descriptors import allow_many_connections
 from mqcore.remoting.exposure import warn_if_exposed
+from mqcore.signals import Signals
 
 logger = logging.getLogger("mqcore.namesrv")
 
 
 async def run(settings: Settings) -> None:
     """Serve until a stop signal comes. Raises OSError or MQError if the start fails."""
-    loop = asyncio.get_running_loop()
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     server = NameServer(settings)
+
+    async def reload() -> None:
+        await server.settings.follow_files(read_again())
+
+    Signals(stop, reload).install()
     await server.start()
     warn_if_exposed(settings, Program.NAMESRV, server.address)
     print(f"The Name Server boot success. serializeType=JSON, address {server.address}", flush=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mqcore.config import Program, Settings, find
 from mqcore.config.property_file import rewrite_file
+from mqcore.config.reading_again import read_again
 
 logger = logging.getLogger(__name__)
 
@@ -43,6 +44,11 @@ class NameServerLiveSettings:
                     "changed until the next start only, as %s may not be written keys=%s", path, ", ".join(known)
                 )
             await self._accept(after, known)
+
+    async def follow_files(self, fresh: Settings) -> None:
+        """Let what may change be as in *fresh*, which was read from the files anew, and log what waits for a start."""
+        async with self._lock:
+            self.current = read_again(self.current, fresh)
 
     async def _accept(self, after: Settings, changes: Mapping[str, str]) -> None:
         """Let *after*, which is the present with *changes* made, hold from now on."""

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from mqcore.config import Program, Settings, load
-from mqcore.config.command_line import EXIT_BAD_SETTINGS, add_settings, put_last
+from mqcore.config.command_line import EXIT_BAD_SETTINGS, add_settings, put_last, tell
 from mqcore.errors import ConfigError
 
 
@@ -23,16 +23,23 @@ def parse_arguments(argv: Sequence[str] | None = None, environment: Mapping[str,
     """
     arguments = _parser().parse_args(argv)
     try:
-        settings = load(
-            Program.NAMESRV, files=arguments.files, overrides=_overrides(arguments), environment=environment
-        )
+        settings = _load(arguments, environment)
     except ConfigError as error:
-        print(f"mqcore name server: {error}", file=sys.stderr)
+        tell(Program.NAMESRV, error)
         sys.exit(EXIT_BAD_SETTINGS)
     if arguments.print_all:
         sys.stdout.write(settings.as_properties())
         sys.exit(0)
     return settings
+
+
+def read_again(argv: Sequence[str] | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """Return what *argv* asks for by what its files say now. Raises ConfigError."""
+    return _load(_parser().parse_args(argv), environment)
+
+
+def _load(arguments: argparse.Namespace, environment: Mapping[str, str] | None) -> Settings:
+    return load(Program.NAMESRV, files=arguments.files, overrides=_overrides(arguments), environment=environment)
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -81,8 +81,17 @@ class NameServer:
 
         Raises CorruptFileError if the table cannot be read, OSError if the address cannot be had.
         """
+        await self.bind()
+        await self.serve()
+
+    async def bind(self) -> None:
+        """Do what may fail of ``start``: nobody is let in before ``serve``."""
         self.kv_config.load()
-        await self._server.start()
+        await self._server.bind()
+
+    async def serve(self) -> None:
+        """Listen."""
+        await self._server.serve()
         self._scan_timer = asyncio.get_running_loop().call_later(self._first_scan_s, self._scan)
         if not self._material.is_self_signed:
             watch = CertificateWatch(self.settings.current.tls, self._material, self._show_anew)

@@ -76,14 +76,25 @@ class RemotingServer:
 
     async def start(self) -> None:
         """Bind and listen; raises OSError if the address cannot be had. Port 0 takes any free one."""
+        await self.bind()
+        await self.serve()
+
+    async def bind(self) -> None:
+        """Take the address, without listening: who connects is refused. Raises as ``start``, the first half of it."""
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
-            self._accept, self._host, self._wanted_port, backlog=BACKLOG, start_serving=self._door is None
+            self._accept, self._host, self._wanted_port, backlog=BACKLOG, start_serving=False
         )
-        if self._door is not None:
-            self._post(self._door)
         name = self._server.sockets[0].getsockname()
         self._bound = (str(name[0]), int(name[1]))
+
+    async def serve(self) -> None:
+        """Listen, and let in who comes."""
+        assert self._server is not None
+        if self._door is None:
+            await self._server.start_serving()
+        else:
+            self._post(self._door)
         logger.info("listening address=%s", self.address)
 
     def _post(self, door: TlsDoor) -> None:

@@ -137,3 +137,18 @@ def test_the_file_of_the_start_is_rewritten(broker: MqcoreBroker) -> None:
         assert load(files=[path], environment={}).store.file_reserved_time_hours == 49, "the next start knows it"
         assert path.with_name("broker.conf.bak").read_text() == before
         assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_a_hangup_has_the_file_read_again(broker: MqcoreBroker) -> None:
+    path = broker.store_dir.with_name(broker.store_dir.name + ".mqcore") / "broker.conf"
+    before = path.read_text()
+    try:
+        path.write_text(before + "maxMessageSize=1000\n")
+        os.kill(broker.pid, signal.SIGHUP)
+        with Talker(broker.broker_address) as talker:
+            wait_until(lambda: send(talker, 2000)[0] == ResponseCode.MESSAGE_ILLEGAL, DEADLINE_S, "workers follow")
+    finally:
+        path.write_text(before)
+        os.kill(broker.pid, signal.SIGHUP)
+    with Talker(broker.broker_address) as talker:
+        wait_until(lambda: send(talker, 2000)[0] == ResponseCode.SUCCESS, DEADLINE_S, "workers follow")

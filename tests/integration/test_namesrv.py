@@ -395,6 +395,13 @@ class Process:
         assert self._process.stdout is not None
         return (await asyncio.wait_for(self._process.stdout.readline(), 60)).decode()
 
+    async def read_again(self) -> None:
+        """Have it read its files again, and wait until it says that it has."""
+        assert self._process.stderr is not None
+        self._process.send_signal(signal.SIGHUP)
+        while "settings read again changed=none" not in (line := await self._process.stderr.readline()).decode():
+            assert line, "it has ended"
+
     async def stop(self, number: int) -> tuple[int, str]:
         """Send a signal; return the exit status and what was logged."""
         self._process.send_signal(number)
@@ -433,6 +440,7 @@ async def test_the_process_boots_serves_and_stops(tmp_path: Path, number: int) -
     try:
         answer = await client.invoke(found[1], RemotingCommand(RequestCode.GET_BROKER_CLUSTER_INFO), TIMEOUT_S)
         assert answer.code == 0
+        await process.read_again()
         status, log = await process.stop(number)
     finally:
         await client.close()

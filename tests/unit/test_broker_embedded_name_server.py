@@ -12,6 +12,7 @@ from mqcore.broker.embedded_name_server import EmbeddedNameServer
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.codes import RequestCode
 from mqcore.config import Settings, load
+from mqcore.errors import ConfigError, RemotingConnectError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_request
 from mqcore.remoting.client import RemotingClient
@@ -44,7 +45,8 @@ class Rig:
 
 async def started(settings: Settings, config_path: Path | None = None) -> Rig:
     server = EmbeddedNameServer(settings)
-    live = LiveSettings(await server.start(), lambda: 1, config_path)
+    live = LiveSettings(await server.bind(), lambda: 1, config_path)
+    await server.serve()
     server.follow(live)
     return Rig(server, live, RemotingClient())
 
@@ -101,3 +103,24 @@ async def test_a_change_at_the_name_server_holds_for_the_broker_and_is_written_d
 async def test_a_change_at_the_broker_holds_for_the_name_server(rig: Rig) -> None:
     await rig.live.update({"orderMessageEnable": "false"})
     assert await rig.shown("orderMessageEnable") == ("false", "false")
+
+
+async def test_nobody_is_let_in_before_there_is_a_broker_to_find(tmp_path: Path) -> None:
+    server = EmbeddedNameServer(load(overrides=OWN | {"storePathRootDir": str(tmp_path)}, environment={}))
+    client = RemotingClient()
+    try:
+        address = str((await server.bind()).namesrv_addresses[0])
+        with pytest.raises(RemotingConnectError, match="failed"):
+            await client.connect(address, TIMEOUT_S)
+        await server.serve()
+        assert not (await client.connect(address, TIMEOUT_S)).is_closed
+    finally:
+        await client.close()
+        await server.stop()
+
+
+async def test_a_port_that_is_taken_is_named(rig: Rig, tmp_path: Path) -> None:
+    taken = {"storePathRootDir": str(tmp_path), "namesrvListenPort": str(rig.server.port)}
+    server = EmbeddedNameServer(load(overrides=OWN | taken, environment={}))
+    with pytest.raises(ConfigError, match=rf"namesrvListenPort: cannot listen on 127.0.0.1:{rig.server.port}: .*-n"):
+        await server.bind()

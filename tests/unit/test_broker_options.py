@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.broker.options import parse_arguments
+from mqcore.broker.options import parse_arguments, read_again
 from mqcore.config import Settings, parse_properties
+from mqcore.errors import ConfigError
+from mqcore.version import __version__
 from mqcore.workers.__main__ import KINDS
 
 DEAR = ("numpy", "lark", "rich", "pyarrow", "pyspark", "mqcore.client")
@@ -81,6 +83,12 @@ def test_p_prints_all_settings_and_m_the_important_ones(capsys: pytest.CaptureFi
     assert "listenPort" not in important
 
 
+@pytest.mark.parametrize("module", ["mqcore", "mqcore.broker", "mqcore.namesrv"])
+def test_every_program_tells_its_version(module: str) -> None:
+    done = subprocess.run([sys.executable, "-m", module, "--version"], capture_output=True, text=True, check=True)
+    assert done.stdout.split()[-1] == __version__
+
+
 def test_h_explains_itself(capsys: pytest.CaptureFixture[str]) -> None:
     assert status("-h") == 0
     assert "--set KEY=VALUE" in capsys.readouterr().out
@@ -108,3 +116,21 @@ def test_settings_that_cannot_stand_exit_like_rocketmq(
 @pytest.mark.parametrize("argv", [["--nonsense"], ["-n"], ["--set", "listenPort"], ["stray"]])
 def test_unreadable_command_line_exits_with_2(argv: list[str]) -> None:
     assert status(*argv) == 2
+
+
+def test_each_mistake_is_a_line_of_its_own(capsys: pytest.CaptureFixture[str]) -> None:
+    assert status("--set", "listenPort=x", "--set", "nonsense=1", *LOCAL) == 253
+    assert [line.split(":")[:2] for line in capsys.readouterr().err.splitlines()] == [
+        ["mqcore broker", " nonsense"], ["mqcore broker", " listenPort"],
+    ]  # fmt: skip
+
+
+def test_the_files_of_a_command_line_are_read_again(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("maxMessageSize=1\n")
+    argv = ["-c", str(file), *LOCAL]
+    file.write_text("maxMessageSize=2\n")
+    assert read_again(argv, environment={}).store.max_message_size == 2
+    file.write_text("nonsense=2\n")
+    with pytest.raises(ConfigError, match="nonsense"):
+        read_again(argv, environment={})

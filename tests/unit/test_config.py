@@ -29,6 +29,7 @@ from mqcore.config.__main__ import main as write_page
 from mqcore.config.addresses import bridge_warning
 from mqcore.config.credentials import Credentials, parse_credentials
 from mqcore.config.groups import disagreements
+from mqcore.config.reading_again import read_again
 from mqcore.config.table import ANY_TEXT, SUFFIXED_UNITS, Context, Mark, format_value
 from mqcore.errors import ConfigError
 from mqcore.local_address import choose_address, local_address, outward_address
@@ -310,8 +311,9 @@ def test_master_has_broker_id_0() -> None:
 
 
 def test_slave_needs_an_id_of_its_own() -> None:
-    assert refusal(brokerRole="SLAVE") == (
-        "brokerId: got '0', wanted an id above 0, since brokerRole is SLAVE (default)"
+    assert refusal(brokerRole="SLAVE", brokerName="a") == (
+        "brokerId: got '0', wanted an id above 0 that no other slave of a has, such as brokerId=1, since brokerRole is "
+        "SLAVE (default)"
     )
 
 
@@ -715,3 +717,40 @@ def test_found_address_is_warned_about_and_a_chosen_one_is_believed(monkeypatch:
 
 def test_bound_address_is_the_advertised_one() -> None:
     assert load(overrides={"bindAddress": "10.9.8.7"}, environment={}).broker_address == "10.9.8.7:10911"
+
+
+# Several mistakes, and files that are read again.
+
+
+def test_one_start_names_all_that_cannot_stand_by_itself(tmp_path: Path) -> None:
+    file = tmp_path / "broker.conf"
+    file.write_text("listenPort=x\nnonsense=1\nflushDiskType=Q\ndeleteWhen=99\nbrokerRole=SLAVE\n")
+    with pytest.raises(ConfigError) as caught:
+        load(files=[file], overrides={"bindAddress": "127.0.0.1", "brokerId": "y"}, environment={})
+    said = str(caught.value).splitlines()
+    # That a slave needs an id is not among them: the id that was meant is not known.
+    assert [line.partition(":")[0] for line in said] == [
+        "nonsense", "listenPort", "flushDiskType", "brokerId", "deleteWhen",
+    ]  # fmt: skip
+    assert [line.rpartition(":")[2] for line in said] == ["2)", "1)", "3)", said[3].rpartition(":")[2], "4)"]
+
+
+def test_one_start_names_all_that_cannot_stand_together() -> None:
+    said = refusal(brokerRole="SLAVE", listenPort="1", aclEnable="true").splitlines()
+    assert [line.partition(":")[0] for line in said] == ["listenPort", "rocketmqHome", "brokerId"]
+
+
+def test_what_may_change_follows_the_files_and_the_rest_waits(caplog: pytest.LogCaptureFixture) -> None:
+    current = broker(maxMessageSize="1000", brokerName="a").with_name_server("127.0.0.1:9876")
+    fresh = broker(maxMessageSize="2000", brokerName="b", traceOn="false")
+    after = read_again(current, fresh)
+    assert (after.broker.trace_on, after.store.max_message_size) == (False, 2000)
+    assert (after.broker.broker_name, after.broker.namesrv_addr) == ("a", "127.0.0.1:9876")
+    assert [record.getMessage() for record in caplog.records] == [
+        "brokerName: changed in the files, which the next start will heed (command line)"
+    ]
+
+
+def test_files_that_say_the_same_change_nothing() -> None:
+    current = broker(maxMessageSize="1000")
+    assert read_again(current, broker(maxMessageSize="1000")) is current
