@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -19,6 +21,7 @@ from mqcore.client.pull_api import PullApi
 from mqcore.client.pull_consumer import PullConsumer
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
 from mqcore.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from mqcore.client.stop_signals import run_until, stop_signals
 from mqcore.client.subscription import Expression, Topics, topics_with_expressions
 from mqcore.client.transactions import Check, TransactionProducer, check_callable
 from mqcore.client.validators import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, check_group
@@ -77,13 +80,23 @@ class Client(PullApi):
         await self.instance.start()
         await start_declared(self._declared)
 
-    async def run(self) -> None:
-        """Start the handlers declared by ``on`` and return when the client is closed; cancelled, close it first."""
+    async def run(self, *, signals: Iterable[int] | None = None) -> None:
+        """Start the handlers declared by ``on`` and return when the client is closed; cancelled, close it first.
+
+        In the main thread SIGTERM and SIGINT, or the *signals* that are given, close it, too: handlers finish what they
+        have in hand, in at most close_timeout_s, offsets are committed, groups left. A second one ends the program as
+        it would without this.
+        """
+        stop = asyncio.Event()
         try:
-            await self.start()
-            await wait_declared(self._declared)
+            with stop_signals(signals, partial(asyncio.get_running_loop().call_soon_threadsafe, stop.set)):
+                await run_until(stop, self._serve())
         finally:
             await self.close()
+
+    async def _serve(self) -> None:
+        await self.start()
+        await wait_declared(self._declared)
 
     async def close(self) -> None:
         """Close consumers and producers that are still open, then the connections."""

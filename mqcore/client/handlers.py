@@ -12,10 +12,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
 
-from mqcore.client.errors import ClientClosedError, ClientStateError
+from mqcore.client.errors import ClientStateError
 from mqcore.client.options import ConsumerOptions
 from mqcore.client.settings import ConsumerSettings
 from mqcore.client.subscription import Topics
@@ -89,10 +88,3 @@ async def wait_declared(declared: Declared[Consumer]) -> None:
 def start_declared_plain(declared: Declared[PlainConsumer]) -> None:
     for consumer in declared.take_waiting():
         consumer.start()
-
-
-def wait_declared_plain(declared: Declared[PlainConsumer]) -> None:
-    """Return when all have been closed, or the client has been, and they with it."""
-    with suppress(ClientClosedError):
-        for consumer in declared.started():
-            consumer.wait_closed()

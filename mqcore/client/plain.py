@@ -6,9 +6,11 @@ do not survive a fork once they have been started: the child makes its own, and 
 
 from __future__ import annotations
 
+import asyncio
 import contextvars
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
@@ -16,9 +18,10 @@ from typing import TYPE_CHECKING, Self, Unpack
 from mqcore.client import asynchronous
 from mqcore.client.batching import SendFuture
 from mqcore.client.consume_in_threads import ThreadHandler
+from mqcore.client.errors import ClientClosedError
 from mqcore.client.fault_strategy import BrokerFault
 from mqcore.client.handler_threads import HandlerThreads
-from mqcore.client.handlers import Declared, H, start_declared_plain, wait_declared_plain
+from mqcore.client.handlers import Declared, H, start_declared_plain
 from mqcore.client.hooks import ProducerHook
 from mqcore.client.inside import is_inside_any
 from mqcore.client.loop_thread import LoopThread
@@ -30,12 +33,14 @@ from mqcore.client.plain_consumer import (
     Consumer,
     PlainBatchHandler,
     PlainHandler,
+    all_closed,
 )
 from mqcore.client.producer import Producer as AsyncProducer
 from mqcore.client.pull_consumer_plain import Callbacks, PlainQueuesCallback, PullConsumer
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
 from mqcore.client.selectors import QueueSelector, ShardKey
 from mqcore.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
+from mqcore.client.stop_signals import run_until, stop_signals
 from mqcore.client.subscription import Topics
 from mqcore.client.transactions import Outcome, TransactionReceipt, TransactionState
 from mqcore.client.transactions import TransactionProducer as AsyncTransactionProducer
@@ -81,11 +86,24 @@ class Client(PlainFace[asynchronous.Client]):
         self._thread.call(self._inner.start())
         start_declared_plain(self._declared)
 
-    def run(self) -> None:
-        """Start the handlers declared by ``on`` and return when the client is closed; interrupted, close it first."""
+    def run(self, *, signals: Iterable[int] | None = None) -> None:
+        """Start the handlers declared by ``on`` and return when the client is closed; interrupted, close it first.
+
+        In the main thread SIGTERM and SIGINT, or the *signals* that are given, close it, too: handlers finish what they
+        have in hand, in at most close_timeout_s, offsets are committed, groups left. A second one ends the program as
+        it would without this.
+        """
+        stop = asyncio.Event()
+
+        def stop_soon() -> None:
+            with suppress(ClientClosedError):  # somebody else was faster
+                self._thread.post(stop.set)
+
         try:
-            self.start()
-            wait_declared_plain(self._declared)
+            self._thread.call(self._inner.start())  # from here on there is a thread to be told
+            with stop_signals(signals, stop_soon), suppress(ClientClosedError):
+                start_declared_plain(self._declared)
+                self._thread.call(run_until(stop, all_closed(self._declared.started())))
         finally:
             self.close()
 

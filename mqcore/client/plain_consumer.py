@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import math
 import threading
 from collections import deque
@@ -176,6 +177,11 @@ class Consumer:
 
     async def _resume(self) -> None:
         self._inner.resume()
+
+
+async def all_closed(consumers: Sequence[Consumer]) -> None:
+    """Return when each of *consumers* has been closed: for the event loop of their client."""
+    await asyncio.gather(*(consumer._inner.wait_closed() for consumer in consumers))
 
 
 class MessageStream:
