@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import bisect
 import re
+from datetime import timedelta
 from itertools import pairwise
 from typing import Final
 
@@ -29,6 +31,27 @@ DELAY_LEVELS_S: Final = tuple(delay_ms // 1000 for delay_ms in DELAY_LEVELS_MS)
 DELAY_LEVEL_MAX: Final = len(DELAY_LEVELS_MS)
 FIRST_RETRY_LEVEL: Final = 3
 """What a message that was sent back waits before its first retry; one level more for each further one."""
+
+
+def seconds_of(delay: timedelta | float) -> float:
+    return delay.total_seconds() if isinstance(delay, timedelta) else delay
+
+
+def exact_level_of(delay: timedelta | float) -> int | None:
+    """Return the level that holds a message back for *delay* (a timedelta, or seconds) at brokers with the usual table.
+
+    None: no level does, and it takes a timer.
+    """
+    seconds = seconds_of(delay)
+    if seconds == 0:
+        return 0
+    return DELAY_LEVELS_S.index(seconds) + 1 if seconds in DELAY_LEVELS_S else None
+
+
+def level_of(delay: timedelta | float) -> int:
+    """Return the first level that waits at least *delay* (a timedelta, or seconds), or the last one."""
+    return min(bisect.bisect_left(DELAY_LEVELS_S, seconds_of(delay)) + 1, DELAY_LEVEL_MAX)
+
 
 # Who looks for the level of a time goes by halves.
 assert all(shorter < longer for shorter, longer in pairwise(DELAY_LEVELS_MS))

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import bisect
 from dataclasses import dataclass
 
-from mqcore.delay_levels import DELAY_LEVELS_S
+from mqcore.delay_levels import level_of
 from mqcore.errors import ConfigError
-
-
-def level_of(delay_s: float) -> int:
-    """Return the first delay level that waits at least *delay_s*, or the last one."""
-    return min(bisect.bisect_left(DELAY_LEVELS_S, delay_s) + 1, len(DELAY_LEVELS_S))
 
 
 @dataclass(frozen=True, slots=True)

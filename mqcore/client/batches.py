@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from datetime import timedelta
 from typing import Self, overload
 
 from mqcore.client.messages import DEAD_LETTER, ReceivedMessage
@@ -35,10 +36,10 @@ class _Batch(Sequence[ReceivedMessage]):
         for message in self._unsettled():
             message.ack()
 
-    def nack(self, delay_level: int = 0) -> None:
-        """All have failed: deliver them again, by the broker's schedule (0) or at *delay_level*."""
+    def nack(self, delay_level: int = 0, *, delay: timedelta | float | None = None) -> None:
+        """All have failed: deliver them again, as ``ReceivedMessage.nack`` does one."""
         for message in self._unsettled():
-            message.nack(delay_level)
+            message.nack(delay_level, delay=delay)
 
     def reject(self) -> None:
         """None can ever succeed: to the dead letter queue with them."""

@@ -8,9 +8,11 @@ failure; it never travels.
 
 from __future__ import annotations
 
+from datetime import timedelta
 from typing import TYPE_CHECKING, ClassVar
 
 from mqcore.codes import ClientErrorCode, ResponseCode
+from mqcore.delay_levels import level_of
 from mqcore.errors import (
     ArgumentError,
     BaseMQError,
@@ -229,11 +231,14 @@ class Reject(Exception):
 class Retry(Exception):
     """Raised by a handler: deliver this message again, at *delay_level* 1 to 18, or as the broker thinks best (0).
 
-    An orderly queue rests that long, or *pause_s* seconds (0.01 to 30), or else as its settings say.
+    *delay*, in seconds or as a timedelta, stands for the first level that waits as long, or for the last. An orderly
+    queue rests that long, or *pause_s* seconds (0.01 to 30), or else as its settings say.
     """
 
-    def __init__(self, delay_level: int = 0, pause_s: float | None = None) -> None:
-        super().__init__(delay_level, pause_s)
+    def __init__(
+        self, delay_level: int = 0, pause_s: float | None = None, *, delay: timedelta | float | None = None
+    ) -> None:
+        super().__init__(delay_level if delay is None else level_of(delay), pause_s)
 
     @property
     def delay_level(self) -> int:

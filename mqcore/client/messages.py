@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from enum import IntEnum
 from typing import TYPE_CHECKING, Protocol
 
@@ -16,7 +16,7 @@ from mqcore import clock
 from mqcore.client.errors import ArgumentError, ClientStateError
 from mqcore.client.validators import check_properties
 from mqcore.codes import ResponseCode
-from mqcore.delay_levels import DELAY_LEVELS_S
+from mqcore.delay_levels import exact_level_of, level_of, seconds_of
 from mqcore.protocol import properties as names
 from mqcore.protocol.codec import RecordFields
 from mqcore.protocol.message import MessageQueue
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 DEAD_LETTER = -1
 """The delay level that means: to the dead letter queue."""
+
+
+SHOWN_BYTES = 64
 
 
 @dataclass(frozen=True, slots=True, init=False)
@@ -95,12 +98,16 @@ class Message:
             check_properties(self.properties)
         if (delay is not None) + (deliver_at is not None) + bool(self.delay_level) > 1:
             raise ArgumentError("give one of delay, deliver_at and delay_level")
-        if delay is not None and (level := delay_level_of(delay)) is not None:
+        if delay is not None and (level := exact_level_of(delay)) is not None:
             object.__setattr__(self, "delay_level", level)
         elif delay is not None:
             self.properties[names.PROPERTY_TIMER_DELAY_MS] = str(delay_ms_of(delay))  # type: ignore[index]
         elif deliver_at is not None:
-            self.properties[names.PROPERTY_TIMER_DELIVER_MS] = str(deliver_ms_of(deliver_at))  # type: ignore[index]
+            self.properties[names.PROPERTY_TIMER_DELIVER_MS] = str(moment_ms("deliver_at", deliver_at))  # type: ignore[index]
+
+    def __repr__(self) -> str:
+        shown = (f"{found.name}={shortened(getattr(self, found.name))}" for found in fields(self))
+        return f"{type(self).__name__}({', '.join(shown)})"
 
     def wire_properties(self) -> dict[str, str]:
         """Return the properties that travel: the application's, and tag, keys and the like."""
@@ -129,32 +136,28 @@ class Message:
 ) = (getattr(Message, found.name).__set__ for found in fields(Message))
 
 
-def delay_level_of(delay: timedelta | float) -> int | None:
-    """Return the level that holds a message back for *delay* (a timedelta, or seconds) at brokers with the usual table.
-
-    None: no level does, and it takes a timer.
-    """
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if seconds == 0:
-        return 0
-    return DELAY_LEVELS_S.index(seconds) + 1 if seconds in DELAY_LEVELS_S else None
+def shortened(value: object) -> str:
+    """Return the repr of *value*, of bytes no more than the first SHOWN_BYTES, as it goes into logs."""
+    if not isinstance(value, bytes) or len(value) <= SHOWN_BYTES:
+        return repr(value)
+    return f"{value[:SHOWN_BYTES]!r}... {len(value)} bytes"
 
 
 def delay_ms_of(delay: timedelta | float) -> int:
     """Return *delay* (a timedelta, or seconds) in ms, rounded up. Raises ArgumentError for one that is not ahead."""
-    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    seconds = seconds_of(delay)
     if not 0 < seconds < math.inf:
         raise ArgumentError(f"delay: got {seconds:g} s, wanted more than 0")
     return math.ceil(round(seconds * 1000, 3))
 
 
-def deliver_ms_of(deliver_at: datetime | int) -> int:
-    """Return *deliver_at* in ms since the epoch. Raises ArgumentError for a datetime that could be of any place."""
-    if not isinstance(deliver_at, datetime):
-        return deliver_at
-    if deliver_at.tzinfo is None:
-        raise ArgumentError(f"deliver_at: {deliver_at} has no time zone; datetime.now().astimezone() has")
-    return math.ceil(round(deliver_at.timestamp() * 1000, 3))
+def moment_ms(name: str, moment: datetime | int) -> int:
+    """Return *moment* in ms since the epoch. Raises ArgumentError for a datetime that could be of any place."""
+    if not isinstance(moment, datetime):
+        return moment
+    if moment.tzinfo is None:
+        raise ArgumentError(f"{name}: {moment} has no time zone; datetime.now().astimezone() has")
+    return math.ceil(round(moment.timestamp() * 1000, 3))
 
 
 def has_timer(properties: Mapping[str, str]) -> bool:
@@ -252,13 +255,26 @@ class ReceivedMessage(RecordFields):
     def offset_msg_id(self) -> str:
         return self.ext.offset_msg_id
 
+    @property
+    def born_at(self) -> datetime:
+        """When the sender made the message, by its clock; ``born_timestamp`` as a datetime in UTC."""
+        return datetime.fromtimestamp(self.born_timestamp / 1000, UTC)
+
+    @property
+    def stored_at(self) -> datetime:
+        """When the broker stored the message; ``store_timestamp`` as a datetime in UTC."""
+        return datetime.fromtimestamp(self.store_timestamp / 1000, UTC)
+
     def ack(self) -> None:
         """The message is done."""
         self._settle().ack(self)
 
-    def nack(self, delay_level: int = 0) -> None:
-        """The message failed: deliver it again later, by the broker's schedule (0) or at *delay_level*."""
-        self._settle().nack(self, delay_level)
+    def nack(self, delay_level: int = 0, *, delay: timedelta | float | None = None) -> None:
+        """The message failed: deliver it again later, by the broker's schedule (0) or at *delay_level*.
+
+        *delay*, in seconds or as a timedelta, stands for the first level that waits as long, or for the last.
+        """
+        self._settle().nack(self, delay_level if delay is None else level_of(delay))
 
     def reject(self) -> None:
         """The message can never succeed: send it to the dead letter queue now."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mqcore.client.backoff import Backoff, level_of
+from mqcore.client.backoff import Backoff
 from mqcore.client.settings import ConsumerSettings
-from mqcore.delay_levels import DELAY_LEVELS_S
+from mqcore.delay_levels import DELAY_LEVELS_S, level_of
 from mqcore.errors import ConfigError
 
 

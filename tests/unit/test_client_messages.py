@@ -86,6 +86,13 @@ def test_a_plain_message_has_no_properties() -> None:
     assert Message("T", b"x").wire_properties() == {}
 
 
+def test_a_message_shows_the_begin_of_a_large_body() -> None:
+    assert repr(Message("T", b"x", tag="a")).startswith("Message(topic='T', body=b'x', tag='a', keys=(), ")
+    shown = repr(Message("T", bytes(1 << 20)))
+    assert "... 1048576 bytes, tag=None" in shown
+    assert len(shown) < 600
+
+
 def test_a_message_cannot_be_changed() -> None:
     message = Message("T", b"x", keys="only")
     assert message.keys == ("only",)
