@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
@@ -240,10 +240,11 @@ class Consumer:
         self._batches[task] = stream
         return stream
 
-    def abandon(self, message: ReceivedMessage) -> None:
-        """Say that nobody will settle *message*: closing does not wait for it, and it comes again."""
-        if self._source is not None and not message.settled:
-            self._source.abandon(message)
+    def abandon(self, messages: ReceivedMessage | Sequence[ReceivedMessage]) -> None:
+        """Say that nobody will settle *messages*, one or several: closing does not wait for them, they come again."""
+        for message in (messages,) if isinstance(messages, ReceivedMessage) else messages:
+            if self._source is not None and not message.settled:
+                self._source.abandon(message)
 
     # While it runs.
 
@@ -290,7 +291,7 @@ class Consumer:
         """The settings in force."""
         return self._membership.settings
 
-    def change(self, **changes: object) -> None:
+    def change(self, /, **changes: object) -> None:
         """Change settings while the consumer runs: concurrency, batch sizes, thresholds and the like.
 
         Raises ConfigError for one that other members or work under way rely on, TypeError for an unknown one.

@@ -27,7 +27,7 @@ from mqcore.client.inside import is_inside_any
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import Message, ReceivedMessage, SendReceipt, SendStatus
 from mqcore.client.options import ClientOptions, ConsumerOptions, ProducerOptions, PullConsumerOptions
-from mqcore.client.plain_calls import PlainFace, plain
+from mqcore.client.plain_calls import PlainFace, face_of, plain
 from mqcore.client.plain_consumer import (
     HANDLER_THREADS_MAX,
     Consumer,
@@ -54,6 +54,7 @@ PlainCheck = Callable[[ReceivedMessage], Outcome]
 PlainExecute = Callable[[Message, SendReceipt], Outcome]
 
 
+@face_of(asynchronous.Client)
 class Client(PlainFace[asynchronous.Client]):
     """A client of the brokers behind some name servers; see ``mqcore.aio.Client`` for the arguments."""
 
@@ -76,13 +77,11 @@ class Client(PlainFace[asynchronous.Client]):
 
     @property
     def admin(self) -> Admin:
-        """Administration of the cluster, over the connections of this client."""
         from mqcore.client.admin.plain import Admin  # few ask for it, and it takes long to import
 
         return Admin(self._thread, self._inner.admin)
 
     def start(self) -> None:
-        """Begin the background work, and the consumers of handlers that were declared by ``on``."""
         self._thread.call(self._inner.start())
         start_declared_plain(self._declared)
 
@@ -129,7 +128,6 @@ class Client(PlainFace[asynchronous.Client]):
     def producer(
         self, group: str, settings: ProducerSettings | None = None, **changes: Unpack[ProducerOptions]
     ) -> Producer:
-        """Return a producer, to be used inside ``with``. Keyword arguments are the fields of ProducerSettings."""
         return Producer(self._thread, self._inner.producer(group, settings, **changes))
 
     def transaction_producer(
@@ -194,7 +192,6 @@ class Client(PlainFace[asynchronous.Client]):
         settings: PullConsumerSettings | None = None,
         **changes: Unpack[PullConsumerOptions],
     ) -> PullConsumer:
-        """Return a consumer that is polled, to be used inside ``with``; see ``mqcore.aio.Client.pull_consumer``."""
         callbacks = Callbacks()
         inner = self._inner.pull_consumer(
             group,
@@ -218,6 +215,7 @@ class Client(PlainFace[asynchronous.Client]):
     send_back = plain(asynchronous.Client.send_back)
 
 
+@face_of(AsyncProducer)
 class Producer(PlainFace[AsyncProducer]):
     """Sends messages in the name of a group; see ``mqcore.aio.Producer``. Many threads may send at once."""
 
@@ -258,7 +256,6 @@ class Producer(PlainFace[AsyncProducer]):
         selector: QueueSelector | None = None,
         timeout_s: float | None = None,
     ) -> SendReceipt:
-        """Send *message* and return what the broker said when it had stored it."""
         choose = None
         if queue is not None or shard_key is not None or selector is not None:
             choose = AsyncProducer.choice(message, queue, shard_key, selector)
@@ -295,6 +292,7 @@ class Producer(PlainFace[AsyncProducer]):
         return self._inner.faults
 
 
+@face_of(AsyncTransactionProducer)
 class TransactionProducer(Producer):
     """A producer that can also send in transactions; see ``mqcore.aio.TransactionProducer``."""
 
@@ -319,11 +317,9 @@ class TransactionProducer(Producer):
         return self.end(message, receipt, state)
 
     def send_half(self, message: Message, *, timeout_s: float | None = None) -> SendReceipt:
-        """Send *message* as a half, which ``end`` then decides about."""
         return self._thread.call(self._transactional.send_half(message, timeout_s=timeout_s))
 
     def end(
         self, message: Message, receipt: SendReceipt, state: TransactionState, error: BaseException | None = None
     ) -> TransactionReceipt:
-        """Tell the broker the outcome of the local transaction."""
         return self._thread.call(self._transactional.end(message, receipt, state, error))

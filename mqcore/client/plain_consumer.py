@@ -19,10 +19,9 @@ from mqcore.client.consumer import Consumer as AsyncConsumer
 from mqcore.client.errors import ClientStateError
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage, Settler
+from mqcore.client.plain_calls import PlainFace, face_of, in_loop, plain
 from mqcore.client.postbox import Postbox
 from mqcore.client.settings import ConsumerSettings
-from mqcore.client.subscription import Expression
-from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.protocol.message import MessageQueue
 
 M = TypeVar("M")
@@ -40,12 +39,12 @@ PlainHandler = Callable[[ReceivedMessage], object]
 PlainBatchHandler = Callable[[Sequence[ReceivedMessage]], object]
 
 
-class Consumer:
+@face_of(AsyncConsumer)
+class Consumer(PlainFace[AsyncConsumer]):
     """A member of a consumer group; see ``mqcore.aio.Consumer``. Each thread that iterates has its own iteration."""
 
     def __init__(self, thread: LoopThread, inner: AsyncConsumer, pool: Executor | None) -> None:
-        self._thread = thread
-        self._inner = inner
+        super().__init__(thread, inner)
         self._streams = threading.local()
         self._all_streams: list[MessageStream | BatchStream] = []
         self._settler: ThreadSettler | None = None
@@ -53,17 +52,18 @@ class Consumer:
         if pool is not None:
             inner.on_ended = lambda: pool.shutdown(wait=False, cancel_futures=True)
 
-    def start(self) -> None:
-        self._thread.call(self._inner.start())
+    start = plain(AsyncConsumer.start)
+    wait_closed = plain(AsyncConsumer.wait_closed)
+    subscribe = plain(AsyncConsumer.subscribe)
+    unsubscribe = plain(AsyncConsumer.unsubscribe)
+    persist_offsets = plain(AsyncConsumer.persist_offsets)
+    change = in_loop(AsyncConsumer.change)
+    pause = in_loop(AsyncConsumer.pause)
+    resume = in_loop(AsyncConsumer.resume)
 
     def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
-        """Close; see ``mqcore.aio.Consumer.close``. Its own handler may call it, and then it returns at once."""
         if self._thread.is_open:
             self._thread.call(self._inner.close(drain=drain, timeout_s=timeout_s))
-
-    def wait_closed(self) -> None:
-        """Return when the consumer has been closed: what a program with a handler waits for."""
-        self._thread.call(self._inner.wait_closed())
 
     def __enter__(self) -> Self:
         self.start()
@@ -86,11 +86,9 @@ class Consumer:
         return stream
 
     def receive(self, max_messages: int = RECEIVE_MAX, timeout_s: float | None = None) -> list[ReceivedMessage]:
-        """Return up to *max_messages*, waiting for the first; settle each by ``ack``, ``nack`` or ``reject``."""
         return self._settled_here(self._thread.call(self._inner.receive(max_messages, timeout_s)))
 
     def batches(self, max_messages: int, timeout_s: float = BATCH_FILL_S) -> BatchStream:
-        """Iterate over batches of up to *max_messages*; a batch is full when *timeout_s* passed since its first one."""
         before: BatchStream | None = getattr(self._streams, "batches", None)
         stream = self._streams.batches = BatchStream(self, max_messages, timeout_s, before)
         if before is not None:
@@ -99,12 +97,7 @@ class Consumer:
         return stream
 
     def receive_batch(self, max_messages: int, fill_s: float) -> list[ReceivedMessage]:
-        """As ``receive`` without a timeout, but wait *fill_s* for more when there are some."""
         return self._settled_here(self._thread.call(self._inner.receive_batch(max_messages, fill_s)))
-
-    def persist_offsets(self) -> None:
-        """Commit the offsets of what is done now, and not only with the next round."""
-        self._thread.call(self._inner.persist_offsets())
 
     def _settled_here(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
         for message in messages:
@@ -117,66 +110,32 @@ class Consumer:
             self._settler = ThreadSettler(self._thread, settler)
         return self._settler
 
-    def abandon(self, messages: Sequence[ReceivedMessage]) -> None:
-        """Say that nobody will settle *messages*: closing does not wait for them, and they come again."""
-        for message in messages:
-            self._thread.post(self._inner.abandon, message)
+    def abandon(self, messages: ReceivedMessage | Sequence[ReceivedMessage]) -> None:
+        self._thread.post(self._inner.abandon, messages)
 
     @property
     def queues(self) -> list[MessageQueue]:
-        """The queues held now."""
         return self._inner.queues
-
-    def subscribe(self, topic: str, expression: Expression = SUB_ALL) -> None:
-        """Consume *topic* too from now on, or with another *expression*. All members of the group should do so."""
-        self._thread.call(self._inner.subscribe(topic, expression))
-
-    def unsubscribe(self, topic: str) -> None:
-        """Consume *topic* no more: its queues are given up at once."""
-        self._thread.call(self._inner.unsubscribe(topic))
 
     @property
     def is_closed(self) -> bool:
-        """Whether it has been closed, or is being closed just now: nothing more is handed out then."""
         return self._inner.is_closed
 
     @property
     def settings(self) -> ConsumerSettings:
-        """The settings in force."""
         return self._inner.settings
-
-    def change(self, **changes: object) -> None:
-        """Change settings while the consumer runs: concurrency, batch sizes, thresholds and the like."""
-        self._thread.call(self._change(changes))
 
     @property
     def concurrency(self) -> int:
-        """How many handlers may run at once; can be set while the consumer runs."""
         return self._inner.concurrency
 
     @concurrency.setter
     def concurrency(self, value: int) -> None:
         self.change(concurrency=value)
 
-    async def _change(self, changes: dict[str, object]) -> None:
-        self._inner.change(**changes)
-
     def add_hook(self, hook: ConsumerHook) -> None:
         """Let *hook* look at what is pulled and at each call of the handler; it runs in the client's own thread."""
         self._inner.add_hook(hook)
-
-    def pause(self) -> None:
-        """Pull nothing more; what has been pulled is still consumed."""
-        self._thread.call(self._pause())
-
-    async def _pause(self) -> None:
-        self._inner.pause()
-
-    def resume(self) -> None:
-        self._thread.call(self._resume())
-
-    async def _resume(self) -> None:
-        self._inner.resume()
 
 
 async def all_closed(consumers: Sequence[Consumer]) -> None:

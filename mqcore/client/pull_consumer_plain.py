@@ -15,7 +15,7 @@ from mqcore.client.handler_threads import HandlerThreads
 from mqcore.client.lite_pull_assignment import QueuesCallback
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage
-from mqcore.client.plain_calls import PlainFace, plain
+from mqcore.client.plain_calls import PlainFace, face_of, in_loop, plain
 from mqcore.client.postbox import Postbox
 from mqcore.client.pull_consumer import PullConsumer as AsyncPullConsumer
 from mqcore.client.pull_consumer import check_poll
@@ -51,6 +51,7 @@ class Callbacks:
         self._pool.shutdown(wait=False)
 
 
+@face_of(AsyncPullConsumer)
 class PullConsumer(PlainFace[AsyncPullConsumer]):
     """Reads queues at the application's pace; see ``mqcore.aio.PullConsumer``. Any thread may poll, seek and commit.
 
@@ -78,6 +79,9 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
     offset_for_time = plain(AsyncPullConsumer.offset_for_time)
     committed = plain(AsyncPullConsumer.committed)
     commit = plain(AsyncPullConsumer.commit)
+    position = in_loop(AsyncPullConsumer.position)
+    pause = in_loop(AsyncPullConsumer.pause)
+    resume = in_loop(AsyncPullConsumer.resume)
 
     def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
         if self._thread.is_open:
@@ -163,26 +167,6 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
     def topics(self) -> Iterable[str]:
         """The topics subscribed to, or of the assigned queues."""
         return self._inner.topics()
-
-    def position(self, queue: MessageQueue) -> int:
-        """Return the offset of the next message that a poll would return of *queue*."""
-        return self._thread.call(self._position(queue))
-
-    async def _position(self, queue: MessageQueue) -> int:
-        return self._inner.position(queue)
-
-    def pause(self, *queues: MessageQueue) -> None:
-        """Pull nothing more of *queues*, or of all assigned ones; what has been pulled can still be polled."""
-        self._thread.call(self._pause(queues))
-
-    async def _pause(self, queues: tuple[MessageQueue, ...]) -> None:
-        self._inner.pause(*queues)
-
-    def resume(self, *queues: MessageQueue) -> None:
-        self._thread.call(self._resume(queues))
-
-    async def _resume(self, queues: tuple[MessageQueue, ...]) -> None:
-        self._inner.resume(*queues)
 
     def watch_queues(self, topic: str, callback: PlainTopicCallback) -> None:
         """Call *callback* with *topic* and all its queues when these have changed since the last look."""
