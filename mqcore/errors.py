@@ -175,20 +175,24 @@ class RemotingError(MQError):
     retryable = True
 
 
+UNREACHABLE_HINT = (
+    "check that the peer runs and that its address can be reached from here; a broker's address is the one that it "
+    "registered (brokerIP1)"
+)
+
+
 class RemotingConnectError(RemotingError):
     """The peer could not be connected: nothing was sent."""
 
     client_code: ClassVar[int] = ClientErrorCode.CONNECT_BROKER_EXCEPTION
-    hint = (
-        "check that the peer runs and that its address can be reached from here; a broker's address is the one that it "
-        "registered (brokerIP1)"
-    )
+    hint = UNREACHABLE_HINT
 
 
 class RemotingSendError(RemotingError):
     """The connection broke before or while the request was written, or before its answer came."""
 
     client_code: ClassVar[int] = ClientErrorCode.CONNECT_BROKER_EXCEPTION
+    hint = UNREACHABLE_HINT
 
 
 class RemotingTimeoutError(RemotingError, TimeoutError):
@@ -345,8 +349,8 @@ class ClientError(MQError):
 
 
 NO_ROUTE_HINT = (
-    "check that the name server address is the right one, that the topic exists or the broker may create it "
-    "(autoCreateTopicEnable), and that the address the broker registered can be reached from here (brokerIP1)"
+    "create the topic (mqcore topic create), or let the broker do so (autoCreateTopicEnable); if it is there, check "
+    "that the name server address is the right one and that the broker can be reached where it registered (brokerIP1)"
 )
 
 

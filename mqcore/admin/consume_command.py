@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 
 import click
 
 from mqcore.admin.output import FORMAT_HELP, message_json, parse_format, print_json, talk, write
-from mqcore.admin.running import Common, run
+from mqcore.admin.running import Common, hint_of, run
 from mqcore.client.asynchronous import Client
 from mqcore.client.errors import NoRouteError
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.pull_api import PullStatus
 from mqcore.client.tasks import cancel_and_wait
+from mqcore.errors import MQError
 from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.protocol.message import MessageQueue
 
 DEFAULT_FORMAT = "%v\\n"
 HOLD_S = 10.0
+LOOK_S = 5.0
 POLL_S = 0.2
 BUFFERED_MAX = 256
 
@@ -44,13 +47,47 @@ class Printer:
 
 async def follow_group(mq: Client, topic: str, expression: str, printer: Printer, *, group: str, start: str) -> None:
     """Print the messages that this member of *group* gets; what has been printed is done."""
-    async with mq.consumer(group, {topic: expression}, from_where=start) as consumer:
+    async with mq.consumer(group, {topic: expression}, from_where=start) as consumer, watching(mq, topic, printer):
         while not printer.stop.is_set():
             for message in await consumer.receive(timeout_s=POLL_S):
                 printer.show(message)
                 message.ack()
                 if printer.stop.is_set():
                     break
+
+
+@asynccontextmanager
+async def watching(mq: Client, topic: str, printer: Printer) -> AsyncIterator[None]:
+    """Say within the block what a consumer waits for that has got nothing yet."""
+    watch = asyncio.create_task(watch_topic(mq, topic, printer))
+    try:
+        yield
+    finally:
+        await cancel_and_wait(watch)
+
+
+async def watch_topic(mq: Client, topic: str, printer: Printer) -> None:
+    said = ""
+    while not printer.shown:
+        missing = await what_is_missing(mq, topic)
+        if missing != said:
+            talk(f"waiting: {missing}" if missing else f"the topic {topic} can be read now")
+        said = missing
+        await asyncio.sleep(LOOK_S)
+
+
+async def what_is_missing(mq: Client, topic: str) -> str:
+    """Return why nothing of *topic* can be read just now; empty if it can be, whether there is something or not."""
+    try:
+        queues = await mq.queues(topic)
+        if not queues:
+            return f"no broker has the topic {topic}; its first message may make it, or: mqcore topic create {topic}"
+        for queue in {queue.broker_name: queue for queue in queues}.values():
+            await mq.max_offset(queue)
+    except MQError as error:
+        hint = hint_of(error)
+        return f"{error}" + (f"; {hint}" if hint else "")
+    return ""
 
 
 class TopicReader:

@@ -28,8 +28,15 @@ def dlq() -> None:
 
 
 def read(common: Common, group: str, count: int, begin: datetime | None, end: datetime | None) -> FoundMessages:
-    """Return dead letters, and say so when there are more."""
-    found = run_admin(common, lambda admin: admin.dead_letters(group, max_messages=count, begin=begin, end=end))
+    """Return dead letters, and say so when there are more; a group that nobody knows is not found."""
+
+    async def work(admin: Admin) -> FoundMessages:
+        found = await admin.dead_letters(group, max_messages=count, begin=begin, end=end)
+        if not found:
+            await admin.group_configs(group)
+        return found
+
+    found = run_admin(common, work)
     if found.truncated:
         talk(f"there are more than these {len(found)}: see -n, --begin and --end")
     return found

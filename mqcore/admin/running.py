@@ -11,13 +11,16 @@ from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar
 
+import click
+
+from mqcore.address import parse_addresses
 from mqcore.admin.output import talk
 from mqcore.client.admin import Admin
 from mqcore.client.admin.base import Outcomes
 from mqcore.client.asynchronous import Client
 from mqcore.client.errors import NoRouteError, NotFoundError
 from mqcore.codes import ResponseCode
-from mqcore.errors import BaseMQError, BrokerError, ClientError, ConfigError, MisuseError
+from mqcore.errors import BaseMQError, BrokerError, ClientError, ConfigError, MisuseError, NotSupportedError
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -34,6 +37,8 @@ NOT_FOUND_CODES = frozenset(
         ResponseCode.CONSUMER_NOT_ONLINE,
     }
 )
+
+NO_NAME_SERVER = "what -n names is no name server, and probably a broker; name servers listen on port 9876 as a rule"
 
 T = TypeVar("T")
 
@@ -75,9 +80,28 @@ def run(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
 
 def fail(error: BaseMQError) -> NoReturn:
-    """Say what went wrong, and exit."""
+    """Say what went wrong and what to do about it, and exit."""
     talk(f"mqcore: {error}")
+    hint = hint_of(error)
+    if hint and hint not in str(error):
+        talk(f"hint: {hint}")
     sys.exit(exit_code(error))
+
+
+def hint_of(error: BaseException) -> str:
+    """Return what to do about *error*, or rather about what has caused it; empty when nobody knows."""
+    cause = error.__cause__
+    hint = hint_of(cause) if cause is not None else ""
+    if isinstance(error, NotSupportedError) and error.address in name_servers_asked():
+        return NO_NAME_SERVER
+    return hint or (error.hint if isinstance(error, BaseMQError) else "")
+
+
+def name_servers_asked() -> tuple[str, ...]:
+    """Return the addresses before the command that runs; none where no command runs."""
+    context = click.get_current_context(silent=True)
+    common = None if context is None else context.find_object(Common)
+    return () if common is None else tuple(map(str, parse_addresses(common.name_servers)))
 
 
 def run_admin(common: Common, work: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:

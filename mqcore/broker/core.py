@@ -70,7 +70,7 @@ from mqcore.broker.processors.transaction import TransactionProcessor
 from mqcore.broker.producers import ProducerManager
 from mqcore.broker.queue_locks import QueueLocks
 from mqcore.broker.registration import Registration
-from mqcore.broker.remarks import NOT_MASTER_OF_GROUP, request_not_supported
+from mqcore.broker.remarks import NOT_MASTER_OF_GROUP
 from mqcore.broker.runtime_info import SAMPLE_INTERVAL_S, RuntimeInfo
 from mqcore.broker.security.guard import WATCH_INTERVAL_S
 from mqcore.broker.security.validator import AclError, refusal
@@ -99,6 +99,7 @@ from mqcore.config import Settings
 from mqcore.errors import MQError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message_id import HostAddress
+from mqcore.protocol.unsupported import not_supported_by_broker
 from mqcore.store.paths import StorePaths
 
 logger = logging.getLogger(__name__)
@@ -461,7 +462,7 @@ class BrokerCore:
             except AclError as error:
                 return None if request.is_oneway else refusal(request, error)
         if row is None:
-            return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, request_not_supported(request.code))
+            return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, not_supported_by_broker(request.code))
         group = self.broker.group
         if row.needs_master and group is not None and not group.takes_changes:
             refused = request.reply(ResponseCode.SERVICE_NOT_AVAILABLE, NOT_MASTER_OF_GROUP)

@@ -37,7 +37,3 @@ def group_not_exist(group: str) -> str:
 
 def system_topic(topic: str) -> str:
     return f"The topic[{topic}] is conflict with system topic."
-
-
-def request_not_supported(code: int) -> str:
-    return f" request type {code} not supported"

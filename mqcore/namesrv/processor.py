@@ -27,6 +27,7 @@ from mqcore.protocol.topic_config import (
     TopicConfigSerializeWrapper,
     body_crc32,
 )
+from mqcore.protocol.unsupported import not_supported_by_name_server
 from mqcore.remoting.connection import Connection
 
 NO_ROUTE_HELP: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
@@ -72,8 +73,7 @@ class Processor:
         """Answer one request; what goes wrong is raised, and becomes an answer in the connection."""
         handler = self.handlers.get(request.code)
         if handler is None:
-            remark = f" request type {request.code} not supported"
-            return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
+            return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, not_supported_by_name_server(request.code))
         answer = handler(connection, request, decode_request(request.code, request.ext_fields))
         return answer if isinstance(answer, RemotingCommand) else await answer
 

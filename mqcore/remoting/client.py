@@ -12,6 +12,7 @@ from mqcore.cause_log import CauseLog
 from mqcore.codes import ResponseCode
 from mqcore.errors import RemotingConnectError, RemotingTimeoutError
 from mqcore.protocol.command import FRAME_SIZE_MAX, RemotingCommand
+from mqcore.protocol.unsupported import not_supported
 from mqcore.remoting.address import parse_address
 from mqcore.remoting.connection import (
     IDLE_TIMEOUT_S,
@@ -184,9 +185,7 @@ class RemotingClient:
     async def _handle(self, connection: Connection, request: RemotingCommand) -> RemotingCommand | None:
         handler = self._handlers.get(request.code)
         if handler is None:
-            return RemotingCommand(
-                ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=f" request type {request.code} not supported"
-            )
+            return RemotingCommand(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark=not_supported(request.code))
         return await handler(connection, request)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import builtins
 import logging
 import re
 import subprocess
@@ -11,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from page_runner import remarks, run, topics
+from page_runner import Block, blocks, remarks, run, topics
 
 from mqcore.client.configuration import SECTIONS
 from mqcore.client.settings_page import PAGE
@@ -59,6 +61,18 @@ def test_the_page_does_what_it_says(
         run(page, broker.name_server)
     finally:
         logging.getLogger("mqcore").setLevel(logging.NOTSET)
+
+
+@pytest.mark.parametrize("block", blocks(DOCS / "getting-started.md"), ids=lambda block: f"line {block.line}")
+def test_each_block_of_the_first_page_can_be_pasted_alone(block: Block) -> None:
+    names = [node for node in ast.walk(ast.parse(block.source)) if isinstance(node, ast.Name)]
+    bound = {node.id for node in names if isinstance(node.ctx, ast.Store)} | set(dir(builtins))
+    for node in ast.walk(ast.parse(block.source)):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            bound.update(alias.asname or alias.name for alias in node.names)
+        elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            bound.update([node.name, *(argument.arg for argument in node.args.args)])
+    assert {node.id for node in names} - bound == set()
 
 
 @pytest.mark.slow

@@ -135,7 +135,7 @@ def test_an_unknown_code_is_told_so(peaceful: Peaceful, code: int) -> None:
     with Talker(peaceful.name_server) as talker:
         response = talker.call(RemotingCommand(code), DEADLINE_S)
     assert response.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
-    assert response.remark == f" request type {code} not supported"
+    assert (response.remark or "").startswith(f" request type {code} not supported")
 
 
 @pytest.mark.parametrize("code", sorted(set(CODES) & set(headers.REQUEST_HEADERS)))

@@ -15,10 +15,14 @@ from typing import Any
 import pytest
 
 from mqcore import aio
+from mqcore.admin.consume_command import Printer, watching, what_is_missing
 from mqcore.admin.options import parse_time
 from mqcore.admin.output import yaml_text
+from mqcore.admin.running import hint_of
 from mqcore.client import Client, Message, Reject
+from mqcore.client.errors import RemotingConnectError, SendFailedError
 from tests.integration.client_helpers import make_topic, read_queue, running_broker, send_numbers
+from tests.integration.told_brokers import told_cluster
 from tests.rigs import RunningBroker, wire
 from tests.rigs.command_line import CommandLine
 from tests.waiting import wait_until
@@ -88,6 +92,38 @@ def test_errors_are_one_sentence_and_an_exit_code(
     assert (exit_code, out) == (code, ""), error
     assert said in error
     assert "Traceback" not in error
+
+
+@pytest.mark.parametrize("arguments", [("topic", "list"), ("send", "T", "--body", "x")])
+def test_who_names_a_broker_for_a_name_server_is_told_so(broker: RunningBroker, arguments: tuple[str, ...]) -> None:
+    code, out, error = CommandLine(broker.broker_address).run(*arguments)
+    assert (code, out) == (1, "")
+    assert "not supported: this is a broker, and that is for a name server" in error
+    assert "hint: what -n names is no name server" in error
+
+
+def test_what_can_be_done_about_an_error_is_said_behind_it() -> None:
+    error = SendFailedError("T", ("a",), 9, 10001, "connect to 127.0.0.1:1 failed")
+    assert "may have been stored" in hint_of(error)
+    error.__cause__ = RemotingConnectError("connect to 127.0.0.1:1 failed")
+    assert "brokerIP1" in hint_of(error)
+
+
+async def test_a_consumer_that_gets_nothing_says_what_it_waits_for(
+    broker: RunningBroker, topic: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async with aio.Client(broker.name_server) as mq:
+        assert await what_is_missing(mq, topic) == ""
+        said = ""
+        async with watching(mq, "Nope", Printer(lambda message: None, 1)):
+            while "mqcore topic create Nope" not in said:
+                await asyncio.sleep(0.01)
+                said += capsys.readouterr().err
+        assert said.startswith("waiting: no broker has the topic Nope")
+    async with told_cluster("far") as cluster:
+        await cluster.brokers[0].server.stop()
+        async with aio.Client(cluster.address) as mq:
+            assert "a broker's address is the one that it registered (brokerIP1)" in await what_is_missing(mq, "Far")
 
 
 def test_a_topic_lives_and_dies_by_commands(mqcore: CommandLine, broker: RunningBroker, topic: str) -> None:
@@ -248,6 +284,11 @@ def test_dead_letters_are_listed_shown_exported_and_sent_again(
     def refuse(message: aio.ReceivedMessage) -> None:
         raise Reject
 
+    for command in ("list", "export"):
+        code, out, error = mqcore.run("dlq", command, group)
+        assert (code, out) == (3, ""), error
+        assert f"no broker has the group {group}" in error
+    mqcore.output("group", "create", group)
     assert mqcore.json("dlq", "list", group) == []
     with Client(broker.name_server) as mq:
         with mq.producer("P_" + group) as producer:
