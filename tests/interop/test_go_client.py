@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from mqcore.client import Client
-from mqcore.codes import LanguageCode
 from tests.rigs import Corpus, GoClient, JavaDriver, RunningBroker, StartBroker, wire
 from tests.rigs.deliveries import (
     await_committed,
@@ -14,6 +13,7 @@ from tests.rigs.deliveries import (
     check_queue_order,
     sent_by_key,
 )
+from tests.rigs.go_client import queues_of_go
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.compat
@@ -22,16 +22,6 @@ QUEUES = 4
 COUNT = 2_000
 TAGS = ("TagA", "TagB")
 ARRIVAL_DEADLINE_S = 120.0
-
-
-def queues_of_go(mq: Client, group: str, topic: str) -> set[int]:
-    """The queues of *topic* that the group's Go member says it has."""
-    held: set[int] = set()
-    for member in mq.admin.group_members(group):
-        if member.language == LanguageCode.GO:
-            told = mq.admin.consumer_running_info(group, member.client_id).mq_table
-            held |= {queue.queue_id for queue, state in told.items() if queue.topic == topic and not state.dropped}
-    return held
 
 
 @pytest.mark.parametrize("mode", ["sync", "async", "batch"])
@@ -87,7 +77,6 @@ def test_it_shares_a_group_with_a_java_consumer(
             go_queues, java_queues = queues_of_go(mq, group, topic), {queue.queue_id for queue in java.queues()}
             return len(go_queues) == len(java_queues) == QUEUES // 2 and go_queues | java_queues == everything
 
-        # Not asked again: while it has one sample of its rates, Go divides 0 by 0 and tells nothing of itself.
         wait_until(are_shared, ARRIVAL_DEADLINE_S, "each has half of the queues")
         sent = sent_by_key(java_4_9_8.produce(server, topic, corpus.path, count=COUNT, tags=",".join(TAGS)))
         wait_until(lambda: other.count() + java.count() >= COUNT, ARRIVAL_DEADLINE_S, "all messages came")

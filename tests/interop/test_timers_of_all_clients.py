@@ -22,6 +22,7 @@ import pytest
 from mqcore.client import Client, Message, Producer
 from mqcore.errors import ArgumentError
 from tests.rigs import GoClient, JavaConsumer, JavaDriver, ReceivedMessage, RunningBroker, start_broker_under_test
+from tests.rigs.go_client import queues_of_go
 from tests.rigs.process import Child
 from tests.rigs.talkers import arguments
 from tests.rigs.under_test import chosen_broker, make_topic
@@ -120,14 +121,15 @@ def test_a_group_of_all_clients_gets_each_message_once_near_its_time(
         new = stack.enter_context(java_5_3_3.consumer(server, topic, group, poll_ms=1000))
         go = stack.enter_context(go_client.consumer(server, topic, group))
         members = [old, new, python_member]
+        mq = stack.enter_context(Client(server))
 
         def all_have_queues() -> bool:
             held = [queue.queue_id for member in members for queue in member.queues()]
-            # Go's share is what the others leave: it tells of its queues only at times.
-            return len(held) == len(set(held)) == 3 * QUEUES // 4 and all(member.queues() for member in members)
+            # Go looks at its share when it is told to, or every 20 s: until then it has what the others have got since.
+            held += queues_of_go(mq, group, topic)
+            return sorted(held) == list(range(QUEUES)) and all(member.queues() for member in members)
 
         wait_until(all_have_queues, ARRIVAL_DEADLINE_S, "each member has a quarter of the queues")
-        mq = stack.enter_context(Client(server))
         producer = stack.enter_context(mq.producer(f"P_{topic}"))
         # The first message that waits starts what delivers them.
         producer.send(Message(topic, b"P-first", keys=["P-first"], delay=1.5))

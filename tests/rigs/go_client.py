@@ -8,6 +8,9 @@ import subprocess
 from pathlib import Path
 from typing import Any
 
+from mqcore.client import Client
+from mqcore.codes import LanguageCode
+
 from .drivers import Driver
 from .java import JavaTransactions
 from .maven import BUILT, build_lock, content_hash, run_build
@@ -77,3 +80,16 @@ class GoClient(Driver):
         child, _ = self._start("answer", {"name_server": name_server, "topic": topic, "group": group})
         await_event(child, "ready")
         return child
+
+
+def queues_of_go(mq: Client, group: str, topic: str) -> set[int]:
+    """The queues of *topic* that the group's Go member says it has.
+
+    Not to be asked when it has just received: with one sample of its rates it divides 0 by 0, and tells nothing.
+    """
+    held: set[int] = set()
+    for member in mq.admin.group_members(group):
+        if member.language == LanguageCode.GO:
+            told = mq.admin.consumer_running_info(group, member.client_id).mq_table
+            held |= {queue.queue_id for queue, state in told.items() if queue.topic == topic and not state.dropped}
+    return held
