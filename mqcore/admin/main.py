@@ -15,7 +15,10 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if (error.name or "").partition(".")[0] not in EXTRA_PACKAGES:
             raise
-        sys.stderr.write(f"mqcore: the command line needs the package {error.name}: pip install mqcore[cli]\n")
+        sys.stderr.write(
+            f"mqcore: the command line needs the package {error.name}, which comes with mqcore[cli]: "
+            f"{sys.executable} -m pip install {' '.join(EXTRA_PACKAGES)}\n"
+        )
         sys.exit(EXIT_ERROR)
     cli(prog_name="mqcore")
 

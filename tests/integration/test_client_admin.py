@@ -226,5 +226,6 @@ def test_the_command_line_says_which_package_is_missing(mqcore: CommandLine) -> 
         [sys.executable, "-c", program], env=mqcore.environment, capture_output=True, timeout=DEADLINE_S
     )
     assert done.returncode == 1
-    assert b"pip install mqcore[cli]" in done.stderr
+    assert b"which comes with mqcore[cli]" in done.stderr
+    assert b" -m pip install click rich" in done.stderr
     assert b"Traceback" not in done.stderr
