@@ -28,9 +28,9 @@ def main(kind: str, descriptor: int) -> int:
     die_with_parent(handover.parent_pid)
     name = f"{kind}-{handover.number}"
     name_process(f"mq-{name}")
-    log_to_stderr(name)
-    end_on_sigbus()
     settings = handover.loaded_settings()
+    log_to_stderr(name, settings.mqcore.log_format, settings.mqcore.log_levels)
+    end_on_sigbus()
     processors = settings.mqcore.cpu_affinity.get(kind)
     if processors:
         os.sched_setaffinity(0, processors)

@@ -20,6 +20,7 @@ from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import Settings
 from mqcore.errors import WorkerError
+from mqcore.process_log import use_levels
 from mqcore.workers.handover import Handover
 
 logger = logging.getLogger(__name__)
@@ -99,6 +100,7 @@ class SettingsFollower:
         """Go by what is on the sheet, and say so."""
         version, settings = self._sheet.read()
         self._use(settings)
+        use_levels(settings.mqcore.log_levels)
         self.version = version
         self._segment.set_worker_word(self._row, "settings_version", version)
         logger.info("settings followed version=%d", version)

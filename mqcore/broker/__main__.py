@@ -122,7 +122,7 @@ def main() -> int:
     gc.enable()
     settings, config_path = parse_arguments()
     allow_many_connections()
-    log_to_stderr("broker")
+    log_to_stderr("broker", settings.mqcore.log_format, settings.mqcore.log_levels)
     for warning in settings.warnings:
         logger.warning("%s", warning)
     return asyncio.run(serve(settings, config_path, began))

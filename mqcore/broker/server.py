@@ -50,6 +50,7 @@ from mqcore.broker.supervisor import BROKER_ROW, Supervisor, Worker
 from mqcore.codes import RequestCode, ResponseCode, SerializeType
 from mqcore.config import BrokerRole, Program, Settings, TlsMode
 from mqcore.errors import ProtocolError
+from mqcore.process_log import use_levels
 from mqcore.protocol import headers
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message_id import HostAddress
@@ -272,6 +273,7 @@ class BrokerServer:
     def _use(self, before: Settings, after: Settings) -> None:
         """Let what lives in this process beside the deciding part go by changed settings."""
         self.settings = after
+        use_levels(after.mqcore.log_levels)
         self._quotas.use(after)
         for port in (self._sink, self._store_view):
             assert port is not None

@@ -15,6 +15,7 @@ from mqcore.config.index import SETTINGS
 from mqcore.config.table import BrokerRole, ClientAuth, FlushDiskType, Group, Setting, TlsMode
 from mqcore.config.texts import parse_affinity, parse_directories, parse_endpoints, parse_hours
 from mqcore.delay_levels import parse_delay_levels
+from mqcore.process_log import LogFormat
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,6 +182,8 @@ class MqcoreSettings:
     """The settings that RocketMQ does not have."""
 
     bind_address: str
+    log_format: LogFormat
+    log_levels: str
     acl_plain_file: str
     acl_changes_need_admin: bool
     acl_account_by_certificate: bool

@@ -8,19 +8,23 @@ from mqcore.config.defaults import hot_bytes
 from mqcore.config.table import (
     BY_BROKER,
     BY_HA,
+    BY_NAMESRV,
     BY_PULL,
     BY_SEND,
+    BY_WORKERS,
     LONG,
     Group,
     Program,
     Setting,
     Unit,
+    choice,
     flag,
     in_group,
     number,
     text,
 )
 from mqcore.layout import PULL_WORKERS_MAX, SEND_WORKERS_MAX
+from mqcore.process_log import DEFAULT_LEVELS, LogFormat
 
 BOTH = (Program.BROKER, Program.NAMESRV)
 
@@ -31,6 +35,23 @@ def _shared(row: Setting) -> Setting:
 
 OWN = (
     _shared(text("bindAddress", "0.0.0.0", "address that the ports are opened on")),
+    _shared(
+        choice(
+            "logFormat",
+            LogFormat.TEXT,
+            "how a line on standard error looks: text, or a JSON object with time, level, process, pid, logger, event, "
+            "facts and exception",
+        )
+    ),
+    _shared(
+        text(
+            "logLevels",
+            DEFAULT_LEVELS,
+            "what is logged: DEBUG, INFO, WARNING, ERROR or CRITICAL and above, for all or a module and what is below "
+            "it, separated by ;, as in INFO;mqcore.broker=DEBUG; the reput worker goes by what its start has found",
+            BY_BROKER | BY_NAMESRV | BY_WORKERS,
+        )
+    ),
     text(
         "aclPlainFile",
         "conf/plain_acl.yml",

@@ -24,6 +24,7 @@ from mqcore.config.texts import (
 from mqcore.delay_levels import parse_delay_levels
 from mqcore.errors import ConfigError
 from mqcore.layout import CONSUME_QUEUE_UNIT, LOG_PLACES_MAX
+from mqcore.process_log import parse_levels
 
 HEADER_ALLOWANCE = (
     128 * 1024
@@ -59,6 +60,7 @@ TEXT_FORMS: dict[str, Callable[[str], object]] = {
     "deleteWhen": parse_hours,
     "workerCpuAffinity": parse_affinity,
     "quotas": parse_quotas,
+    "logLevels": parse_levels,
     "innerClientAuthenticationCredentials": parse_credentials,
 }
 

@@ -83,6 +83,7 @@ class Mark(IntFlag):
     BY_TIMER = 1024
     FOLLOWS = 2048  # from other settings, whatever is given
     SECRET = 4096  # never printed, listed or logged
+    BY_WORKERS = 16384  # by every worker that follows settings, whatever its kind
     EMPTY = 8192  # a text that RocketMQ lists without a value, too: its default is empty there, not null
 
 
@@ -94,6 +95,7 @@ READERS = {
     Mark.BY_NAMESRV: "name server",
     Mark.BY_HA: "ha",
     Mark.BY_TIMER: "timer",
+    Mark.BY_WORKERS: "workers",
 }
 """Who reads a live setting, in words: the broker process, a kind of worker, or the name server."""
 
@@ -105,6 +107,7 @@ BY_FLUSH = Mark.LIVE | Mark.BY_FLUSH
 BY_NAMESRV = Mark.LIVE | Mark.BY_NAMESRV
 BY_HA = Mark.LIVE | Mark.BY_HA
 BY_TIMER = Mark.LIVE | Mark.BY_TIMER
+BY_WORKERS = Mark.LIVE | Mark.BY_WORKERS
 SHOWN = Mark.SHOWN
 LONG = Mark.LONG
 CLAMPED = Mark.CLAMPED

@@ -45,7 +45,7 @@ def main() -> int:
     """Run the command line; return the exit status."""
     settings = parse_arguments()
     allow_many_connections()
-    log_to_stderr()
+    log_to_stderr(log_format=settings.mqcore.log_format, levels=settings.mqcore.log_levels)
     for warning in settings.warnings:
         logger.warning("%s", warning)
     try:

@@ -10,6 +10,7 @@ from pathlib import Path
 from mqcore.config import Program, Settings, find
 from mqcore.config.property_file import rewrite_file
 from mqcore.config.reading_again import read_again
+from mqcore.process_log import use_levels
 
 logger = logging.getLogger(__name__)
 
@@ -48,11 +49,15 @@ class NameServerLiveSettings:
     async def follow_files(self, fresh: Settings) -> None:
         """Let what may change be as in *fresh*, which was read from the files anew, and log what waits for a start."""
         async with self._lock:
-            self.current = read_again(self.current, fresh)
+            self._hold(read_again(self.current, fresh))
 
     async def _accept(self, after: Settings, changes: Mapping[str, str]) -> None:
         """Let *after*, which is the present with *changes* made, hold from now on."""
+        self._hold(after)
+
+    def _hold(self, after: Settings) -> None:
         self.current = after
+        use_levels(after.mqcore.log_levels)
 
 
 def _is_known(key: str) -> bool:

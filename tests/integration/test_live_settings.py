@@ -139,6 +139,18 @@ def test_the_file_of_the_start_is_rewritten(broker: MqcoreBroker) -> None:
         assert path.stat().st_mode & 0o777 == 0o600
 
 
+def test_levels_change_in_every_process_that_follows(broker: MqcoreBroker) -> None:
+    said = broker.store_dir.with_name(broker.store_dir.name + ".mqcore") / "broker.out"
+    before = said.stat().st_size
+    with changed(broker, logLevels="ERROR;mqcore.workers.settings_sheet=INFO"):
+        assert update(broker, maxMessageSize=5000).code == ResponseCode.SUCCESS
+    lines = [line.split()[3:5] for line in said.read_bytes()[before:].decode().splitlines()]
+    for worker in ("send-0", "pull-0", "flush-0"):
+        assert lines.count([worker, "mqcore.workers.settings_sheet"]) == 3
+    # What an administrator asks for is told by the broker process, twice while it says errors alone.
+    assert lines.count(["broker", "mqcore.broker.processors.admin_config"]) == 1
+
+
 def test_a_hangup_has_the_file_read_again(broker: MqcoreBroker) -> None:
     path = broker.store_dir.with_name(broker.store_dir.name + ".mqcore") / "broker.conf"
     before = path.read_text()

@@ -96,7 +96,7 @@ def test_default_stands_by_its_own_rules(row: Setting) -> None:
 def test_no_path_address_or_identity_is_changeable(row: Setting) -> None:
     words = ("path", "addr", "port", "ip1", "ip2", "home", "brokername", "clustername", "brokerid", "blacklist", "role")
     assert row.kind is Kind.BOOL or not any(word in row.key.lower() for word in words)
-    assert row.kind is not Kind.STR or row.key in ("deleteWhen", "quotas")
+    assert row.kind is not Kind.STR or row.key in ("deleteWhen", "quotas", "logLevels")
 
 
 IMPORTANT = (
