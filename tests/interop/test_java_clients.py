@@ -107,7 +107,7 @@ def test_two_releases_of_consumers_share_a_corpus_from_a_4_9_8_producer(
 def test_two_releases_of_consumers_share_a_corpus_from_a_5_3_3_producer(
     mq_broker: RunningBroker, topic: str, java_4_9_8: JavaDriver, java_5_3_3: JavaDriver, tmp_path: Path
 ) -> None:
-    small = gather(tmp_path / "small.txt", 20_000)
+    small = gather(tmp_path / "small.txt", 4_000)
     share_a_corpus(mq_broker, topic, small, java_5_3_3, [java_5_3_3, java_4_9_8], deadline_s=120)
 
 
@@ -122,7 +122,7 @@ def test_two_releases_of_consumers_share_a_million_lines(
 def test_orderly_consumers_get_each_shard_in_the_order_of_its_producer(
     mq_broker: RunningBroker, topic: str, corpus: Corpus, java_4_9_8: JavaDriver, java_5_3_3: JavaDriver
 ) -> None:
-    count, shards = 8_000, 16
+    count, shards = 3_000, 16
     consumers = [
         java.consumer(mq_broker.name_server, topic, f"G_{topic}", instance=java.version, listener="orderly", threads=4)
         for java in (java_4_9_8, java_5_3_3)
@@ -151,7 +151,7 @@ def test_orderly_consumers_get_each_shard_in_the_order_of_its_producer(
 def test_batches_arrive_as_single_messages(
     mq_broker: RunningBroker, topic: str, corpus: Corpus, java: JavaDriver
 ) -> None:
-    count = 5_000
+    count = 2_000
     produced = java.produce(
         mq_broker.name_server, topic, corpus.path, count=count, mode="batch", batch_size=40, threads=2, tags="T"
     )
@@ -168,7 +168,7 @@ def test_batches_arrive_as_single_messages(
 def test_a_consumer_gets_only_the_tags_it_asks_for(
     mq_broker: RunningBroker, topic: str, corpus: Corpus, java: JavaDriver
 ) -> None:
-    produced = java.produce(mq_broker.name_server, topic, corpus.path, count=3_000, tags=",".join(TAGS))
+    produced = java.produce(mq_broker.name_server, topic, corpus.path, count=1_500, tags=",".join(TAGS))
     wanted = {key: message for key, message in sent_by_key(produced).items() if int(key[1:]) % len(TAGS) != 1}
     with java.consumer(mq_broker.name_server, topic, f"G_{topic}", tags="TagA || TagC") as consumer:
         await_deliveries([consumer], len(wanted))

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-EVERYDAY_LINES = 50_000
+EVERYDAY_LINES = 10_000
 LINE_SIZE_MAX = 64 << 10
 
 _DOC = Path("/usr/share/doc")

@@ -48,7 +48,7 @@ def test_what_was_acknowledged_is_consumed_whatever_happens_to_members_brokers_a
 ) -> None:
     """And no commit goes back or passes what handlers have ended, and orderly members never share a queue."""
     name = "orderly groups" if orderly else "concurrent groups"
-    player.play(name, WHAT, in_world(root, chaos(settings={"orderly": orderly})), seconds=1)
+    player.play(name, WHAT, in_world(root, chaos(settings={"orderly": orderly})), seconds=0.5)
 
 
 def test_members_without_handlers_lose_nothing_either(root: Path, player: Player) -> None:
@@ -58,7 +58,7 @@ def test_members_without_handlers_lose_nothing_either(root: Path, player: Player
         settings = {"orderly": world.random.random() < 0.5}
         await chaos(settings=settings, manners=(Manner.HANDLER, Manner.ITERATE, Manner.RECEIVE, Manner.BATCHES))(world)
 
-    player.play("members without handlers", WHAT, in_world(root, play), seconds=1)
+    player.play("members without handlers", WHAT, in_world(root, play), seconds=0.5)
 
 
 def test_members_that_pause_and_change_their_topics_lose_nothing_either(root: Path, player: Player) -> None:
@@ -71,7 +71,7 @@ def test_members_that_pause_and_change_their_topics_lose_nothing_either(root: Pa
         changes = {"topics": ("T", "U"), "delay_levels": (0, 0, 1, 2), "events": events, "settings": settings}
         await Chaos(world, habits=Habits(fails=0.1), **changes).play()
 
-    player.play("pauses and changes of topics", WHAT, in_world(root, play), seconds=1)
+    player.play("pauses and changes of topics", WHAT, in_world(root, play), seconds=0.5)
 
 
 def test_pull_consumers_lose_nothing_either(root: Path, player: Player) -> None:
@@ -79,7 +79,7 @@ def test_pull_consumers_lose_nothing_either(root: Path, player: Player) -> None:
         habits = Habits(seconds=world.random.choice(HANDLERS_S))  # who polls has no retry
         await chaos(manners=(Manner.POLL,), habits=habits)(world)
 
-    player.play("pull consumers", WHAT, in_world(root, play), seconds=1)
+    player.play("pull consumers", WHAT, in_world(root, play), seconds=0.5)
 
 
 @pytest.mark.slow
@@ -134,7 +134,7 @@ def test_an_orderly_group_consumes_each_message_once_and_in_order_while_members_
             assert delivery.offset == last.get(delivery.queue, -1) + 1, f"{delivery} after {last}"
             last[delivery.queue] = delivery.offset
 
-    player.play("orderly groups without faults", WHAT, in_world(root, play), seconds=1)
+    player.play("orderly groups without faults", WHAT, in_world(root, play), seconds=0.5)
 
 
 # That these schedules can find something: one rule is taken out of the product, and they have to.

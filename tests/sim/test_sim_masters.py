@@ -23,7 +23,7 @@ from tests.sim.schedules import Chaos, Habits, Player, in_world, seeds_until_fou
 from tests.sim.test_sim_parts import on_a_loop
 from tests.sim.world import Manner, World
 
-SECONDS = 0.3
+SECONDS = 0.15
 FOUND_WITHIN = 60
 SLOWEST_ANSWER_S = 0.02
 LATE_S = 0.005
@@ -139,7 +139,7 @@ def test_what_was_acknowledged_is_consumed_whichever_broker_is_the_master(
         settings = {"orderly": world.random.random() < 0.5} if manner == Manner.HANDLER else {}
         await Chaos(world, events=EVENTS, manners=(manner,), settings=settings, habits=Habits()).play()
 
-    player.play(f"masters that change, {manner.value}", WHAT, in_world(root, play), seconds=1.5)
+    player.play(f"masters that change, {manner.value}", WHAT, in_world(root, play), seconds=0.75)
 
 
 GONE_S = 1.5
@@ -192,7 +192,7 @@ def take_over(root: Path, choose: Callable[[int], MessageQueue | None]) -> Calla
 
 def test_no_send_fails_and_no_member_stops_when_another_master_is_there_soon(root: Path, player: Player) -> None:
     what = "100 sends, a master that dies, another one within 1.5 s"
-    player.play("a new master soon", what, take_over(root, lambda number: None), seconds=1)
+    player.play("a new master soon", what, take_over(root, lambda number: None), seconds=0.5)
 
 
 def test_sends_to_a_chosen_queue_wait_for_its_new_master(root: Path, player: Player) -> None:

@@ -40,7 +40,7 @@ from tests.unit.broker_ports import MemoryChannel, MemoryCounters
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 FOUND_WITHIN = 2000
-SECONDS = 0.3
+SECONDS = 0.15
 EPOCH_S = 1_700_000_000.0
 
 

@@ -29,10 +29,10 @@ Play = Callable[[World], Coroutine[Any, Any, object]]
 
 @pytest.fixture
 def play(root: Path) -> Callable[[Play], None]:
-    """Play a schedule in three worlds: what is promised holds whatever timers and wires do."""
+    """Play a schedule in two worlds: what is promised holds whatever timers and wires do."""
 
     def play_it(schedule: Play) -> None:
-        for seed in range(3):
+        for seed in range(2):
             in_world(root, schedule)(seed)
 
     return play_it
