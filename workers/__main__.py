@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import importlib
 import os
 import signal
@@ -11,6 +12,8 @@ if __name__ == "__main__":
     # A Ctrl-C reaches the whole process group, but the broker process decides who stops when.
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGPIPE):
         signal.signal(number, signal.SIG_IGN)
+    # As in the broker process: what imports make stays for good, and is not looked through for garbage.
+    gc.disable()
 
 from mqcore._fast.base.process import die_with_parent, end_on_sigbus, name_process
 from mqcore._fast.segment.boards import SharedSegment
@@ -35,7 +38,10 @@ def main(kind: str, descriptor: int) -> int:
     if processors:
         os.sched_setaffinity(0, processors)
     segment = SharedSegment.attach(handover.shared_fd)
-    importlib.import_module(f"mqcore.workers.{kind}").run(settings, segment, handover)
+    worker = importlib.import_module(f"mqcore.workers.{kind}")
+    gc.freeze()
+    gc.enable()
+    worker.run(settings, segment, handover)
     return 0
 
 

@@ -13,6 +13,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 if __name__ == "__main__" and signal.getsignal(signal.SIGINT) is signal.default_int_handler:
     # Until the event loop takes it: an interrupt in the middle of an extension's import would crash the interpreter.
@@ -22,7 +23,6 @@ if __name__ == "__main__":
     # What imports make stays for good: looking through it for garbage is a twentieth of a start, and a pause later on.
     gc.disable()
 
-from mqcore.broker.group_server import GroupServer
 from mqcore.broker.options import parse_arguments, read_again
 from mqcore.broker.server import BrokerServer
 from mqcore.broker.start_failures import in_words
@@ -34,13 +34,16 @@ from mqcore.remoting.descriptors import allow_many_connections
 from mqcore.signals import Signals
 from mqcore.version import __version__
 
+if TYPE_CHECKING:
+    from mqcore.broker.group_server import GroupServer
+
 logger = logging.getLogger("mqcore.broker")
 
 
 async def serve(settings: Settings, config_path: Path | None, began: float) -> int:
     """Run the broker until a signal asks it to stop; the exit status."""
     stop = asyncio.Event()
-    server = GroupServer(settings, config_path) if settings.failover.is_group else BrokerServer(settings, config_path)
+    server = server_of(settings, config_path)
     is_started = False
 
     async def reload() -> None:
@@ -59,13 +62,23 @@ async def serve(settings: Settings, config_path: Path | None, began: float) -> i
         return EXIT_START_FAILED
     is_started = True
     announce(server, began)
-    if isinstance(server, GroupServer):
+    if not isinstance(server, BrokerServer):
         return await serve_group(server, stop)
     await stop.wait()
     logger.info("stopping")
     await server.stop()
     logger.info("stopped")
     return 0
+
+
+def server_of(settings: Settings, config_path: Path | None) -> BrokerServer | GroupServer:
+    """Return the server of a broker, which may be a member of a group that elects its master."""
+    if not settings.failover.is_group:
+        return BrokerServer(settings, config_path)
+    # What a group needs besides is a sixth of a start's imports, and few brokers are in one.
+    from mqcore.broker.group_server import GroupServer
+
+    return GroupServer(settings, config_path)
 
 
 async def serve_group(server: GroupServer, stop: asyncio.Event) -> int:

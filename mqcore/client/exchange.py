@@ -14,7 +14,7 @@ from mqcore import clock
 from mqcore.codes import STORED_CODES, RemotingFlag, RequestCode
 from mqcore.errors import RemotingSendError, RemotingTimeoutError
 from mqcore.layout import FRAME_LENGTH_MAX
-from mqcore.protocol.fastjson import Buffer
+from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.frame import HEADER_MARK_SIZE, LENGTH_SIZE, decode_frame
 from mqcore.protocol.headers import RESPONSE_HEADERS
 from mqcore.protocol.send_frames import SendHead

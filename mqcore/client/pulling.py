@@ -22,8 +22,8 @@ from mqcore.client.subscription import tags_wanted
 from mqcore.codes import MQVersion, ResponseCode
 from mqcore.errors import BrokerError, ClientError, MQError
 from mqcore.protocol.bodies import SubscriptionData
+from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.codec import decode_pulled
-from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.heartbeat import is_tag_type
 from mqcore.protocol.message import MessageQueue
 

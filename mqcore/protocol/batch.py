@@ -12,7 +12,7 @@ from typing import Final
 
 from mqcore.errors import ProtocolError
 from mqcore.layout import BATCH_MEMBER_HEAD, PROPERTIES_SIZE_MAX
-from mqcore.protocol.fastjson import Buffer
+from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.message import Message
 from mqcore.protocol.properties import decode_properties, encode_properties
 

@@ -15,7 +15,7 @@ from typing import Final
 from mqcore.codes import LanguageCode
 from mqcore.errors import HeaderError
 from mqcore.layout import BINARY_HEADER
-from mqcore.protocol.fastjson import Buffer
+from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.header_fields import INT16_MAX, HeaderFields, check_int16, check_int32
 
 _INT16: Final = struct.Struct(">h")

@@ -15,8 +15,8 @@ from typing import Final
 from mqcore.codes import CURRENT_VERSION, LanguageCode, RemotingFlag, SerializeType
 from mqcore.errors import FrameError
 from mqcore.layout import FRAME_LENGTH_MAX
+from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.codec import decode_frame, decode_head, encode_frame
-from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.frame import HEADER_MARK_SIZE, LENGTH_SIZE
 
 FRAME_SIZE_MAX: Final = LENGTH_SIZE + FRAME_LENGTH_MAX

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from mqcore.codes import COMPRESSION_TYPE_MASK, SysFlag
 from mqcore.errors import ConfigError, ProtocolError
-from mqcore.protocol.fastjson import Buffer
+from mqcore.protocol.buffer import Buffer
 
 COMPRESS_LEVEL_DEFAULT: Final = 5
 LEVEL_MAX_ZLIB: Final = 9

@@ -18,9 +18,8 @@ from typing import Any, Final
 
 import orjson
 
+from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.fastjson_reader import Reader
-
-Buffer = bytes | bytearray | memoryview
 
 _ESCAPES: Final = {"\b": "\\b", "\t": "\\t", "\n": "\\n", "\f": "\\f", "\r": "\\r", '"': '\\"', "\\": "\\\\"}
 _SPECIAL: Final = re.compile('[\x00-\x1f"\\\\\x7f-\x9f\u2028\u2029]')

@@ -14,7 +14,7 @@ from mqcore.codes import SerializeType
 from mqcore.errors import FrameError
 from mqcore.layout import FRAME_HEAD, FRAME_LENGTH_MAX, HEADER_LENGTH_MAX
 from mqcore.protocol import binary_header, json_header
-from mqcore.protocol.fastjson import Buffer
+from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.header_fields import HeaderFields
 
 LENGTH_SIZE: Final = 4

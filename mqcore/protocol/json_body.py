@@ -18,6 +18,7 @@ from typing import Any, ClassVar, Final, NamedTuple, Self
 from mqcore.codes import LanguageCode
 from mqcore.errors import ProtocolError
 from mqcore.protocol import fastjson
+from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.message import MessageQueue
 
 Read = Callable[[Any, str], Any]
@@ -70,7 +71,7 @@ class JsonBody:
         return fastjson.dumps(self.to_json(), pretty, browser_compatible)
 
     @classmethod
-    def decode(cls, data: fastjson.Buffer) -> Self:
+    def decode(cls, data: Buffer) -> Self:
         """Read the body from its JSON text; raise ProtocolError if it is empty or cannot be read."""
         return cls.from_json(fastjson.loads(data))
 

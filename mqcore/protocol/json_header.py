@@ -13,6 +13,7 @@ from typing import Any, Final
 from mqcore.codes import LanguageCode
 from mqcore.errors import HeaderError, ProtocolError
 from mqcore.protocol import fastjson
+from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.header_fields import HeaderFields, check_int32
 
 _LANGUAGE_MEMBERS: Final = {
@@ -38,7 +39,7 @@ def encode_header(fields: HeaderFields) -> bytes:
     return text.encode("utf-8", "replace")
 
 
-def decode_header(data: fastjson.Buffer) -> HeaderFields:
+def decode_header(data: Buffer) -> HeaderFields:
     """Read a header's JSON text. A missing number is 0, a missing language JAVA, an unknown one UNKNOWN.
 
     Raises HeaderError naming the member, or the whole header when it is not a JSON object.

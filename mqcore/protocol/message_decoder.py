@@ -28,8 +28,8 @@ from mqcore.layout import (
     RECORD_STORE_TIME,
     TOPIC_SIZE_MAX,
 )
+from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.compression import CompressionType, compress, decompress
-from mqcore.protocol.fastjson import Buffer
 from mqcore.protocol.message import MessageExt
 from mqcore.protocol.message_id import IPV4_SIZE, IPV6_SIZE, HostAddress
 from mqcore.protocol.properties import decode_properties, encode_properties

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from mqcore.errors import HeaderError
-from mqcore.protocol.fastjson import Buffer
+from mqcore.protocol.buffer import Buffer
 
 NAME_VALUE_SEPARATOR: Final = "\x01"
 PROPERTY_SEPARATOR: Final = "\x02"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
 from mqcore.protocol import properties as names
-from mqcore.protocol.fastjson import Buffer
+from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.message import MessageExt, MessageQueue
 from mqcore.protocol.message_decoder import iterate_messages
 

@@ -29,8 +29,8 @@ from mqcore.errors import (
     RemotingTimeoutError,
     RemotingTooMuchRequestError,
 )
+from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.command import FRAME_SIZE_MAX, FrameBuffer, FrameSplitter, RemotingCommand, next_opaque
-from mqcore.protocol.fastjson import Buffer
 from mqcore.remoting.pem import reason_of
 
 logger = logging.getLogger(__name__)

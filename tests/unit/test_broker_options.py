@@ -15,7 +15,9 @@ from mqcore.errors import ConfigError
 from mqcore.version import __version__
 from mqcore.workers.__main__ import KINDS
 
-DEAR = ("numpy", "lark", "rich", "pyarrow", "pyspark", "mqcore.client")
+DEAR = ("numpy", "lark", "rich", "pyarrow", "pyspark", "mqcore.client", "mqcore.broker.group_server")
+JSON = ("orjson", "mqcore.protocol.fastjson", "decimal", "uuid")
+"""What JSON is read and written with, which imports more than it is."""
 LOCAL = ("--set", "bindAddress=127.0.0.1")
 
 
@@ -31,11 +33,18 @@ def test_changes_are_kept_in_the_last_file(tmp_path: Path) -> None:
     assert parse_arguments(LOCAL, environment={})[1] is None
 
 
+def imported(modules: Sequence[str], names: Sequence[str]) -> list[str]:
+    """Which of *names* a process has imported with *modules*."""
+    script = f"import sys, {', '.join(modules)}; print(*[name for name in {names} if name in sys.modules])"
+    return subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.split()
+
+
 def test_what_a_start_does_not_need_is_not_imported() -> None:
-    modules = ["mqcore.broker.server", *(f"mqcore.workers.{kind}" for kind in KINDS)]
-    script = f"import sys, {', '.join(modules)}; print([name for name in {DEAR} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "[]"
+    assert imported(["mqcore.broker.server", *(f"mqcore.workers.{kind}" for kind in KINDS)], DEAR) == []
+
+
+def test_who_moves_messages_knows_no_json() -> None:
+    assert imported([f"mqcore.workers.{kind}" for kind in ("send", "pull", "reput", "ha")], JSON) == []
 
 
 def status(*argv: str) -> object:
