@@ -3,16 +3,23 @@
 The folders workers/ and spark/ stand at the top of the tree and are imported as mqcore.workers and mqcore.spark.
 ``python setup.py build_ext --inplace`` builds what has changed. MQ_BUILD_JOBS is the number of compilers side by side.
 With MQ_DEBUG=1 it makes the debug build, in build/debug: the extensions in the tree stay as they are.
+
+An installation does without the extensions where they cannot be compiled, with a warning, or with
+MQ_BUILD_EXTENSIONS=0, and takes their Python twins: a client works, a broker does not start. With MQ_BUILD_EXTENSIONS=1
+it fails instead, and so does build_ext when it is asked for by name.
 """
 
 import os
 import re
 import shutil
+import sys
+import warnings
 from pathlib import Path
 
 from Cython.Build import cythonize
 from setuptools import Extension, find_packages, setup
 from setuptools.command.build_ext import build_ext
+from setuptools.errors import BaseError, CCompilerError
 from setuptools.modified import newer_group
 
 FAST = Path("mqcore/_fast")
@@ -21,6 +28,8 @@ HEADERS = FAST / "include"
 SHARED = "mqcore._fast.base.memory_views"
 # Line tables, for the stacks of perf, gdb and callgrind, and no more: types and variables take a third of the time.
 COMPILE = ["-O3", "-g1", "-fno-strict-aliasing", "-fwrapv", "-Wno-unused-function"]
+WANTED = os.environ.get("MQ_BUILD_EXTENSIONS")
+MUST = WANTED == "1" or "build_ext" in sys.argv
 DEBUG = os.environ.get("MQ_DEBUG") == "1"
 KEPT = Path("build/debug" if DEBUG else "build/fast")
 if DEBUG:
@@ -68,7 +77,16 @@ class BuildFast(build_ext):
         self.extensions.sort(key=lambda item: -Path(item.sources[0]).stat().st_size)
 
     def run(self) -> None:
-        super().run()
+        try:
+            super().run()
+        except (BaseError, CCompilerError) as error:
+            if MUST:
+                raise
+            # All or none: what remained would be of another opinion than the twins beside it.
+            for ext in self.extensions:
+                Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
+            self.extensions = []
+            warnings.warn(f"the extensions cannot be compiled, their Python twins take over: {error}", stacklevel=1)
         if DEBUG:
             for package in FAST.glob("*/__init__.py"):
                 copy(package, KEPT / package)
@@ -94,8 +112,10 @@ def copy(source: Path, target: Path) -> None:
     aside.replace(target)
 
 
-extensions = [extension(".".join(source.with_suffix("").parts), str(source)) for source in sorted(FAST.rglob("*.pyx"))]
-extensions.append(extension(SHARED, f"{SHARED.replace('.', '/')}.c"))
+sources = [] if WANTED == "0" else sorted(FAST.rglob("*.pyx"))
+extensions = [extension(".".join(source.with_suffix("").parts), str(source)) for source in sources]
+if extensions:
+    extensions.append(extension(SHARED, f"{SHARED.replace('.', '/')}.c"))
 
 top_packages = find_packages(include=["mqcore", "mqcore.*"], exclude=["mqcore.workers*", "mqcore.spark*"])
 mapped = {"mqcore.workers": "workers", "mqcore.spark": "spark", "mqcore.spark.jobs": "spark/jobs"}

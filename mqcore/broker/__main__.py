@@ -23,6 +23,10 @@ if __name__ == "__main__":
     # What imports make stays for good: looking through it for garbage is a twentieth of a start, and a pause later on.
     gc.disable()
 
+from mqcore.extensions import require
+
+require("a broker")  # before anything asks for them by name
+
 from mqcore.broker.options import parse_arguments, read_again
 from mqcore.broker.server import BrokerServer
 from mqcore.broker.start_failures import in_words

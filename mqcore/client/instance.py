@@ -10,6 +10,7 @@ import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Protocol
 
+from mqcore import extensions
 from mqcore.cause_log import CauseLog
 from mqcore.client import forks
 from mqcore.client.broker_api import BrokerApi, request
@@ -113,6 +114,7 @@ class ClientInstance:
             raise ClientClosedError("the client is closed")
         if self._background:
             return
+        extensions.say_if_missing()
         every = self.settings
         self._background = [
             Periodic("route refresh", self._refresh_routes, first_s=every.route_refresh_interval_s,

@@ -1,11 +1,13 @@
-"""Where fast or plain is chosen for the bytes of the wire: the extensions, or with ``MQ_PURE=1`` their plain twins."""
+"""Where fast or plain is chosen for the bytes of the wire: the extensions, or their plain twins.
+
+The twins are for ``MQ_PURE=1``, and for installations without extensions.
+"""
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
-PURE = os.environ.get("MQ_PURE") == "1"
+from mqcore.extensions import PURE
 
 if TYPE_CHECKING or PURE:
     from mqcore.protocol.frame import decode_frame, decode_head, encode_frame
