@@ -14,6 +14,7 @@ from mqcore.client.asynchronous import Client
 from mqcore.client.backoff import Backoff
 from mqcore.client.batches import MessageBatch
 from mqcore.client.batching import SendFuture
+from mqcore.client.codecs import JSON, Codec
 from mqcore.client.consume_hooks import ConsumeContext, ConsumerHook, FilterContext
 from mqcore.client.consumer import Consumer
 from mqcore.client.consuming import Done
@@ -38,11 +39,13 @@ if TYPE_CHECKING:
     from mqcore.client.admin import Admin
 
 __all__ = [
+    "JSON",
     "Admin",
     "Backoff",
     "BrokerFault",
     "Client",
     "ClientSettings",
+    "Codec",
     "ConsistentHash",
     "ConsumeContext",
     "ConsumeFromWhere",

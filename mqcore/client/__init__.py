@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from mqcore.client.backoff import Backoff
 from mqcore.client.batches import PlainBatch as MessageBatch
 from mqcore.client.batching import SendFuture
+from mqcore.client.codecs import JSON, Codec
 from mqcore.client.consume_hooks import ConsumeContext, ConsumerHook, FilterContext
 from mqcore.client.consuming import Done
 from mqcore.client.errors import Reject, Retry, Rollback
@@ -37,11 +38,13 @@ if TYPE_CHECKING:
     from mqcore.client.admin.plain import Admin
 
 __all__ = [
+    "JSON",
     "Admin",
     "Backoff",
     "BrokerFault",
     "Client",
     "ClientSettings",
+    "Codec",
     "ConsistentHash",
     "ConsumeContext",
     "ConsumeFromWhere",

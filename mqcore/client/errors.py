@@ -57,6 +57,7 @@ __all__ = [
     "ConfigError",
     "CreateReplyError",
     "GroupNotFoundError",
+    "InvalidBodyError",
     "InvalidMessageError",
     "MQError",
     "MessageRefusedError",
@@ -118,6 +119,23 @@ class InvalidMessageError(ClientError):
     """The message breaks a rule of the protocol, or exceeds max_message_size_bytes."""
 
     response_code = ResponseCode.MESSAGE_ILLEGAL
+
+
+class InvalidBodyError(ClientError):
+    """The body of a received message is not what a codec reads. ``__cause__`` is what the codec raised."""
+
+    hint = "another program sends to this topic, or sends in another format"
+
+    def __init__(self, topic: str, msg_id: str, codec: str, reason: str) -> None:
+        super().__init__(topic, msg_id, codec, reason)
+
+    @property
+    def topic(self) -> str:
+        return str(self.args[0])
+
+    def __str__(self) -> str:
+        topic, msg_id, codec, reason = self.args
+        return f"the body of message {msg_id} of {topic} is not {codec}: {reason}"
 
 
 class SendFailedError(ClientError):

@@ -1,4 +1,4 @@
-"""The keyword arguments of ``Client``, ``producer`` and ``consumer``, for type checkers and editors.
+"""The keyword arguments of ``Client``, ``producer``, ``consumer`` and ``Message``, for type checkers and editors.
 
 One class per settings class, with the same names and types; a test compares them. At run time the settings classes
 decide, and know the nearest name of one that is wrong.
@@ -7,13 +7,27 @@ decide, and know the nearest name of one that is wrong.
 from __future__ import annotations
 
 import ssl
-from datetime import datetime
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TypedDict
 
 from mqcore.client.backoff import Backoff
 from mqcore.client.rebalance import Strategy
 from mqcore.client.settings import ConsumeFromWhere, MessageModel
+
+
+class MessageOptions(TypedDict, total=False):
+    """The keyword arguments of Message."""
+
+    tag: str | None
+    keys: Sequence[str]
+    properties: Mapping[str, str] | None
+    delay_level: int
+    flag: int
+    wait_store_ok: bool
+    delay: timedelta | float | None
+    deliver_at: datetime | int | None
 
 
 class ClientOptions(TypedDict, total=False):

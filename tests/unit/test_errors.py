@@ -30,6 +30,7 @@ ARGUMENTS: dict[type[BaseMQError], tuple[object, ...]] = {
     errors.HeaderError: ("queueId", "'x'", "a number", "SEND_MESSAGE"),
     client_errors.NoRouteError: ("Orders",),
     client_errors.BrokerNotFoundError: ("broker-a",),
+    client_errors.InvalidBodyError: ("Orders", "ID", "JSON", "ValueError: no"),
     client_errors.SendForbiddenError: ("Orders", "not on Sundays"),
     client_errors.BatchPartlySentError: ("Orders", (), 10, "no answer"),
     client_errors.RequestTimeoutError: ("Orders", 3000),
