@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import logging
 import shutil
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 from mqcore.errors import StoreError
 from mqcore.files import delete_file, sync_files, zero_from
+from mqcore.protocol.names import TIMER_TOPIC
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.epochs import held_by
 from mqcore.store.failover_files import FailoverFiles
@@ -24,6 +26,7 @@ from mqcore.store.log.commit_log import timestamp_before
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
 from mqcore.store.paths import StorePaths
 from mqcore.store.queue_survey import cut
+from mqcore.store.queues.consume_queue import ConsumeQueue
 from mqcore.store.queues.index_service import IndexService
 
 logger = logging.getLogger(__name__)
@@ -77,6 +80,9 @@ def _cut(paths: StorePaths, geometry: StoreGeometry, files: FailoverFiles, to: i
         logger.error("what was confirmed is cut off end=%d confirmed=%d", to, confirmed)
         files.write_confirmed(to)
     _lower_checkpoint(paths, log, to)
+    if _timers_reach(paths, geometry, to):
+        # They are made anew from the timer topic, and the log says what was delivered.
+        _forget_timers(paths)
     # It tells of a log and queues that end where they end no more.
     delete_file(paths.dispatched)
     sync_files(cut(paths, geometry, to))
@@ -102,14 +108,31 @@ def _lower_checkpoint(paths: StorePaths, log: MappedFileQueue, to: int) -> None:
     checkpoint.write(paths.checkpoint)
 
 
-def _empty(paths: StorePaths, files: FailoverFiles) -> None:
-    files.write_confirmed(0)
-    for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index, paths.timer_log):
-        _empty_directory(directory)
-    for path in (paths.checkpoint, paths.dispatched, paths.incarnations, paths.metadata, paths.timers,
-                 paths.timer_wheel, paths.timer_check, paths.timer_metrics):  # fmt: skip
+def _timers_reach(paths: StorePaths, geometry: StoreGeometry, to: int) -> bool:
+    """Whether the timers may have taken a message that is cut off: what their queue had they may have."""
+    queue = ConsumeQueue(paths, TIMER_TOPIC, 0, geometry.consume_queue_file_size, geometry.ext_file_size)
+    end = queue.recover(0).max_physical
+    queue.close()
+    return end > to
+
+
+def _forget_timers(paths: StorePaths) -> None:
+    _empty_directory(paths.timer_log)
+    _delete((paths.timers, paths.timer_wheel, paths.timer_check, paths.timer_metrics))
+
+
+def _delete(files: Iterable[Path]) -> None:
+    for path in files:
         if path.parent.is_dir():
             delete_file(path)
+
+
+def _empty(paths: StorePaths, files: FailoverFiles) -> None:
+    files.write_confirmed(0)
+    for directory in (paths.consume_queue, paths.consume_queue_ext, paths.index):
+        _empty_directory(directory)
+    _delete((paths.checkpoint, paths.dispatched, paths.incarnations, paths.metadata))
+    _forget_timers(paths)
     files.write_epochs(())
     for directory in paths.log.directories:
         for path in sorted(directory.iterdir() if directory.is_dir() else (), reverse=True):

@@ -13,11 +13,13 @@ from test_failover_files import dying_after
 from test_store_recovery import assert_whole, recover, stop
 
 from mqcore.errors import StoreError
+from mqcore.protocol.names import TIMER_TOPIC
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.epochs import EpochEntry
 from mqcore.store.failover_files import FailoverFiles, Identity
 from mqcore.store.log.record import Record
 from mqcore.store.log_cut import EMPTYING, cut_log, empty_store, finish_cut
+from mqcore.store.paths import file_name
 
 IDENTITY = Identity("c", "b", 1, "uuid")
 SOME, EACH = 6, 1
@@ -123,6 +125,22 @@ def test_a_cut_that_is_interrupted_anywhere_is_finished_by_the_next_start(
         assert_whole(copy, recover(copy), store.records[:kept] if is_begun else store.records)
         assert not is_begun or not any(log_of(copy)[to:])
     assert states == {False, True}
+
+
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_timers_that_had_what_is_cut_are_made_anew(tmp_path: Path, is_cut: bool) -> None:
+    store = StoreBuilder(tmp_path / "store")
+    before = store.append_many(3)[-1]
+    timed = store.append(TIMER_TOPIC, 0)
+    store.append_many(3)
+    stop(store)
+    FailoverFiles(store.paths).write_identity(IDENTITY)
+    store.paths.timer_log.mkdir()
+    made = [store.paths.timer_wheel, store.paths.timer_check, store.paths.timers, store.paths.timer_log / file_name(0)]
+    for path in made:
+        path.write_bytes(b"anything")
+    cut_log(store.paths, store.geometry, end_of(before if is_cut else timed))
+    assert [path.exists() for path in made] == [not is_cut] * len(made)
 
 
 def test_an_emptied_store_has_no_log_and_nothing_made_of_it(store: StoreBuilder) -> None:
