@@ -14,6 +14,9 @@ from tests.fault.campaign.evidence import Evidence, Fault, GroupOffset, Outcome,
 OFFSETS_LATE_S: Final = 1.0
 """Group offsets that were committed so long before a fault outlive it."""
 
+SKIPPED_S: Final = 10.0
+"""Who has read on for so long behind a message, and has not got it, does not get it any more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Violation:
@@ -86,6 +89,20 @@ def what_was_read_stays(evidence: Evidence) -> Iterator[str]:
         for replica in evidence.replicas:
             if message not in replica.messages.get((queue, offset), []):
                 yield f"{reader} has read {message} at {(queue, offset)}, {replica.name} has not got it"
+
+
+def readers_are_given_everything(evidence: Evidence) -> Iterator[str]:
+    """Nobody goes on behind a message that was acknowledged, whatever he has read of what was lost since."""
+    reads: defaultdict[tuple[str, int], list[Read]] = defaultdict(list)
+    for read in sorted(evidence.reads, key=lambda read: read.at_s):
+        reads[read.reader, read.queue].append(read)
+    for (reader, queue), found in reads.items():
+        got = {read.message for read in found}
+        for send in evidence.without_losses().sends:
+            if send.outcome == Outcome.OK and send.queue == queue and send.message not in got:
+                behind_s = next((read.at_s for read in found if read.offset > send.offset), math.inf)
+                if found[-1].at_s >= max(behind_s, send.ended_s) + SKIPPED_S:
+                    yield f"{reader} was never given {send}"
 
 
 def queues_have_no_gaps(evidence: Evidence) -> Iterator[str]:
@@ -174,12 +191,17 @@ RULES: Final[tuple[Rule, ...]] = (
     what_was_refused_is_not_there,
     what_one_producer_sent_to_a_queue_is_in_its_order,
     what_was_read_stays,
+    readers_are_given_everything,
     queues_have_no_gaps,
     what_a_group_has_committed_is_kept,
     replicas_have_the_same_bytes,
     an_epoch_has_one_master,
     service_comes_back,
 )
+
+
+OF_ALL_SEEN: Final = frozenset({readers_are_given_everything, service_comes_back})
+"""These look at what clients saw while something was lost as well: that they were answered, and given a message."""
 
 
 def times_without_service(evidence: Evidence) -> list[tuple[Fault, float]]:
@@ -194,9 +216,6 @@ def times_without_service(evidence: Evidence) -> list[tuple[Fault, float]]:
 def check(evidence: Evidence) -> list[Violation]:
     """Return what was broken of what must hold, whatever the faults may have cost."""
     kept = evidence.without_losses()
-    # Service is what was answered: it is no matter of what was kept.
     return [
-        Violation(rule.__name__, what)
-        for rule in RULES
-        for what in rule(evidence if rule is service_comes_back else kept)
+        Violation(rule.__name__, what) for rule in RULES for what in rule(evidence if rule in OF_ALL_SEEN else kept)
     ]

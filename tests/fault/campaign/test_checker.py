@@ -94,6 +94,11 @@ def forget_what_was_read(evidence: Evidence) -> None:
     evidence.reads.append(Read("r", 0, COUNT, message_id(2, 0, 1), 20))
 
 
+def pass_a_message_over(evidence: Evidence) -> None:
+    last = evidence.reads[-1]
+    evidence.reads[2:3] = [replace(last, at_s=last.at_s + checker.SKIPPED_S)]
+
+
 def leave_a_gap(evidence: Evidence) -> None:
     for replica in evidence.replicas:
         del replica.messages[0, 3]
@@ -139,6 +144,7 @@ BROKEN: dict[Callable[[Evidence], None], str] = {
     store_what_was_refused: checker.what_was_refused_is_not_there.__name__,
     turn_two_messages_round: checker.what_one_producer_sent_to_a_queue_is_in_its_order.__name__,
     forget_what_was_read: checker.what_was_read_stays.__name__,
+    pass_a_message_over: checker.readers_are_given_everything.__name__,
     leave_a_gap: checker.queues_have_no_gaps.__name__,
     commit_beyond_the_end: checker.what_a_group_has_committed_is_kept.__name__,
     commit_backwards_in_an_epoch: checker.what_a_group_has_committed_is_kept.__name__,
@@ -171,6 +177,19 @@ def test_what_a_fault_may_cost_is_no_violation_and_what_it_may_not_is_one() -> N
     assert {violation.rule for violation in check(evidence)} == {
         checker.acknowledged_messages_are_where_they_were_said_to_be.__name__
     }
+
+
+def test_who_has_read_what_is_lost_has_to_be_given_what_comes_instead() -> None:
+    evidence = good()
+    end_s = 20 + checker.SKIPPED_S
+    evidence.faults.append(Fault("power", 18.0, 19.0, costs_from_s=17.0))
+    evidence.reads += [Read("r", 0, COUNT + 3, message_id(3, 0, 0), 18.5), Read("r", 0, 0, message_id(1, 0, 0), end_s)]
+    evidence.sends.append(Send(1, 0, 50, Outcome.OK, COUNT, 19.5, 20))
+    for replica in evidence.replicas:
+        replica.messages[0, COUNT] = [message_id(1, 0, 50)]
+    assert {violation.rule for violation in check(evidence)} == {checker.readers_are_given_everything.__name__}
+    evidence.reads.append(Read("r", 0, COUNT, message_id(1, 0, 50), end_s))
+    assert check(evidence) == []
 
 
 def test_lines_are_read_as_they_were_written_but_for_one_that_was_cut_off(tmp_path: Path) -> None:
