@@ -424,7 +424,7 @@ PUT_TALLY_BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 1
 
 STORE_BOARD = Layout(
     "store_board",
-    size=29 * CACHE_LINE,
+    size=30 * CACHE_LINE,
     place="shared",
     source="mqcore",
     doc="One row: watermarks, locks, flags and totals of the store.",
@@ -570,6 +570,9 @@ STORE_BOARD = Layout(
             Field("confirmed_offset", "q", "all required members have the log up to here, bytes"),
             Field("required_seen", "q", "generation that confirmed_offset goes by, from here on"),
         ),
+        *line(
+            Field("doubts_until", "q", "how long offsets of clients are doubted, coarse ms; 0 = not at all"),
+        ),
     ),
 )
 SLAVE_ROW = Layout(
@@ -622,6 +625,8 @@ QUEUE_ROW = Layout(
             Field("queue_id", "i", "the queue's number"),
             Field("next_offset", "q", "queue offset of the next message; its complement while the queue is dropped"),
             Field("born", "q", "physical offset: records that start before it are of a queue that was dropped"),
+            Field("epoch_offset", "q", "of a master in a failover group: next_offset when its epoch began"),
+            Field("doubt_offset", "q", "while clients are doubted: what is behind it; -1 = what is not committed"),
         ),
         *line(
             Field("max_offset", "q", "consume queue units readable, as an absolute queue offset"),

@@ -254,6 +254,7 @@ class BrokerCore:
         self._guard = ports.guard
         if ports.guard is not None:
             self.broker.runtime_info.show(ports.guard.figures)
+        self._group_log = ports.group_log
         self._pull = PullProcessor(self.broker)
         self._handlers = self._make_handlers()
         self._periodic = PeriodicTasks()
@@ -318,6 +319,7 @@ class BrokerCore:
         if self.broker.metadata is not None:
             self.broker.metadata.start()
         if self.broker.slave is None:
+            self.broker.schedule.correct_offsets()
             self._deliver()
         await self.broker.registration.register_all(check_order=True, oneway=False, force=True)
         self._periodic.run(self.broker.registration.run(), "registration")
@@ -330,7 +332,6 @@ class BrokerCore:
 
     def _deliver(self) -> None:
         """Begin what a master does by itself with what is stored."""
-        self.broker.schedule.correct_offsets()
         self.broker.schedule.start()
         self.broker.transactions.start()
 
@@ -350,7 +351,10 @@ class BrokerCore:
     def promote(self, epoch_start: int) -> None:
         """It is master of its group, whose log is of its epoch from *epoch_start* on: begin what only a master does."""
         assert self.broker.metadata is not None
+        assert self._group_log is not None
         self.broker.metadata.lead(epoch_start)
+        # Behind that, so that the others are told. What can be read here yet may end before.
+        self.broker.schedule.lower_offsets(self._group_log.epoch_offset)
         self.broker.registration.register_soon()
         self._deliver()
 

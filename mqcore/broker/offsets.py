@@ -107,6 +107,10 @@ class ConsumerOffsetManager:
             )  # fmt: skip
         self._table.put(group, topic, queue_id, offset)
 
+    def accept(self, group: str, topic: str, queue_id: int, offset: int, client: str) -> None:
+        """Store what a client has come to; less, if this broker has other messages there than it has read."""
+        self.commit(group, topic, queue_id, self._table.believed(group, topic, queue_id, offset), client)
+
     def follow(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         """Store what the master of a group of brokers has; NO_OFFSET takes it away."""
         self._table.put(group, topic, queue_id, offset)

@@ -80,3 +80,5 @@ class EpochCache(JsonBody):
     role: str | None = None
     ha_address: str | None = None
     """Where it listens for those that copy it."""
+    doubts_ms: int = 0
+    """How long it doubts yet where clients stand, since its log may lack what was given out before it led."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import itertools
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import psutil
 
 from mqcore.client import Message, Producer, SendStatus
 from tests.fault.campaign.evidence import Replica
 from tests.fault.campaign.rig import TOPIC, Group
+from tests.fault.rig import find_worker
 from tests.waiting import wait_until
 
 DEADLINE_S = 60.0
@@ -59,6 +60,21 @@ def hold(stack: contextlib.ExitStack, *processes: psutil.Process) -> None:
     for process in processes:
         process.send_signal(signal.SIGSTOP)
         stack.callback(_go_on, process)
+
+
+@contextlib.contextmanager
+def lost_with_its_master(group: Group) -> Iterator[str]:
+    """The address of a master, of an asynchronous group, all of which is in sync.
+
+    What is sent there meanwhile can be read there and is nowhere else; at the end it is killed, and another one leads.
+    """
+    epoch, master = epoch_of(group), group.brokers[group.master_number()]
+    with contextlib.ExitStack() as held:
+        # Nobody gets the log, nobody is taken out of the set for it, and nobody stands for election yet.
+        hold(held, find_worker(master, "ha"), *(psutil.Process(broker.pid) for broker in group.brokers))
+        yield master.broker_address
+        master.kill()
+    await_epoch_behind(group, epoch)
 
 
 def _go_on(process: psutil.Process) -> None:

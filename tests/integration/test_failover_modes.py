@@ -1,4 +1,4 @@
-"""What a group promises besides: fewer in sync than are wanted, and an asynchronous group, which waits for nobody.
+"""What a group promises besides: what waits for its time, fewer in sync than are wanted, and an asynchronous group.
 
 The tests of this module use one group, one after the other, with other settings each time.
 """
@@ -10,16 +10,15 @@ import random
 import time
 from collections.abc import Iterator, Mapping
 
-import psutil
 import pytest
 
-from mqcore.client import Client
+from mqcore import clock
+from mqcore.client import Client, Message
 from mqcore.codes import ResponseCode
 from mqcore.protocol.command import RemotingCommand
 from tests.fault.campaign.rig import TOPIC, Group, replica_of
-from tests.fault.rig import find_worker
-from tests.fault.talker import Talker, max_offset_request, pull_request, send_request
-from tests.integration.group_sends import Sends, await_epoch_behind, epoch_of, hold
+from tests.fault.talker import Talker, max_offset_request, pull_request, pulled, send_request
+from tests.integration.group_sends import Sends, await_epoch_behind, epoch_of, lost_with_its_master
 from tests.rigs import etcd as etcd_rig
 from tests.waiting import wait_until
 
@@ -29,8 +28,13 @@ pytestmark = [
 ]
 
 DEADLINE_S = 60.0
+AT_ONCE_S = 20.0
+TIMED, TIMED_LATE_MS, TIMED_STEP_MS = 60, 5_000, 100
 WAIT_FOR_SLAVES_S = 3.0
 """How long a send waits where it waits for slaves: ``slaveTimeout``."""
+
+
+ASYNCHRONOUS = {"brokerRole": "ASYNC_MASTER", "minInSyncReplicas": "1"}
 
 
 @pytest.fixture(scope="module")
@@ -47,7 +51,10 @@ def sends(group: Group) -> Iterator[Sends]:
 
 
 def settle(group: Group, properties: Mapping[str, str]) -> None:
-    """Start all brokers again with *properties*."""
+    """Start all brokers again with *properties*, unless they have them."""
+    if all(broker.properties.items() >= properties.items() for broker in group.brokers):
+        group.await_in_sync(3)
+        return
     epoch = epoch_of(group)
     group.stop_all()
     for number, broker in enumerate(group.brokers):
@@ -74,6 +81,36 @@ def await_answer(address: str, code: ResponseCode) -> RemotingCommand:
     return answer
 
 
+def test_what_waits_for_its_time_comes_once_whoever_delivers_it(group: Group) -> None:
+    group.await_in_sync(3)
+    epoch, master = epoch_of(group), group.master_number()
+    first_ms = clock.now_ms() + TIMED_LATE_MS
+    bodies = [f"timed-{number}" for number in range(TIMED)]
+    with Client(group.name_server) as client, client.producer("timed") as producer:
+        (queue,) = (queue for queue in producer.queues(TOPIC) if queue.queue_id == 0)
+        begin = max_offset(group.brokers[master].broker_address)
+        for number, body in enumerate(bodies):
+            producer.send(Message(TOPIC, body.encode(), deliver_at=first_ms + number * TIMED_STEP_MS), queue=queue)
+    old = group.brokers[master].broker_address
+    wait_until(lambda: max_offset(old) > begin + 5, DEADLINE_S, "some are delivered")
+    group.brokers[master].kill()
+    await_epoch_behind(group, epoch)
+    other = group.master().broker_address
+    # They come in the order of their times: what came twice would be there before the last one is.
+    wait_until(lambda: bodies[-1] in bodies_of(other, begin), DEADLINE_S, "all are delivered")
+    assert bodies_of(other, begin) == bodies
+    group.start_again(master)
+
+
+def bodies_of(address: str, begin: int) -> list[str]:
+    """What queue 0 has from there on."""
+    found: list[str] = []
+    with Talker(address) as talker:
+        while messages := pulled(talker.call(pull_request(TOPIC, 0, begin + len(found)))):
+            found += [message.body.decode() for message in messages]
+    return found
+
+
 def test_sends_are_refused_with_the_cause_while_fewer_are_in_sync_than_are_wanted(group: Group, sends: Sends) -> None:
     settle(group, {"minInSyncReplicas": "2"})
     master = group.master_number()
@@ -95,7 +132,7 @@ def test_sends_are_refused_with_the_cause_while_fewer_are_in_sync_than_are_wante
 
 
 def test_an_asynchronous_master_refuses_sends_while_others_may_have_elected_another(group: Group) -> None:
-    settle(group, {"brokerRole": "ASYNC_MASTER", "minInSyncReplicas": "1"})
+    settle(group, ASYNCHRONOUS)
     master = group.master_number()
     silent = next(number for number in range(group.size) if number != master)
     address = group.brokers[master].broker_address
@@ -112,31 +149,51 @@ def test_an_asynchronous_master_refuses_sends_while_others_may_have_elected_anot
     group.await_in_sync(3)
 
 
-def test_an_asynchronous_group_waits_for_nobody_and_no_place_has_two_messages_of_what_stays(group: Group) -> None:
+def test_who_has_read_what_an_asynchronous_group_loses_gets_everything_that_comes_instead(group: Group) -> None:
+    settle(group, ASYNCHRONOUS)
+    master = group.master_number()
+    slaves = [broker.broker_address for number, broker in enumerate(group.brokers) if number != master]
+    seen: list[str] = []
+    with contextlib.ExitStack() as stack:
+        client = stack.enter_context(Client(group.name_server, offset_commit_interval_s=0.2))
+        stack.enter_context(client.consumer("ahead", TOPIC, handler=lambda message: seen.append(message.body.decode())))
+        end = queue_offset_of(sent_to(group.master().broker_address, b"first")) + 1
+        wait_until(lambda: "first" in seen, DEADLINE_S, "the group reads")
+        group.await_equal_ends()
+        lost = [f"read-and-lost-{number}" for number in range(8)]
+        # They wait where the master's readers will have come to.
+        waiting = {address: stack.enter_context(Talker(address)) for address in slaves}
+        for talker in waiting.values():
+            talker.send([pull_request(TOPIC, 0, end + len(lost), suspend_ms=int(DEADLINE_S * 1000))])
+        with lost_with_its_master(group) as address:
+            assert [sent_to(address, body.encode()).code for body in lost] == [ResponseCode.SUCCESS] * len(lost)
+            wait_until(lambda: set(lost) <= set(seen), DEADLINE_S, "the group has read what is about to be lost")
+        other = group.master().broker_address
+        assert sent_back_to(waiting[other].receive(AT_ONCE_S)) <= end
+        # More than are lost: where the group stands there is something by the time it comes.
+        kept = [f"kept-instead-{number}" for number in range(len(lost) + 4)]
+        for body in kept:
+            assert sent_to(other, body.encode()).code == ResponseCode.SUCCESS
+        wait_until(lambda: set(kept) <= set(seen), DEADLINE_S, "the group gets all that was acknowledged since")
+    group.start_again(master)
     group.await_in_sync(3)
-    epoch, master = epoch_of(group), group.master_number()
-    address = group.brokers[master].broker_address
-    before = sent_to(address, b"before")
-    assert before.ext_fields is not None
-    end = int(before.ext_fields["queueOffset"]) + 1
+
+
+def test_an_asynchronous_group_waits_for_nobody_and_no_place_has_two_messages_of_what_stays(group: Group) -> None:
+    settle(group, ASYNCHRONOUS)
+    master = group.master_number()
+    end = queue_offset_of(sent_to(group.brokers[master].broker_address, b"before")) + 1
     group.await_equal_ends()
     lost = [f"lost-{number}" for number in range(8)]
-    with contextlib.ExitStack() as held:
-        # Nobody gets what is sent now, and nobody is taken out of the set for it.
-        hold(held, psutil.Process(group.brokers[master].pid), find_worker(group.brokers[master], "ha"))
+    with lost_with_its_master(group) as address:
         began_s = time.monotonic()
         assert [sent_to(address, body.encode()).code for body in lost] == [ResponseCode.SUCCESS] * len(lost)
         assert time.monotonic() - began_s < WAIT_FOR_SLAVES_S * len(lost) / 2
-        group.brokers[master].kill()
-    await_epoch_behind(group, epoch)
     other = group.master().broker_address
     wait_until(lambda: max_offset(other) == end, DEADLINE_S, "what the new master has not got is lost")
     with Talker(other) as talker:
         # Who has read the lost ones is put back to the end.
-        answer = talker.call(pull_request(TOPIC, 0, end + len(lost)))
-        assert answer.code == ResponseCode.PULL_OFFSET_MOVED
-        assert answer.ext_fields is not None
-        assert answer.ext_fields["nextBeginOffset"] == str(end)
+        assert sent_back_to(talker.call(pull_request(TOPIC, 0, end + len(lost)))) <= end
     kept = [f"kept-{number}" for number in range(4)]
     for body in kept:
         assert sent_to(other, body.encode()).code == ResponseCode.SUCCESS
@@ -149,6 +206,19 @@ def test_an_asynchronous_group_waits_for_nobody_and_no_place_has_two_messages_of
         assert [messages[0, end + number] for number in range(len(kept))] == [[body] for body in kept]
         assert all(len(found) == 1 for found in messages.values())
         assert {body for (body,) in messages.values()}.isdisjoint(lost)
+
+
+def queue_offset_of(answer: RemotingCommand) -> int:
+    assert answer.code == ResponseCode.SUCCESS
+    assert answer.ext_fields is not None
+    return int(answer.ext_fields["queueOffset"])
+
+
+def sent_back_to(answer: RemotingCommand) -> int:
+    """Where a pull is to go on: where an epoch began, of those that tests before have begun within the last minutes."""
+    assert answer.code == ResponseCode.PULL_OFFSET_MOVED
+    assert answer.ext_fields is not None
+    return int(answer.ext_fields["nextBeginOffset"])
 
 
 def max_offset(address: str) -> int:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
+from mqcore.codes import ResponseCode
 from tests.fault.campaign.rig import QUEUES, TOPIC, Group
+from tests.fault.talker import Talker, send_request
+from tests.integration.group_sends import lost_with_its_master
 from tests.rigs import JavaDriver, etcd, gather, wire
 from tests.rigs.deliveries import check_queue_order
 from tests.rigs.reports import SEND_OK, QueueName
@@ -25,12 +28,28 @@ POLL_MS = 500
 PAUSE_MS = 100
 """After a send that failed, or a producer would be through with all of them before another broker leads."""
 DEADLINE_S = 60.0
+SENT_BACK_S = 120.0
+"""A consumer that is sent back gives its queue up for 10 s, and takes it again when it balances queues next."""
 
 
 @pytest.fixture
 def group(tmp_path: Path, chance: random.Random) -> Iterator[Group]:
     with Group(tmp_path, chance, has_machines=False) as group:
         yield group
+
+
+@pytest.fixture
+def asynchronous(tmp_path: Path, chance: random.Random) -> Iterator[Group]:
+    with Group(tmp_path, chance, has_machines=False, properties={"brokerRole": "ASYNC_MASTER"}) as group:
+        group.await_in_sync(3)
+        yield group
+
+
+def send(broker: str, keys: Sequence[str]) -> None:
+    """Send a message for each of *keys* to queue 0."""
+    with Talker(broker) as talker:
+        for key in keys:
+            assert talker.call(send_request(TOPIC, 0, b"any", keys=key)).code == ResponseCode.SUCCESS
 
 
 def readable(broker: str, places: Iterable[tuple[QueueName, int]]) -> bool:
@@ -67,3 +86,24 @@ def test_java_clients_go_on_with_another_master(group: Group, java: JavaDriver, 
     arrived = {message.place: message.key for message in received}
     assert len(arrived) == len(received) == stored
     assert told.items() <= arrived.items()
+
+
+@pytest.mark.slow
+def test_a_java_consumer_that_has_read_what_is_lost_gets_everything_that_comes_instead(
+    asynchronous: Group, java: JavaDriver
+) -> None:
+    group = asynchronous
+    lost = [f"lost-{number}" for number in range(8)]
+    kept = [f"kept-{number}" for number in range(len(lost) + 4)]
+    with java.consumer(group.name_server, TOPIC, "G_ahead", poll_ms=POLL_MS) as consumer:
+        send(group.master().broker_address, ["first"])
+        wait_until(lambda: consumer.count() == 1, DEADLINE_S, "it reads")
+        group.await_equal_ends()
+        with lost_with_its_master(group) as master:
+            send(master, lost)
+            wait_until(lambda: consumer.count() == 1 + len(lost), DEADLINE_S, "it has read what is about to be lost")
+        # By the time it comes there is something where it stands.
+        send(group.master().broker_address, kept)
+        wait_until(lambda: consumer.count() >= 1 + len(lost) + len(kept), SENT_BACK_S, "it is given what came instead")
+        received = consumer.stop()
+    assert {message.key for message in received} == {"first", *lost, *kept}

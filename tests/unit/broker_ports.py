@@ -329,6 +329,9 @@ class MemoryOffsets:
         if offset < 0:
             del self.table[group, topic, queue_id]
 
+    def believed(self, group: str, topic: str, queue_id: int, offset: int) -> int:
+        return offset
+
     async def remove(self, group: str | None, topic: str | None) -> None:
         for row_group, row_topic, queue_id, _ in await self.find(group, topic):
             self.put(row_group, row_topic, queue_id, -1)

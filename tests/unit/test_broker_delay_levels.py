@@ -142,6 +142,13 @@ async def test_offsets_are_corrected_at_the_start_too(rig: BrokerRig) -> None:
     assert rig.broker.schedule.offsets == {1: 1}
 
 
+async def test_a_level_that_is_ahead_of_what_a_log_has_goes_back_to_that(rig: BrokerRig) -> None:
+    ends = {(SCHEDULE_TOPIC, 0): 5, (SCHEDULE_TOPIC, 2): 7}
+    rig.broker.schedule.offsets = {1: 6, 3: 7}
+    rig.broker.schedule.lower_offsets(lambda topic, queue_id: ends[topic, queue_id])
+    assert rig.broker.schedule.offsets == {1: 5, 3: 7}
+
+
 async def test_the_offset_file_is_in_apaches_form_and_loads_again(rig: BrokerRig) -> None:
     rig.broker.schedule.offsets = {3: 7, 1: 1}
     await rig.broker.schedule.persist()

@@ -304,6 +304,23 @@ async def test_a_new_master_applies_what_nobody_may_read_yet_and_then_goes_by_it
     assert follower.rig.drops.applied_to == follower.rig.store.end
 
 
+async def test_offsets_that_are_lowered_when_an_epoch_begins_are_told_and_no_others(
+    master: Member, follower: Member
+) -> None:
+    await master.rig.create_topic("orders")
+    for queue_id, offset in enumerate((7, 9)):
+        master.broker.offsets.commit("g", "orders", queue_id, offset, "client")
+    await master.metadata._tell_offsets()
+    follower.copy_log(master, master.rig.store.end)
+    follower.rig.store.dispatched = None
+    await follower.metadata.apply_all_to_end()
+    follower.rig.offsets.put("g", "orders", 1, 8)  # as the log does that begins an epoch
+    follower.lead()
+    await follower.metadata._tell_offsets()
+    newest = follower.rig.store.messages(METADATA_TOPIC)[-1]
+    assert MetadataRecord.decode(newest.body).content["offsets"] == [["orders", "g", 1, 8]]
+
+
 async def test_a_client_s_message_with_our_flag_is_no_metadata(master: Member, follower: Member) -> None:
     forged = MetadataRecord(MetadataKind.GROUPS, {"put": {}, "gone": ["TOOLS_CONSUMER"], "version": None})
     await master.rig.store.put(

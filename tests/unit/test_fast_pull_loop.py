@@ -671,6 +671,112 @@ def test_in_a_group_nobody_is_sent_back_before_what_a_master_before_has_given_ou
     assert rig.reply()["code"] == wanted
 
 
+BEGAN = 10
+"""Where the epoch of ``doubt`` has begun in queue 0, which ends at 15."""
+
+
+def doubt(rig: PullRig, began: int = BEGAN, role: str = "MASTER") -> None:
+    """Let the broker lead, or follow, an epoch that lacks what was given out before."""
+    rig.segment.set_queue_word(rig.segment.queue_row(TOPIC, 0), "doubt_offset", began)
+    rig.segment.set("doubts_until", int(time.monotonic() * 1000) + DEADLINE_MS)
+    rig.segment.set("ha_role", HA_ROLE[role])
+
+
+def code_and_next(reply: dict[str, Any]) -> tuple[int, int]:
+    return reply["code"], reply["next_begin_offset"]
+
+
+@pytest.mark.parametrize("offset", [13, 15, 18])
+def test_who_stands_behind_what_a_log_lacks_is_sent_back_to_where_its_epoch_began(rig: PullRig, offset: int) -> None:
+    rig.change(in_group=True, corrects_offsets=True)
+    rig.segment.set("epoch_start", 1000)
+    doubt(rig)
+    assert code_and_next(rig.pull(1, offset)) == (ResponseCode.PULL_OFFSET_MOVED, BEGAN), "nothing comes back there"
+    rig.ask(2, BEGAN)
+    assert code_and_next(rig.reply()) == (ResponseCode.SUCCESS, 15)
+    rig.ask(3, 15)
+    assert code_and_next(rig.reply()) == (ResponseCode.PULL_NOT_FOUND, 15), "there it was sent"
+
+
+def test_a_pull_that_was_held_when_the_doubts_began_is_sent_back_at_once(rig: PullRig) -> None:
+    rig.change(in_group=True, corrects_offsets=True)
+    rig.ask(1, 15, sys_flag=SUSPEND, suspend_timeout_ms=DEADLINE_MS)
+    rig.bind(rig.question()[0])
+    rig.ask(2, 18, sys_flag=SUSPEND, suspend_timeout_ms=DEADLINE_MS)
+    wait_until(lambda: rig.waiters() == 2, describe="both are held")
+    doubt(rig, began=15)
+    reply = rig.reply()
+    assert (reply["ticket"], *code_and_next(reply)) == (2, ResponseCode.PULL_OFFSET_MOVED, 15)
+    assert rig.waiters() == 1, "who stands at the end has missed nothing"
+
+
+def test_a_slave_gives_nobody_what_its_master_would_have_him_read_first(rig: PullRig) -> None:
+    rig.change(in_group=True, corrects_offsets=True)
+    doubt(rig, role="SLAVE")
+    assert code_and_next(rig.pull(1, BEGAN, max_msg_nums=2)) == (ResponseCode.SUCCESS, BEGAN + 2)
+    rig.ask(2, 14, sys_flag=SUSPEND, suspend_timeout_ms=1)
+    reply = rig.reply()
+    assert (*code_and_next(reply), reply["was_held"]) == (ResponseCode.PULL_NOT_FOUND, 14, 1)
+    rig.ask(3, 14, sys_flag=SUSPEND, suspend_timeout_ms=DEADLINE_MS)
+    wait_until(lambda: rig.waiters() == 1, describe="it is held")
+    rig.arrive(0, 15, "T0")
+    rig.ask(4, BEGAN + 2, max_msg_nums=1)
+    assert rig.reply()["ticket"] == 4, "what has come is not for who waits behind it"
+    rig.segment.set("ha_role", HA_ROLE["MASTER"])
+    rig.segment.add("doubts_until", 1)
+    reply = rig.reply()
+    assert (reply["ticket"], *code_and_next(reply)) == (3, ResponseCode.PULL_OFFSET_MOVED, BEGAN)
+
+
+def test_of_several_readers_of_a_queue_none_is_sent_back_for_what_another_was_given(rig: PullRig) -> None:
+    doubt(rig)
+    rig.pull(1, BEGAN)
+    rig.ask(2, 3, max_msg_nums=1)
+    assert code_and_next(rig.reply()) == (ResponseCode.SUCCESS, 4)
+    rig.ask(3, 15)
+    assert code_and_next(rig.reply()) == (ResponseCode.PULL_NOT_FOUND, 15)
+
+
+def test_who_waits_for_what_a_filter_wants_is_not_sent_back_behind_what_it_does_not(rig: PullRig) -> None:
+    doubt(rig)
+    rig.ask(1, 15, sys_flag=SUSPEND, suspend_timeout_ms=DEADLINE_MS)
+    rig.bind(rig.question()[0], sql="TAGS = 'wanted'")
+    assert code_and_next(rig.reply()) == (ResponseCode.PULL_OFFSET_MOVED, BEGAN)
+    rig.ask(2, BEGAN, sys_flag=SUSPEND, suspend_timeout_ms=DEADLINE_MS)
+    assert code_and_next(rig.reply()) == (ResponseCode.PULL_RETRY_IMMEDIATELY, 15)
+    rig.ask(3, 15, sys_flag=SUSPEND, suspend_timeout_ms=DEADLINE_MS)
+    wait_until(lambda: rig.waiters() == 1, describe="it is held")
+    for name in ("unwanted", "wanted"):
+        append(rig, name)
+    reply = rig.reply()
+    assert (reply["ticket"], *code_and_next(reply)) == (3, ResponseCode.SUCCESS, 17)
+
+
+def test_no_commit_is_believed_that_a_log_lacks_and_who_is_not_believed_goes_on_where_the_group_has_committed(
+    rig: PullRig,
+) -> None:
+    doubt(rig)
+    row = rig.segment.offset_row(GROUP, TOPIC, 0, True)
+    assert rig.pull(1, 13, sys_flag=COMMIT, commit_offset=13)["next_begin_offset"] == BEGAN
+    assert rig.segment.committed(row) == BEGAN
+    assert rig.segment.believed_commit(row, 13) == BEGAN
+    rig.segment.commit(row, 12)
+    rig.ask(2, 14)
+    assert code_and_next(rig.reply()) == (ResponseCode.PULL_OFFSET_MOVED, 12)
+    rig.ask(3, 12)
+    assert rig.reply()["next_begin_offset"] == 15
+    assert rig.segment.believed_commit(row, 13) == 13, "it was given them"
+
+
+def test_doubts_have_an_end(rig: PullRig) -> None:
+    doubt(rig)
+    rig.segment.set("doubts_until", 1)
+    assert code_and_next(rig.pull(1, 13)) == (ResponseCode.SUCCESS, 15)
+    rig.ask(2, 18)
+    assert code_and_next(rig.reply()) == (ResponseCode.PULL_OFFSET_MOVED, 15)
+    assert rig.segment.believed_commit(rig.segment.offset_row(GROUP, TOPIC, 0), 18) == 18
+
+
 def test_in_a_group_the_board_says_whose_word_on_commits_counts(rig: PullRig) -> None:
     rig.change(in_group=True)
     rig.pull(1, 3, sys_flag=COMMIT, commit_offset=3)

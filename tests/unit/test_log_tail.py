@@ -13,6 +13,7 @@ from mqcore import layout
 from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.queues.log_tail import LogTail
 from mqcore._fast.segment.boards import SharedSegment
+from mqcore._fast.segment.offsets import take_changed_offsets
 from mqcore.codes import SysFlag
 from mqcore.errors import StoreError
 
@@ -82,12 +83,54 @@ def test_an_epoch_begins_above_units_and_records_and_behind_half_a_record(
     segment.set("wrote_offset", end)
     segment.set("received_offset", end + 50)
     segment.set_flags(FLAG["SLAVE"])
-    writer = CommitLogWriter(segment, str(store.paths.commit_log), store.geometry.commit_log_file_size, 4096)
+    writer = writer_of(store, segment)
     assert writer.begin_epoch(9, [(rows[0], 12), (rows[1], 12), (rows[2], 12)]) == end
     assert [segment.queue_word(row, "next_offset") for row in rows] == [12, 40, ~5], "a dropped queue begins anew"
     assert [segment.get(name) for name in ("epoch_start", "ha_term", "ha_role")] == [end, 9, ROLE["MASTER"]]
     assert not segment.get("store_flags") & FLAG["SLAVE"]
     assert not any(store.log_bytes(end, end + 50))
+
+
+@pytest.mark.parametrize("may_lack", [False, True])
+def test_no_group_stands_behind_the_end_of_a_queue_when_an_epoch_begins(
+    store: StoreBuilder, segment: SharedSegment, may_lack: bool
+) -> None:
+    offsets = {}
+    for number, committed in enumerate((11, 12, 15)):
+        segment.queue_row(b"TopicA", number, True)
+        offsets[number] = segment.offset_row(b"g", b"TopicA", number, True)
+        segment.commit(offsets[number], committed)
+        segment.set_offset_word(offsets[number], "pull_offset", committed)
+    segment.set("wrote_offset", store.end)
+    segment.set("keeps_metadata", 1)
+    tail = [(segment.queue_row(b"TopicA", number), 12) for number in range(3)]
+    writer_of(store, segment).begin_epoch(9, tail, may_lack)
+    assert [segment.committed(row) for row in offsets.values()] == [11, 12, 12]
+    assert [segment.offset_word(row, "pull_offset") for row in offsets.values()] == [11, 12, 12]
+    changed = take_changed_offsets(segment)
+    assert changed.part(0, len(changed)) == [(b"g", b"TopicA", 2, 12)], "the others are told"
+    assert (segment.get("doubts_until") > 0) is may_lack
+    assert [segment.queue_word(segment.queue_row(b"TopicA", 0), name) for name in ("epoch_offset", "doubt_offset")] == [
+        12, 12,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("has_some_of_it", "doubt_offset"), [(False, 5), (True, 12)])
+def test_who_leads_next_goes_on_with_the_doubts_of_the_master_that_it_has_followed(
+    store: StoreBuilder, segment: SharedSegment, has_some_of_it: bool, doubt_offset: int
+) -> None:
+    row = segment.queue_row(b"TopicA", 0, True)
+    segment.set_queue_word(row, "max_offset", 5)
+    segment.doubt(60_000, has_some_of_it)
+    until = segment.get("doubts_until")
+    segment.set("wrote_offset", store.end)
+    writer_of(store, segment).begin_epoch(9, [(row, 12)])
+    assert [segment.queue_word(row, name) for name in ("epoch_offset", "doubt_offset")] == [12, doubt_offset]
+    assert segment.get("doubts_until") == until > 0
+
+
+def writer_of(store: StoreBuilder, segment: SharedSegment) -> CommitLogWriter:
+    return CommitLogWriter(segment, str(store.paths.commit_log), store.geometry.commit_log_file_size, 4096)
 
 
 def test_a_tail_that_fits_on_no_board_is_an_error(store: StoreBuilder, segment: SharedSegment) -> None:

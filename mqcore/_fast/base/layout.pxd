@@ -426,6 +426,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t required_members
         int64_t confirmed_offset
         int64_t required_seen
+        int64_t doubts_until
     ctypedef struct SlaveRow:
         int64_t state
         int32_t port
@@ -450,6 +451,8 @@ cdef extern from "shared_layout.h" nogil:
         int32_t queue_id
         int64_t next_offset
         int64_t born
+        int64_t epoch_offset
+        int64_t doubt_offset
         int64_t max_offset
         int64_t max_physical
         int64_t max_born

@@ -134,9 +134,11 @@ typedef struct {
     int64_t confirmed_offset;
     int64_t required_seen;
     uint8_t pad_confirmed_offset[48];
+    int64_t doubts_until;
+    uint8_t pad_doubts_until[56];
 } StoreBoard;
-static_assert(sizeof(StoreBoard) == 1856, "StoreBoard");
-static_assert(offsetof(StoreBoard, pad_confirmed_offset) == 1808, "StoreBoard.pad_confirmed_offset");
+static_assert(sizeof(StoreBoard) == 1920, "StoreBoard");
+static_assert(offsetof(StoreBoard, pad_doubts_until) == 1864, "StoreBoard.pad_doubts_until");
 
 typedef struct {
     int64_t state;
@@ -172,7 +174,9 @@ typedef struct {
     int32_t queue_id;
     int64_t next_offset;
     int64_t born;
-    uint8_t pad_topic_row[40];
+    int64_t epoch_offset;
+    int64_t doubt_offset;
+    uint8_t pad_topic_row[24];
     int64_t max_offset;
     int64_t max_physical;
     int64_t max_born;

@@ -23,8 +23,8 @@ from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLAN
                                        PUT_STATUS_OS_PAGECACHE_BUSY, PUT_STATUS_PROPERTIES_SIZE_EXCEEDED,
                                        PUT_STATUS_PUT_OK, PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR,
                                        RECORD_OVERHEAD_MAX, REFUSING_FLAGS, STORE_FLAG_NOT_ENOUGH_REPLICAS,
-                                       STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_SLAVE, TOPIC_WORD_EXISTS, QueueRow,
-                                       StoreBoard)
+                                       STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_SLAVE, TOPIC_WORD_EXISTS, OffsetRow,
+                                       QueueRow, StoreBoard)
 from mqcore._fast.log.mapped_file cimport (FileSet, MappedFile, file_at, file_made_at, files_close, files_open,
                                            files_release, files_rest, files_trim)
 from mqcore._fast.log.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS_TRANSACTION_MASK,
@@ -33,6 +33,8 @@ from mqcore._fast.log.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS
                                       record_size)
 from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic
 from mqcore._fast.segment.bounds cimport note_flushed, note_written, queue_max_offset
+from mqcore._fast.segment.doubts cimport DOUBT_MS, are_doubts, begin_doubts, doubt_from
+from mqcore._fast.segment.offset_changes cimport put_committed
 from mqcore._fast.wire.replies cimport put_decimal
 
 from mqcore.errors import StoreError
@@ -698,6 +700,20 @@ cdef void raise_next_offset(QueueRow *queue, int64_t next_offset) noexcept nogil
         publish(&queue.next_offset, next_offset)
 
 
+# What groups are said to have got to and to have been given ends where their queues do now; under the put lock.
+cdef void lower_offsets(Shared *shared) noexcept nogil:
+    cdef OffsetRow *place
+    cdef int64_t end
+    cdef int32_t row
+    for row in range(observe_i32(&shared.board.offset_rows)):
+        place = &shared.offsets[row]
+        end = peek(&shared.queues[place.queue_row].epoch_offset)
+        if observe(&place.committed) > end:
+            put_committed(shared, row, end)
+        if observe(&place.pull_offset) > end:
+            publish(&place.pull_offset, end)
+
+
 cdef class CommitLogWriter:
     """The appender for Python: the broker process's own messages, and tests. One object belongs to one thread.
 
@@ -795,16 +811,18 @@ cdef class CommitLogWriter:
         or_full(&self.segment.shared.board.store_flags, STORE_FLAG_SLAVE)
         self.give_lock()
 
-    def begin_epoch(self, int64_t term, list tail not None):
+    def begin_epoch(self, int64_t term, list tail not None, bint may_lack=False):
         """Lead epoch *term* from the end of the log on, which is returned; messages are taken from here on.
 
         Nobody copies into the log any more. Queues go on behind their units, and behind *tail*, (row, next offset) of
-        those whose records no unit tells of yet. Raises StoreError if the put lock, or a file, is not to be had.
+        those whose records no unit tells of yet; groups stand behind none of these ends. *may_lack*: the log may lack
+        what was given out. Raises StoreError if the put lock, or a file, is not to be had.
         """
         cdef Shared *shared = &self.segment.shared
         cdef StoreBoard *board = shared.board
-        cdef int64_t end
+        cdef int64_t end, next_offset
         cdef int32_t row
+        cdef bint goes_on
         # Half a record that came last, which could be met behind a shorter one.
         if not wipe_behind(&self.appender, observe(&board.received_offset)):
             raise StoreError("what was received in part cannot be wiped")
@@ -813,6 +831,14 @@ cdef class CommitLogWriter:
             raise_next_offset(&shared.queues[row], queue_max_offset(&shared.queues[row]))
         for row, next_offset in tail:
             raise_next_offset(&shared.queues[row], next_offset)
+        goes_on = are_doubts(shared)
+        for row in range(observe_i32(&board.queue_rows)):
+            next_offset = max(<int64_t>0, peek(&shared.queues[row].next_offset))
+            publish(&shared.queues[row].epoch_offset, next_offset)
+            doubt_from(&shared.queues[row], next_offset, goes_on)
+        lower_offsets(shared)
+        if may_lack:
+            begin_doubts(shared, DOUBT_MS)
         end = peek(&board.wrote_offset)
         publish(&board.epoch_start, end)
         publish(&board.ha_term, term)

@@ -43,6 +43,7 @@ from mqcore._fast.queues.units cimport (SCAN_FOUND, SCAN_REMOVING, SCAN_SUGGEST_
 from mqcore._fast.segment.boards cimport (ROW_NONE, Shared, SharedSegment, make_group, make_offset, make_queue,
                                           make_topic, puller_of)
 from mqcore._fast.segment.bounds cimport queue_max_offset, queue_min_offset
+from mqcore._fast.segment.doubts cimport believed_commit, is_doubted, sure_offset
 from mqcore._fast.segment.link cimport (Link, link_free, link_next, link_put, link_read, link_take, link_unsent,
                                         link_write)
 from mqcore._fast.segment.offset_changes cimport put_committed
@@ -105,6 +106,7 @@ cdef struct PullState:
     ScanLimits limits
     bint is_slave
     bint in_group               # of brokers that elect their master: the board says who is one
+    int64_t doubts_until        # those of the board that held pulls were looked at for
     bint leaves_offsets         # of a slave: who pulls an offset that is not there tries again, and goes nowhere else
     HeldPulls pulls
     FileSet *files                              # the newest part of the log, for filters
@@ -446,6 +448,14 @@ cdef int32_t scan_queue(PullState *state, const Held *held, PullReply *reply, Pu
     return GET_STATUS_MESSAGE_WAS_REMOVING if result.flags & SCAN_REMOVING else GET_STATUS_NO_MATCHED_MESSAGE
 
 
+cdef bint is_slave(const PullState *state) noexcept nogil:
+    return observe(&state.shared.board.ha_role) != HA_ROLE_MASTER if state.in_group else state.is_slave
+
+
+cdef bint has_doubts(const PullState *state, const Held *held) noexcept nogil:
+    return is_doubted(state.shared, held.rows.offset_row, held.request.queue_offset, state.turn_ms)
+
+
 cdef int32_t read_queue(PullState *state, const Held *held, PullReply *reply, PullRange *ranges) noexcept nogil:
     cdef QueueRow *queue = &state.shared.queues[held.rows.queue_row]
     cdef int64_t requested = held.request.queue_offset
@@ -455,6 +465,12 @@ cdef int32_t read_queue(PullState *state, const Held *held, PullReply *reply, Pu
     reply.min_offset = queue_min_offset(queue)
     reply.suggest_broker_id = held.binding.broker_id
     reply.next_begin_offset = requested
+    if has_doubts(state, held):
+        if is_slave(state):
+            # What the group was given there its master knows: it waits, and asks that one then.
+            return GET_STATUS_OFFSET_OVERFLOW_ONE
+        reply.next_begin_offset = sure_offset(state.shared, held.rows.offset_row)
+        return GET_STATUS_OFFSET_OVERFLOW_BADLY
     if reply.max_offset == 0:
         reply.next_begin_offset = 0
         return GET_STATUS_NO_MESSAGE_IN_QUEUE
@@ -521,15 +537,12 @@ cdef bint hold(PullState *state, Held *held) noexcept nogil:
     held.is_first = False
     count_waiter(state, held.queue_row, 1)
     full_fence()
-    if observe(&state.shared.queues[held.queue_row].max_offset) > held.request.queue_offset:
+    if observe(&state.shared.queues[held.queue_row].max_offset) > held.request.queue_offset and (
+            not has_doubts(state, held)):
         stop_waiting(state, held)
         return False
     keep(state, held)
     return True
-
-
-cdef bint is_slave(const PullState *state) noexcept nogil:
-    return observe(&state.shared.board.ha_role) != HA_ROLE_MASTER if state.in_group else state.is_slave
 
 
 # Whether there may be more of a queue than can be read here yet: what a master before has confirmed.
@@ -540,8 +553,22 @@ cdef bint may_lag(const PullState *state) noexcept nogil:
 
 cdef void commit(PullState *state, const Held *held) noexcept nogil:
     # Of a slave its master says what is committed.
+    cdef int32_t row = held.rows.offset_row
     if held.is_first and held.due == 0 and held.request.sys_flag & FLAG_COMMIT and not is_slave(state):
-        put_committed(state.shared, held.rows.offset_row, held.request.commit_offset)
+        put_committed(state.shared, row,
+                      believed_commit(state.shared, row, held.request.commit_offset, state.turn_ms))
+
+
+cdef void note_pulled(PullState *state, const Held *held, const PullReply *reply) noexcept nogil:
+    # Who is to ask for the same once more, which is not here yet, or not for him, was not sent there.
+    cdef OffsetRow *row = &state.shared.offsets[held.rows.offset_row]
+    cdef int64_t next_offset = reply.next_begin_offset
+    if next_offset > reply.max_offset or (reply.code == NOT_FOUND and has_doubts(state, held)):
+        return
+    if state.turn_ms < observe(&state.shared.board.doubts_until):
+        # Of several that read a queue for a group, none is sent back for what another was given.
+        next_offset = max(next_offset, peek(&row.pull_offset))
+    put_relaxed(&row.pull_offset, next_offset)
 
 
 cdef void tell_offset_moved(PullState *state, const Held *held, const PullReply *reply) noexcept nogil:
@@ -558,7 +585,7 @@ cdef void tell_offset_moved(PullState *state, const Held *held, const PullReply 
 
 
 cdef void answer(PullState *state, Held *held, PullReply *reply, const PullRange *ranges) noexcept nogil:
-    put_relaxed(&state.shared.offsets[held.rows.offset_row].pull_offset, reply.next_begin_offset)
+    note_pulled(state, held, reply)
     if reply.code == OFFSET_MOVED_CODE:
         tell_offset_moved(state, held, reply)
     elif reply.code == NOT_FOUND:
@@ -575,7 +602,8 @@ cdef void read_and_answer(PullState *state, Held *held, bint may_hold) noexcept 
         start_reply(held, &reply)
         reply.status = read_queue(state, held, &reply, ranges)
         reply.code = code_of(reply.status, held.request.queue_offset)
-        if reply.code == OFFSET_MOVED_CODE and held.request.queue_offset >= reply.max_offset and may_lag(state):
+        if reply.code == OFFSET_MOVED_CODE and held.request.queue_offset >= reply.max_offset and may_lag(state) and (
+                not has_doubts(state, held)):
             # It has read on there: what it asks for comes here, too.
             reply.code = NOT_FOUND
             reply.next_begin_offset = held.request.queue_offset
@@ -585,6 +613,7 @@ cdef void read_and_answer(PullState *state, Held *held, bint may_hold) noexcept 
             reply.next_begin_offset = held.request.queue_offset
         if reply.code == RETRY_IMMEDIATELY and may_hold and not held.is_first:
             # Woken for messages that its filter does not want: it goes on behind them.
+            note_pulled(state, held, &reply)
             held.request.queue_offset = reply.next_begin_offset
             filter_later(state, held)
             return
@@ -867,8 +896,11 @@ cdef void wake_queue(PullState *state, int32_t row, int64_t max_offset, int64_t 
         held = following
         following = held.next
         is_due = state.turn_ms >= held.deadline
-        if not is_due and not only_late and max_offset > held.request.queue_offset:
-            is_due = not knows_tag or binding_matches(held.binding, tags_code)
+        if not is_due and not only_late:
+            if has_doubts(state, held):
+                is_due = not is_slave(state)
+            elif max_offset > held.request.queue_offset:
+                is_due = not knows_tag or binding_matches(held.binding, tags_code)
         if is_due:
             stop_waiting(state, held)
             held.next = due
@@ -902,6 +934,14 @@ cdef void take_arrivals(PullState *state) noexcept nogil:
             wake_queue(state, arrival.queue_row, arrival.max_offset, arrival.tags_code, True, False)
         ring_release(&state.arrivals, size)
     if rescan:
+        look_at_all(state, False)
+
+
+cdef void check_doubts(PullState *state) noexcept nogil:
+    # A master has begun to doubt: who waits for what is lost is sent back before others get its place.
+    cdef int64_t until = observe(&state.shared.board.doubts_until)
+    if until != state.doubts_until:
+        state.doubts_until = until
         look_at_all(state, False)
 
 
@@ -962,6 +1002,7 @@ cdef void turn(PullState *state) noexcept nogil:
         send_overflow(state, sender)
         take_requests(state, sender)
     take_arrivals(state)
+    check_doubts(state)
     check_held(state)
     serve_throttled(state)
     serve_filtered(state)

@@ -11,9 +11,9 @@ from libc.string cimport memcmp, memcpy
 
 import os
 
-from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TIMED_OUT, add_full, and_full, lock_make,
-                                        lock_release, lock_take, observe, observe_i32, or_full, peek, publish,
-                                        publish_i32, put_relaxed)
+from mqcore._fast.base.atomics cimport (LOCK_BROKEN, LOCK_INHERITED, LOCK_TIMED_OUT, add_full, and_full, coarse_ms,
+                                        lock_make, lock_release, lock_take, observe, observe_i32, or_full, peek,
+                                        publish, publish_i32, put_relaxed)
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.hashing cimport hash_bytes, hash_pair
 from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, GROUP_MEMBERS_MAX, HA_ROLE_NONE,
@@ -31,6 +31,7 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, GROUP_MEMBE
                                        TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT,
                                        WORKER_CAPACITY, CradleRow, EpochRow, GroupRow, OffsetRow, QueueRow,
                                        QuotaRow, SlaveRow, StoreBoard, TopicRow, WorkerRow)
+from mqcore._fast.segment.doubts cimport are_doubts, begin_doubts, believed_commit, doubt_from
 from mqcore._fast.segment.offset_changes cimport put_committed
 from mqcore._fast.segment.cradle cimport CRADLE_BYTES, copy_cradle
 from mqcore._fast.segment.bounds cimport (begin_keeping, note_flushed, queue_files_of, queue_flushed_units,
@@ -572,6 +573,23 @@ cdef class SharedSegment:
     def commit(self, int row, int64_t offset):
         """Store the committed offset of a row; the last store wins. -1 takes it away."""
         put_committed(&self.shared, row, offset)
+
+    def doubt(self, int64_t duration_ms, bint has_some_of_it):
+        """Doubt where clients stand: the master that is followed leads an epoch that may lack what was given out.
+
+        *has_some_of_it*: the log has messages of that epoch, and nobody knows here where it began in queues.
+        """
+        cdef QueueRow *queue
+        cdef int32_t row
+        cdef bint goes_on = are_doubts(&self.shared)
+        for row in range(observe_i32(&self.shared.board.queue_rows)):
+            queue = &self.shared.queues[row]
+            doubt_from(queue, -1 if has_some_of_it else queue_max_offset(queue), goes_on)
+        begin_doubts(&self.shared, duration_ms)
+
+    def believed_commit(self, int row, int64_t offset):
+        """What is to be stored when a client says that its group has got to *offset*: less, if that is doubted."""
+        return believed_commit(&self.shared, row, offset, coarse_ms())
 
     def offset_word(self, int row, str name not None):
         """A word of an offset row by the field's name in mqcore.layout.OFFSET_ROW."""

@@ -19,7 +19,7 @@ from mqcore.address import parse_address
 from mqcore.broker.ports import GroupLog
 from mqcore.broker.security.signature import signed
 from mqcore.codes import RequestCode, ResponseCode
-from mqcore.config import Settings
+from mqcore.config import BrokerRole, Settings
 from mqcore.config.credentials import parse_credentials
 from mqcore.errors import BrokerError, EngineError, MQError, ProtocolError, UnfitMemberError
 from mqcore.protocol.command import RemotingCommand
@@ -93,6 +93,7 @@ class FailoverDriver:
         self._is_master = False
         self._is_promoted = False
         self._epoch_start = 0
+        self._doubted_epoch = 0
         self._is_leaving = False
         self._has_broken = False
         self._master_refuses = False
@@ -159,6 +160,7 @@ class FailoverDriver:
             term=self.state.epoch if self._is_master and self.state is not None else 0,
             role="MASTER" if self._is_master else "SLAVE",
             ha_address=self._host.addresses[1] if self._host is not None else "",
+            doubts_ms=self._log.doubts_ms if self._is_master else 0,
         )
 
     def facts(self) -> GroupFacts:
@@ -677,6 +679,10 @@ class FailoverDriver:
         assert self._host is not None
         ha_address = cache.ha_address or ""
         ha = parse_address(ha_address)
+        if cache.doubts_ms > 0 and self._doubted_epoch != state.epoch:
+            # Before any of it comes, or more.
+            self._log.doubt(cache.doubts_ms, has_some_of_it=self._log.end > cache.epoch_list[-1].start_offset)
+            self._doubted_epoch = state.epoch
         found = await asyncio.get_running_loop().getaddrinfo(ha.host, ha.port, type=socket.SOCK_STREAM)
         self._log.follow(str(found[0][4][0]), ha.port, state.epoch, start)
         until = clock.monotonic_s() + CONNECT_S
@@ -703,17 +709,23 @@ class FailoverDriver:
     async def _lead(self, state: GroupState, *, unclean: bool) -> None:
         assert self._host is not None
         await self._stop_following()
-        if unclean or not self._identity.now.is_trusted:
+        has_lost = unclean or not self._identity.now.is_trusted
+        if has_lost:
             logger.error("messages that were acknowledged may be lost epoch=%d end=%d", state.epoch, self._log.end)
         try:
-            await self._begin_epoch(state)
+            await self._begin_epoch(state, may_lack=has_lost or self._is_asynchronous)
         except (MQError, OSError) as error:
             self._end = StopForGood(f"epoch {state.epoch} cannot begin: {error}")
             return
         self._is_master = True
         self._note_role("MASTER", state)
 
-    async def _begin_epoch(self, state: GroupState) -> None:
+    @property
+    def _is_asynchronous(self) -> bool:
+        """Whether messages are given out that only their master has."""
+        return self._settings.store.broker_role is BrokerRole.ASYNC_MASTER
+
+    async def _begin_epoch(self, state: GroupState, *, may_lack: bool) -> None:
         assert self._host is not None
         await self._host.prepare_to_lead()
         end = self._log.end
@@ -721,7 +733,7 @@ class FailoverDriver:
         # What a founder has belongs to the group from its beginning.
         self._write_epochs((*held, EpochEntry(state.epoch, end if held else min(self._host.log_start, end))))
         self._identity.change(is_trusted=True)
-        self._epoch_start = await self._log.lead(state.epoch)
+        self._epoch_start = await self._log.lead(state.epoch, may_lack=may_lack)
 
     async def _step_down(self) -> None:
         assert self._host is not None

@@ -123,6 +123,7 @@ class Metadata:
         self._applying = asyncio.Lock()
         self._applied_to = 0
         self._epoch_start: int | None = None
+        self._copies_tables = True
         self._told_levels: dict[int, int] = {}
         self._untold: dict[tuple[str, str, int], int] = {}
         self._passed_over: set[str] = set()
@@ -175,7 +176,8 @@ class Metadata:
     async def apply_all_to_end(self) -> None:
         """Apply every record that the log has, readable or not; nothing may be appended meanwhile.
 
-        To be called once, before this broker leads. Raises StoreError, MetadataError, OSError.
+        Tables are copied no more: those of a master before may tell of what this log has not. To be called once, before
+        this broker leads. Raises StoreError, MetadataError, OSError.
         """
         dispatched = self._store.dispatched_end()
         end = self._log.end
@@ -193,11 +195,15 @@ class Metadata:
                 await asyncio.sleep(0)
             self._applied_to = max(self._applied_to, end)
             self._drops.applied(self._applied_to)
-
-    def lead(self, epoch_start: int) -> None:
-        """Tell what changes from here on, where this broker's epoch begins in the log."""
+            self._copies_tables = False
         for _ in self._offsets.take_changed():
             pass  # what was applied, and copied from masters, stands in the log or with all others
+
+    def lead(self, epoch_start: int) -> None:
+        """Tell what changes from here on, where this broker's epoch begins in the log.
+
+        What was lowered to the ends of queues when it began is told first.
+        """
         self._untold = {}
         self._told_levels = dict(self._schedule.offsets)
         self._epoch_start = epoch_start
@@ -356,7 +362,7 @@ class Metadata:
     async def _judge_copy(self, fields: Mapping[str, str], put: Callable[[], Awaitable[None]]) -> None:
         """Put a copy that is no older than what is applied here."""
         async with self._applying:
-            if not self.is_leading and int(fields.get(METADATA_OFFSET, -1)) >= self.next_offset:
+            if self._copies_tables and not self.is_leading and int(fields.get(METADATA_OFFSET, -1)) >= self.next_offset:
                 await put()
 
 

@@ -52,16 +52,34 @@ class GroupLog(Protocol):
         """
         ...
 
+    @property
+    def doubts_ms(self) -> int:
+        """How long it is yet doubted where clients stand."""
+        ...
+
+    def doubt(self, duration_ms: int, *, has_some_of_it: bool) -> None:
+        """Doubt where clients stand: the master to be followed leads an epoch that may lack what was given out.
+
+        *has_some_of_it*: the log has messages of that epoch already.
+        """
+        ...
+
     async def stop_following(self) -> None:
         """Leave the master. Returns when nothing more can be acknowledged to any."""
         ...
 
-    async def lead(self, term: int) -> int:
+    async def lead(self, term: int, *, may_lack: bool = False) -> int:
         """Become the master of epoch *term*, which begins at the end of the log as it is; returns that.
+
+        *may_lack*: messages that were given out may be lost. Groups that have read them are sent back to what is there.
 
         The epoch is on disk with that start: the end does not move meanwhile, since nobody is followed and nothing is
         appended. Nothing is confirmed before ``require``. Raises StoreError if the log cannot be read to its end.
         """
+        ...
+
+    def epoch_offset(self, topic: str, queue_id: int) -> int:
+        """Return where the epoch that this broker leads begins in a queue; 0 for one that was not there then."""
         ...
 
     def require(self, generation: int, members: frozenset[int]) -> None:

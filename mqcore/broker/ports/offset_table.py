@@ -20,6 +20,13 @@ class OffsetTable(Protocol):
 
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None: ...
 
+    def believed(self, group: str, topic: str, queue_id: int, offset: int) -> int:
+        """Return what is to be stored when a client commits *offset*.
+
+        Less, if the group has read that of a log that had more than this one.
+        """
+        ...
+
     async def remove(self, group: str | None, topic: str | None) -> None:
         """Forget every queue of the pair, None meaning any; nothing happens if there is none."""
         ...

@@ -52,7 +52,7 @@ class ConsumerManageProcessor:
     async def update_offset(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 15. It never fails once the header reads."""
         header = headers.decode_request(request.code, request.ext_fields)
-        self._broker.offsets.commit(
+        self._broker.offsets.accept(
             header["consumer_group"],
             header["topic"],
             header["queue_id"],

@@ -100,6 +100,14 @@ class SharedGroupLog:
         self._segment.set_master(ipaddress.ip_address(host).packed, port, start, term)
         self._wake()
 
+    @property
+    def doubts_ms(self) -> int:
+        return max(0, self._segment.get("doubts_until") - int(_now_ms()))
+
+    def doubt(self, duration_ms: int, *, has_some_of_it: bool) -> None:
+        self._segment.doubt(duration_ms, has_some_of_it)
+        self._wake_others()
+
     async def stop_following(self) -> None:
         version = self._segment.forget_master()
         self._wake()
@@ -109,12 +117,14 @@ class SharedGroupLog:
 
     # Leading -----------------------------------------------------------------------------------------------------
 
-    async def lead(self, term: int) -> int:
+    async def lead(self, term: int, *, may_lack: bool = False) -> int:
         end, tail = self.end, await asyncio.to_thread(self._read_tail)
-        start = await asyncio.to_thread(self._writer.begin_epoch, term, tail)
+        start = await asyncio.to_thread(self._writer.begin_epoch, term, tail, may_lack)
         assert start == end, "nobody appends between two masterships"
         self._led_since_ms = _now_ms()
         self._wake()
+        # The pull workers have to look at what they hold.
+        self._wake_others()
         return start
 
     def _read_tail(self) -> list[tuple[int, int]]:
@@ -138,6 +148,10 @@ class SharedGroupLog:
         finally:
             files.close()
             tail.close()
+
+    def epoch_offset(self, topic: str, queue_id: int) -> int:
+        row = self._segment.queue_row(topic.encode(), queue_id)
+        return self._segment.queue_word(row, "epoch_offset") if row >= 0 else 0
 
     def require(self, generation: int, members: frozenset[int]) -> None:
         self._segment.require(generation, sum(1 << member for member in members))

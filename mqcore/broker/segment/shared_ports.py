@@ -97,6 +97,10 @@ class SharedOffsetTable:
     def put(self, group: str, topic: str, queue_id: int, offset: int) -> None:
         self._segment.commit(self._segment.offset_row(group.encode(), topic.encode(), queue_id, True), offset)
 
+    def believed(self, group: str, topic: str, queue_id: int, offset: int) -> int:
+        row = self._segment.offset_row(group.encode(), topic.encode(), queue_id, True)
+        return self._segment.believed_commit(row, offset)
+
     async def remove(self, group: str | None, topic: str | None) -> None:
         await asyncio.to_thread(remove_offsets, self._segment, _encoded(group), _encoded(topic))
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
@@ -103,6 +103,14 @@ class ScheduleMessageService:
         """Move offsets that lie outside their queue to its nearer end. To be called once the store has recovered."""
         for level in self.offsets:
             self._queues.correct(level - 1)
+
+    def lower_offsets(self, end_of: Callable[[str, int], int]) -> None:
+        """No level is ahead of what *end_of*, called with topic and queue id, says of its queue: the log had more."""
+        for level, offset in self.offsets.items():
+            end = end_of(SCHEDULE_TOPIC, level - 1)
+            if offset > end:
+                logger.warning("a delay level goes back level=%d from=%d to=%d", level, offset, end)
+                self._queues.positions[level - 1] = end
 
     def to_json(self) -> dict[str, Any]:
         """Return the progress as the file and GET_ALL_DELAY_OFFSET have it."""
