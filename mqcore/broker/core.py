@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from mqcore import clock
+from mqcore.broker.audit import Audit
 from mqcore.broker.client_housekeeping import SCAN_INTERVAL_S, ClientHousekeeping
 from mqcore.broker.config_file import ConfigFile
 from mqcore.broker.consumer_filters import ConsumerFilters
@@ -255,6 +256,7 @@ class BrokerCore:
         if ports.guard is not None:
             self.broker.runtime_info.show(ports.guard.figures)
         self._group_log = ports.group_log
+        self._audit = Audit(self.broker)
         self._pull = PullProcessor(self.broker)
         self._handlers = self._make_handlers()
         self._periodic = PeriodicTasks()
@@ -290,7 +292,7 @@ class BrokerCore:
         handlers: dict[int, Handler] = {}
         for row in TABLE.values():
             module, _, method = row.handler.partition(".")
-            handlers[row.code] = getattr(processors[module], method)
+            handlers[row.code] = self._audit.around(row.code, getattr(processors[module], method))
         if self.broker.metadata is not None:
             for code in COPIED_TABLES:
                 handlers[code] = self.broker.metadata.marking(handlers[code])
@@ -464,7 +466,9 @@ class BrokerCore:
             try:
                 await self._guard.admit(channel, request)
             except AclError as error:
-                return None if request.is_oneway else refusal(request, error)
+                refused = refusal(request, error)
+                self._audit.refused(channel, request, refused.code)
+                return None if request.is_oneway else refused
         if row is None:
             return request.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, not_supported_by_broker(request.code))
         group = self.broker.group
