@@ -11,8 +11,12 @@ MEMORY_LIMITS = (Path("/sys/fs/cgroup/memory.max"), Path("/sys/fs/cgroup/memory/
 
 def memory_bytes() -> int:
     """The memory that this process can have, page cache included: the machine's, or the container's if that is less."""
-    physical = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min([physical, *(limit for limit in map(_limit, MEMORY_LIMITS) if limit > 0)])
+    return min([physical_bytes(), *(limit for limit in map(_limit, MEMORY_LIMITS) if limit > 0)])
+
+
+def physical_bytes() -> int:
+    """The memory of the machine, whoever may have it."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def _limit(path: Path) -> int:

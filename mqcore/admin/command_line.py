@@ -11,6 +11,7 @@ from mqcore.admin.backup_commands import backup, restore_command
 from mqcore.admin.cluster_commands import broker, cluster, namesrv, producer
 from mqcore.admin.consume_command import consume
 from mqcore.admin.dlq_commands import dlq
+from mqcore.admin.doctor_command import doctor
 from mqcore.admin.group_commands import group
 from mqcore.admin.ha_commands import ha
 from mqcore.admin.message_commands import message
@@ -49,7 +50,7 @@ def cli(context: click.Context, namesrv: str, verbose: bool) -> None:
 
 COMMANDS = (
     send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, backup, restore_command, namesrv,
-    producer,
+    producer, doctor,
 )  # fmt: skip
 
 for command in COMMANDS:

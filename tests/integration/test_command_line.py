@@ -126,6 +126,21 @@ async def test_a_consumer_that_gets_nothing_says_what_it_waits_for(
             assert "a broker's address is the one that it registered (brokerIP1)" in await what_is_missing(mq, "Far")
 
 
+def test_a_cluster_that_is_well_is_found_so(mqcore: CommandLine, broker: RunningBroker, tmp_path: Path) -> None:
+    found = {(row["check"], row["subject"]): row for row in mqcore.json("doctor", "--all", "--store", str(tmp_path))}
+    assert found[("name server", broker.name_server)]["found"] == "knows 1 broker names"
+    assert found[("broker", "broker-a 0")]["found"] == f"answers at {broker.broker_address}"
+    assert found[("disk speed", str(tmp_path))]["found"].startswith("a sync takes ")
+    assert list(tmp_path.iterdir()) == []
+    assert all(row["mend"] for row in found.values() if row["state"] != "ok")
+
+
+def test_a_name_server_that_is_not_there_is_an_error(broker: RunningBroker) -> None:
+    code, out, _ = CommandLine(f"{broker.name_server};127.0.0.1:1").run("doctor", "--output", "json")
+    assert code == 1
+    assert [row["subject"] for row in json.loads(out) if row["state"] == "error"] == ["127.0.0.1:1"]
+
+
 def test_a_topic_lives_and_dies_by_commands(mqcore: CommandLine, broker: RunningBroker, topic: str) -> None:
     name = topic + "_own"
     at = broker.broker_address
