@@ -16,6 +16,7 @@ from mqcore.client.batching import SendFuture
 from mqcore.client.codecs import JSON, Codec
 from mqcore.client.consume_hooks import ConsumeContext, ConsumerHook, FilterContext
 from mqcore.client.consuming import Done
+from mqcore.client.counters import ClientCounts, ConsumerCounts, ProducerCounts
 from mqcore.client.errors import Reject, Retry, Rollback
 from mqcore.client.fault_strategy import BrokerFault
 from mqcore.client.hooks import EndTransactionContext, ProducerHook, SendContext
@@ -43,12 +44,14 @@ __all__ = [
     "Backoff",
     "BrokerFault",
     "Client",
+    "ClientCounts",
     "ClientSettings",
     "Codec",
     "ConsistentHash",
     "ConsumeContext",
     "ConsumeFromWhere",
     "Consumer",
+    "ConsumerCounts",
     "ConsumerHook",
     "ConsumerSettings",
     "Done",
@@ -62,6 +65,7 @@ __all__ = [
     "MessageQueue",
     "NearbyRooms",
     "Producer",
+    "ProducerCounts",
     "ProducerHook",
     "ProducerSettings",
     "PullConsumer",

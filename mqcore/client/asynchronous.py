@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from mqcore.client.configuration import configure
 from mqcore.client.consumer import Consumer
 from mqcore.client.consuming import BatchHandler, EachMessage, Handler, check_async
+from mqcore.client.counters import ClientCounts, CountsCallback
 from mqcore.client.handlers import Declared, H, start_declared, wait_declared
 from mqcore.client.instance import ClientInstance
 from mqcore.client.lite_pull_assignment import QueuesCallback
@@ -71,6 +72,18 @@ class Client(PullApi):
         from mqcore.client.admin.api import Admin  # few ask for it, and it takes long to import
 
         return Admin(self)
+
+    @property
+    def counts(self) -> ClientCounts:
+        """What the open producers and consumers have sent and received, by group. From any thread."""
+        return self.instance.counts()
+
+    async def report_counts(self, callback: CountsCallback, *, every_s: float = 10.0) -> None:
+        """Call *callback* with the counts every *every_s* seconds until the client is closed, and start the client.
+
+        It is called in the client's event loop and must not block. What it raises is logged.
+        """
+        await self.instance.report_counts(callback, every_s)
 
     async def start(self) -> None:
         """Begin the background work, and the consumers of handlers that were declared by ``on``.

@@ -25,6 +25,7 @@ from mqcore import clock
 from mqcore.cause_log import CauseLog, name_of
 from mqcore.client.batch_body import ALONE
 from mqcore.client.codec import BatchBody, FutureFields, Joiner, Receipts, UniqueIdGenerator
+from mqcore.client.counters import SendTally
 from mqcore.client.errors import ClientClosedError
 from mqcore.client.inflight import InflightLimit
 from mqcore.client.messages import Message, SendReceipt, SendStatus
@@ -233,11 +234,13 @@ class Batcher:
         settings: ProducerSettings,
         inflight: InflightLimit,
         unique_ids: UniqueIdGenerator,
+        tally: SendTally,
     ) -> None:
         self._core = core
         self._settings = settings
         self._inflight = inflight
         self._unique_ids = unique_ids
+        self._tally = tally
         self._body_size_max = min(settings.batch_bytes, settings.max_message_size_bytes + 1)
         if settings.compression != "none":
             self._body_size_max = min(self._body_size_max, settings.compress_over_bytes)
@@ -414,6 +417,10 @@ class Batcher:
     def _finish(self, batch: SendBatch, sent: Sent | None, error: BaseException | None) -> None:
         # Room first: who is told that a send is done may begin the next one.
         self._inflight.release(batch.bodies_size, len(batch.ids))
+        if error is None:
+            self._tally.add(len(batch.ids))
+        else:
+            self._tally.add(0, failed=len(batch.ids))
         batch.finish(sent, error)
 
 

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from mqcore import clock
 from mqcore.client import forks
 from mqcore.client.codec import Exchange, Maker
+from mqcore.client.counters import SendTally
 from mqcore.client.exchange import SendAnswer
 from mqcore.client.failures import is_doubtful, is_not_stored
 from mqcore.client.messages import SendReceipt, SendStatus, has_timer
@@ -34,7 +35,7 @@ from mqcore.client.producer_core import (
 from mqcore.client.selectors import Rotation
 from mqcore.client.waiting_sends import PendingSend
 from mqcore.codes import STORED_CODES
-from mqcore.errors import BrokerError, MQError, RemotingError, RemotingTimeoutError
+from mqcore.errors import BrokerError, MQError, ProtocolError, RemotingError, RemotingTimeoutError
 from mqcore.protocol.codec import SendHead
 from mqcore.protocol.command import next_opaque
 from mqcore.protocol.message import MessageQueue
@@ -100,6 +101,8 @@ class Lines:
     def __init__(self) -> None:
         self._free: defaultdict[str, list[Line]] = defaultdict(list)  # the last used at the end
         self._counts: defaultdict[str, int] = defaultdict(int)
+        self._open: set[Line] = set()
+        self._answers_before = 0  # of lines that have been closed
         self._lock = threading.Lock()
         self._is_closed = False
         self._tidy_s = 0.0
@@ -108,6 +111,12 @@ class Lines:
     def count(self) -> int:
         with self._lock:
             return sum(self._counts.values())
+
+    @property
+    def answers(self) -> int:
+        """How many sends have been answered."""
+        with self._lock:
+            return self._answers_before + sum(line.exchange.answers for line in self._open)
 
     def take(self, address: str, deadline_s: float) -> Line | None:
         """Return a free connection to *address*, or a new one; None when there are SOCKETS_MAX. Raises OSError.
@@ -125,11 +134,14 @@ class Lines:
                 return None
             self._counts[address] += 1
         try:
-            return Line(address, min(max(deadline_s - clock.monotonic_s(), LEAST_TIMEOUT_S), CONNECT_TIMEOUT_S))
+            line = Line(address, min(max(deadline_s - clock.monotonic_s(), LEAST_TIMEOUT_S), CONNECT_TIMEOUT_S))
         except BaseException:
             with self._lock:
                 self._counts[address] -= 1
             raise
+        with self._lock:
+            self._open.add(line)
+        return line
 
     def put_back(self, address: str, line: Line) -> None:
         now_s = line.used_s = clock.monotonic_s()
@@ -146,6 +158,8 @@ class Lines:
         line.close()
         with self._lock:
             self._counts[address] -= 1
+            self._open.discard(line)
+            self._answers_before += line.exchange.answers
 
     def close(self) -> None:
         """Close what is free now, and what is in use when it is put back."""
@@ -198,8 +212,10 @@ class BlockingSender:
         inflight: InflightLimit,
         batcher: Batcher,
         outgoing: Callable[[Message], Outgoing],
+        tally: SendTally,
     ) -> None:
         self._core = core
+        self._tally = tally
         self._routes = routes
         self._settings = settings
         self._inflight = inflight
@@ -264,6 +280,7 @@ class BlockingSender:
         if choose is not None or is_final:
             if is_doubtful(error):
                 self._core.doubt_soon(error.broker)
+            self._tally.add(0, failed=1)
             raise error
         warn_of_attempt(self._core.group, failed.queue, 1, error)
         return Interrupted(outgoing, failed)
@@ -304,10 +321,19 @@ class BlockingSender:
         except OSError as error:
             logger.debug("connect failed address=%s: %s", address, error)
             return None
+        except ProtocolError:
+            self._tally.add(0, failed=1)
+            raise
         if answer is None or answer[0] in STORED_CODES:
             return answer
+        self._tally.add(-1)  # an answer, but no message sent
         refused = BrokerError(answer[0], answer[1] or "", address).at(topic=outgoing.topic)
         return FailedAttempt(queue, refused, deadline_s - clock.monotonic_s())
+
+    @property
+    def sent(self) -> int:
+        """How many messages went this way, with those that a broker has refused: they are taken off the tally."""
+        return self._lines.answers
 
     @property
     def connections(self) -> int:

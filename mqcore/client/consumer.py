@@ -24,6 +24,7 @@ from mqcore.client.consume_orderly import OrderlyService
 from mqcore.client.consume_orderly_in_threads import ThreadedOrderlyService
 from mqcore.client.consume_trace import trace_consumer
 from mqcore.client.consuming import BatchHandler, ConsumeService, EachMessage
+from mqcore.client.counters import ConsumerCounts
 from mqcore.client.errors import ClientClosedError, ClientStateError
 from mqcore.client.identity import client_id
 from mqcore.client.inside import in_background, is_inside
@@ -280,6 +281,11 @@ class Consumer:
         if self._membership.subscriptions.pop(topic, None) is not None and self._is_open:
             await self._hub.heartbeat()
             await self._assignment.rebalance()
+
+    @property
+    def counts(self) -> ConsumerCounts:
+        """What has been received since the start, what has failed, and what is to be done. From any thread."""
+        return self._membership.counts()
 
     @property
     def is_closed(self) -> bool:

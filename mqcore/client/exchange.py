@@ -63,6 +63,7 @@ class Exchange:
         self._socket = socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM)
         self._peer = peer
         self._unread = bytearray()
+        self.answers = 0
 
     def __del__(self) -> None:
         self._socket.close()
@@ -91,6 +92,7 @@ class Exchange:
             while True:
                 answer = answer_of(self._receive(deadline_s), opaque)
                 if answer is not None:
+                    self.answers += 1
                     return answer
         except TimeoutError as error:
             raise RemotingTimeoutError(f"no response from {self._peer} within {timeout_s * 1000:.0f} ms") from error

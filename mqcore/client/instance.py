@@ -15,6 +15,7 @@ from mqcore.cause_log import CauseLog
 from mqcore.client import forks
 from mqcore.client.broker_api import BrokerApi, request
 from mqcore.client.codec import UniqueIdGenerator
+from mqcore.client.counters import ClientCounts, ConsumerCounts, CountsCallback, ProducerCounts
 from mqcore.client.credentials import Signer
 from mqcore.client.errors import BrokerNotFoundError, ClientClosedError, ClientStateError
 from mqcore.client.identity import client_id
@@ -59,8 +60,18 @@ class GroupMember(Protocol):
     def after_fork(self, parent_pid: int) -> None: ...
 
 
+class ProducerMember(GroupMember, Protocol):
+    """A producer, as far as the instance knows it."""
+
+    @property
+    def counts(self) -> ProducerCounts: ...
+
+
 class ConsumerMember(GroupMember, Protocol):
     """A consumer, as far as the instance knows it."""
+
+    @property
+    def counts(self) -> ConsumerCounts: ...
 
     @property
     def control(self) -> RemoteControl: ...
@@ -97,7 +108,7 @@ class ClientInstance:
         self.inner_producer = ProducerCore(self, CLIENT_INNER_PRODUCER_GROUP, ProducerSettings())
         self.replies = PendingReplies(self.namespace)
         self.transaction_producers: dict[str, TransactionProducer] = {}
-        self._producers: dict[str, GroupMember] = {}
+        self._producers: dict[str, ProducerMember] = {}
         self._consumers: dict[str, ConsumerMember] = {}
         self._heartbeat_lock = asyncio.Lock()
         self._background: list[Periodic] = []
@@ -191,7 +202,7 @@ class ClientInstance:
 
     # Members.
 
-    def add_producer(self, producer: GroupMember) -> None:
+    def add_producer(self, producer: ProducerMember) -> None:
         if producer.group in self._producers:
             raise ClientStateError(
                 f"The producer group[{producer.group}] has been created before, specify another name please."
@@ -221,6 +232,26 @@ class ClientInstance:
                 log.warning("unregister failed", address=address, error=error)
 
         await asyncio.gather(*(tell(address) for address in dict.fromkeys(self.routes.addresses(with_slaves=True))))
+
+    # Counts.
+
+    def counts(self) -> ClientCounts:
+        """Return what the open producers and consumers have counted. From any thread."""
+        return ClientCounts(
+            {group: producer.counts for group, producer in list(self._producers.items())},
+            {group: consumer.counts for group, consumer in list(self._consumers.items())},
+        )
+
+    async def report_counts(self, callback: CountsCallback, every_s: float) -> None:
+        """Call *callback* with the counts every *every_s* seconds, until the client is closed."""
+
+        async def report() -> None:
+            callback(self.counts())
+
+        await self.start()
+        reports = Periodic("report of counts", report, first_s=every_s, every_s=every_s)
+        self._background.append(reports)
+        reports.start()
 
     # Addresses.
 

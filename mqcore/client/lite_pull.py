@@ -273,6 +273,7 @@ class LitePullLoop:
     async def _take(self, response: PullResponse, messages: list[ReceivedMessage], time_ms: float) -> float:
         membership, assigned, queue = self._membership, self._assigned, self._held.queue
         membership.preferred_broker_id[queue] = response.suggested_broker_id
+        self._held.behind = max(0, response.max_offset - response.next_offset)
         if response.code == ResponseCode.SUCCESS:
             if membership.hooks.any:
                 messages = await self._shown_to_hooks(messages)

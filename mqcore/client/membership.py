@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mqcore.client.consume_hooks import ConsumerHooks
+from mqcore.client.counters import ConsumerCounts
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.offsets import OffsetStore
 from mqcore.client.process_queue import ProcessQueue
@@ -51,6 +52,18 @@ class Membership:
     @property
     def retry_topic(self) -> str:
         return retry_topic(self.group)
+
+    def counts(self) -> ConsumerCounts:
+        """Return what has been received, what has failed and what is to be done. From any thread."""
+        totals = [statistics.totals() for statistics in list(self.statistics.values())]
+        held = list(self.held.values())
+        in_flight = sum(one.count for one in held)
+        return ConsumerCounts(
+            received=sum(pulled for pulled, _ in totals),
+            failed=sum(failed for _, failed in totals),
+            in_flight=in_flight,
+            lag=in_flight + sum(one.behind for one in held),
+        )
 
     def queue_thresholds(self) -> tuple[int, int]:
         """Return how many messages, and how many MiB, one queue may cache; limits of the topic are divided.

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Self, Unpack
 from mqcore.client import asynchronous
 from mqcore.client.batching import SendFuture
 from mqcore.client.consume_in_threads import ThreadHandler
+from mqcore.client.counters import ClientCounts, ProducerCounts
 from mqcore.client.errors import ClientClosedError
 from mqcore.client.fault_strategy import BrokerFault
 from mqcore.client.handler_threads import HandlerThreads
@@ -80,6 +81,12 @@ class Client(PlainFace[asynchronous.Client]):
         from mqcore.client.admin.plain import Admin  # few ask for it, and it takes long to import
 
         return Admin(self._thread, self._inner.admin)
+
+    @property
+    def counts(self) -> ClientCounts:
+        return self._inner.counts
+
+    report_counts = plain(asynchronous.Client.report_counts)
 
     def start(self) -> None:
         self._thread.call(self._inner.start())
@@ -285,6 +292,10 @@ class Producer(PlainFace[AsyncProducer]):
     def add_hook(self, hook: ProducerHook) -> None:
         """Let *hook* look at every send from now on. It runs in the client's event loop and must not block."""
         self._inner.add_hook(hook)
+
+    @property
+    def counts(self) -> ProducerCounts:
+        return self._inner.counts
 
     @property
     def faults(self) -> list[BrokerFault]:

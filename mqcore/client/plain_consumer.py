@@ -16,6 +16,7 @@ from mqcore.client.batches import PlainBatch
 from mqcore.client.consume_hooks import ConsumerHook
 from mqcore.client.consumer import BATCH_FILL_S, RECEIVE_MAX
 from mqcore.client.consumer import Consumer as AsyncConsumer
+from mqcore.client.counters import ConsumerCounts
 from mqcore.client.errors import ClientStateError
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage, Settler
@@ -116,6 +117,10 @@ class Consumer(PlainFace[AsyncConsumer]):
     @property
     def queues(self) -> list[MessageQueue]:
         return self._inner.queues
+
+    @property
+    def counts(self) -> ConsumerCounts:
+        return self._inner.counts
 
     @property
     def is_closed(self) -> bool:

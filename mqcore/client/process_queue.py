@@ -48,6 +48,7 @@ class ProcessQueue(Generic[M]):
         self.consuming = False
         self.try_unlock_times = 0
         self.pulled_to = -1  # everything before this offset was pulled; what is not here was filtered out or is done
+        self.behind = 0  # messages behind those pulled, at the broker's last answer
         self.last_lock_s = self.last_pull_s = self.last_consume_s = clock.now_s()
         self.consume_lock = asyncio.Lock()
         self._messages: dict[int, M] = {}

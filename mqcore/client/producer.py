@@ -13,6 +13,7 @@ from mqcore.client import forks
 from mqcore.client.batch_split import BatchPart, member_size, split_batch, whole_batch
 from mqcore.client.batching import Batcher, SendFuture
 from mqcore.client.blocking import BlockingSender
+from mqcore.client.counters import ProducerCounts, SendTally
 from mqcore.client.errors import (
     BatchPartlySentError,
     ClientClosedError,
@@ -80,8 +81,9 @@ class Producer:
         self._core = ProducerCore(hub, group, settings)
         self._settings = settings
         self._compression = compression_named(settings.compression, settings.compress_level)
+        self._tally = SendTally()
         self._inflight = InflightLimit(settings.max_inflight_messages, settings.max_inflight_bytes)
-        self._batcher = Batcher(self._core, settings, self._inflight, hub.unique_ids)
+        self._batcher = Batcher(self._core, settings, self._inflight, hub.unique_ids, self._tally)
         self._tracer: TraceDispatcher | None = None
         self._short_way: BlockingSender | None = None
         self._open = False
@@ -131,7 +133,7 @@ class Producer:
         """Return a sender for threads that do without the event loop where they can; open while the producer is."""
         if self._short_way is None:
             self._short_way = BlockingSender(
-                self._core, self._hub.routes, self._settings, self._inflight, self._batcher, self._outgoing
+                self._core, self._hub.routes, self._settings, self._inflight, self._batcher, self._outgoing, self._tally
             )
             if self._open:
                 self._open_short_way()
@@ -145,6 +147,13 @@ class Producer:
     def add_hook(self, hook: ProducerHook) -> None:
         """Let *hook* look at every send from now on; see ``hooks``."""
         self._core.hooks.add(hook)
+
+    @property
+    def counts(self) -> ProducerCounts:
+        """What has been sent since the start, what has failed, and what is under way. From any thread."""
+        short_way = 0 if self._short_way is None else self._short_way.sent
+        sent, failed = self._tally.sent + short_way, self._tally.failed
+        return ProducerCounts(sent, failed, self._inflight.messages, self._inflight.bytes)
 
     @property
     def faults(self) -> list[BrokerFault]:
@@ -259,10 +268,12 @@ class Producer:
         choose = self.choice(message, queue, shard_key, selector)
         size = len(outgoing.body)
         await self._enter(size)
+        is_sent = False
         try:
             await self._core.send_oneway(outgoing, choose)
+            is_sent = True
         finally:
-            self._inflight.release(size)
+            self._leave(size, 1, is_sent=is_sent)
 
     async def send_batch(
         self,
@@ -417,10 +428,12 @@ class Producer:
         """Go on with a send whose first attempt was made without the event loop."""
         size = len(outgoing.body)
         await self._enter(size)
+        is_sent = False
         try:
             sent = await self._core.send(outgoing, failed.left_s, failed)
+            is_sent = True
         finally:
-            self._inflight.release(size)
+            self._leave(size, 1, is_sent=is_sent)
         return receipts(sent, (outgoing.msg_id,))[0]
 
     async def _send_outgoing(
@@ -434,14 +447,21 @@ class Producer:
         """Send a message or a batch when there is room for it; return the receipt of each message in it."""
         size = len(outgoing.body)
         await self._enter(size)
+        is_sent = False
         try:
             if choose is None:
                 sent = await self._core.send(outgoing, timeout_s)
             else:
                 sent = await self._core.send_chosen(outgoing, choose, timeout_s)
+            is_sent = True
         finally:
-            self._inflight.release(size)
+            self._leave(size, len(outgoing.ids) or 1, is_sent=is_sent)
         return receipts(sent, outgoing.ids or (outgoing.msg_id,))
+
+    def _leave(self, size: int, count: int, *, is_sent: bool) -> None:
+        """Give back the room of a request of *size* bytes, and count the messages in it."""
+        self._inflight.release(size)
+        self._tally.add(count if is_sent else 0, 0 if is_sent else count)
 
     def _outgoing(self, message: Message) -> Outgoing:
         check_message(message.topic, message.body, self._settings.max_message_size_bytes)

@@ -20,6 +20,7 @@ from mqcore.cause_log import CauseLog
 from mqcore.client.codec import Batch
 from mqcore.client.consume_hooks import ConsumerHook
 from mqcore.client.consume_trace import trace_consumer
+from mqcore.client.counters import ConsumerCounts
 from mqcore.client.errors import ClientClosedError, ClientStateError
 from mqcore.client.identity import client_id
 from mqcore.client.lite_pull import PollService, ReadyBatches
@@ -225,6 +226,11 @@ class PullConsumer:
             await self._assignment.rebalance()
         for topic in set(subscriptions) - set(wanted):
             del subscriptions[topic]
+
+    @property
+    def counts(self) -> ConsumerCounts:
+        """What has been received since the start, what has failed, and what is to be done. From any thread."""
+        return self._membership.counts()
 
     @property
     def assignment(self) -> list[MessageQueue]:

@@ -10,6 +10,7 @@ from typing import Self
 
 from mqcore.client.codec import Batch, Iteration
 from mqcore.client.consume_hooks import ConsumerHook
+from mqcore.client.counters import ConsumerCounts
 from mqcore.client.errors import ClientClosedError
 from mqcore.client.handler_threads import HandlerThreads
 from mqcore.client.lite_pull_assignment import QueuesCallback
@@ -153,6 +154,10 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
             self._touched.put(batch)
 
     # What is known without asking anybody.
+
+    @property
+    def counts(self) -> ConsumerCounts:
+        return self._inner.counts
 
     @property
     def assignment(self) -> list[MessageQueue]:

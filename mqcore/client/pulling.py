@@ -179,6 +179,7 @@ class QueuePullLoop:
     async def _take(self, response: PullResponse, messages: list[ReceivedMessage], time_ms: float) -> float:
         membership, held, queue = self._membership, self._held, self._held.queue
         membership.preferred_broker_id[queue] = response.suggested_broker_id
+        held.behind = max(0, response.max_offset - response.next_offset)
         if response.code == ResponseCode.PULL_OFFSET_MOVED:
             if self._master is None and response.next_offset < self._next_offset:
                 return pause_behind(membership.group, queue, self._next_offset, response)

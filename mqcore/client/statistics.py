@@ -37,10 +37,16 @@ class TopicStatistics:
 
     clock: Callable[[], float] = lambda: door_to_time.monotonic_s()
     slots: deque[TenSeconds] = field(default_factory=lambda: deque(maxlen=HOUR_SLOTS))
+    pulled_before: int = 0
+    """By the slots that have made room for newer ones; as ``failed_before``."""
+    failed_before: int = 0
 
     def current(self) -> TenSeconds:
         now_s = self.clock()
         if not self.slots or now_s - self.slots[-1].started_s >= SLOT_S:
+            if len(self.slots) == HOUR_SLOTS:
+                self.pulled_before += self.slots[0].pulled
+                self.failed_before += self.slots[0].failed
             self.slots.append(TenSeconds(now_s))
         return self.slots[-1]
 
@@ -56,6 +62,12 @@ class TopicStatistics:
         slot.consume_time_ms += time_ms
         slot.ok += ok
         slot.failed += failed
+
+    def totals(self) -> tuple[int, int]:
+        """Return how many messages have been pulled, and how many have failed, since the beginning."""
+        slots = list(self.slots)
+        pulled = self.pulled_before + sum(slot.pulled for slot in slots)
+        return pulled, self.failed_before + sum(slot.failed for slot in slots)
 
     def figures(self) -> dict[str, float | int]:
         """Return the members of Java's ConsumeStatus: times in ms, rates in messages per second."""

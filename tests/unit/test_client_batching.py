@@ -13,6 +13,7 @@ import pytest
 from mqcore.client.batching import REQUESTS_MAX, Batcher, SendFuture
 from mqcore.client.broker_api import SendResponse
 from mqcore.client.codec import UniqueIdGenerator
+from mqcore.client.counters import SendTally
 from mqcore.client.errors import ClientClosedError
 from mqcore.client.inflight import InflightLimit
 from mqcore.client.messages import Message
@@ -76,7 +77,8 @@ class Rig:
         self.core = Core()
         self.inflight = InflightLimit(settings.max_inflight_messages, settings.max_inflight_bytes)
         self.ids = UniqueIdGenerator("127.0.0.1")
-        self.batcher = Batcher(self.core, settings, self.inflight, self.ids)  # type: ignore[arg-type]
+        self.tally = SendTally()
+        self.batcher = Batcher(self.core, settings, self.inflight, self.ids, self.tally)  # type: ignore[arg-type]
         self.batcher.start()
 
     def submit(self, body: bytes, queue: MessageQueue | None = None, topic: str = "T", **properties: str) -> SendFuture:

@@ -45,3 +45,14 @@ def test_failures_are_counted_for_an_hour_and_rates_are_forgotten_before() -> No
 
 def test_without_messages_all_figures_are_zero() -> None:
     assert set(TopicStatistics(Clock()).figures().values()) == {0}
+
+
+def test_totals_are_since_the_beginning() -> None:
+    clock = Clock()
+    statistics = TopicStatistics(clock)
+    for _ in range(400):
+        statistics.add_pull(32, 4.0)
+        statistics.add_consumed(30, 2, 6.0)
+        clock.now_s += 10
+    assert statistics.figures()["consumeFailedMsgs"] == 360 * 2
+    assert statistics.totals() == (400 * 32, 400 * 2)

@@ -4,6 +4,8 @@ from mqcore._fast.client.frames import SendHead
 from mqcore.client.exchange import SendAnswer
 
 class Exchange:
+    @property
+    def answers(self) -> int: ...
     def __init__(self, descriptor: int, peer: str) -> None: ...
     def send(
         self,

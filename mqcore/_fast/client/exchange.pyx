@@ -95,6 +95,7 @@ cdef class Exchange:
     cdef Buffer into
     cdef Buffer scratch
     cdef double timeout_s
+    cdef readonly int64_t answers  # of the sends over it, whatever they said
 
     def __cinit__(self):
         memset(&self.out, 0, sizeof(self.out))
@@ -139,6 +140,7 @@ cdef class Exchange:
                 break
             answer = self.answer_of(opaque)
             if answer is not None:
+                self.answers += 1
                 return answer
         raise self.error_of(outcome, timeout_s)
 
