@@ -25,6 +25,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(READY): pyproject.toml | $(BIN)/python
+	@echo "Packages and a compilation, once: a minute or two, and nothing to be seen of it."
 	$(PIP) "setuptools>=77" "cython>=3.2"
 	$(PIP) --no-build-isolation --editable ".[cli]"
 	touch $(READY)
