@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mqcore.protocol.codec import PURE
+from mqcore.extensions import PURE
 
 if TYPE_CHECKING or PURE:
     from mqcore.client.batch_body import BatchBody, FutureFields, Joiner, Maker, Receipts, Room, UniqueIdGenerator

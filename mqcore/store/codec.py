@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from mqcore.protocol.codec import PURE
+from mqcore.extensions import PURE
 
 if TYPE_CHECKING or PURE:
     from mqcore.store.crc32 import checksum as crc32

@@ -162,10 +162,13 @@ def acl_referee_class_path(version: str) -> str:
     return compiled(f"acl-{version}", class_path("tools", version), sorted((PROJECT / "acl").rglob("*.java")))
 
 
-def shared_classes(name: str, options: Sequence[str], class_path: str, run: Sequence[str | Path]) -> str:
+def shared_classes(
+    name: str, options: Sequence[str], class_path: str, run: Sequence[str | Path], told: str = ""
+) -> str:
     """The JVM option for an archive of the classes that `java *options* *run*` loads, made by running it once.
 
-    It saves a third of the CPU of a start. The run may fail, as long as it ends: what counts is what it loaded.
+    It saves a third of the CPU of a start. The run may fail, as long as it ends: what counts is what it loaded. Its
+    standard input is *told*.
     """
     archive = TARGET / f"{name}-{content_hash(class_path, *options)}.jsa"
     with build_lock(TARGET):
@@ -174,7 +177,7 @@ def shared_classes(name: str, options: Sequence[str], class_path: str, run: Sequ
             subprocess.run(
                 ["java", *options, f"-XX:ArchiveClassesAtExit={fresh}", "-cp", class_path, *map(str, run)],
                 cwd=TARGET,
-                stdin=subprocess.DEVNULL,
+                input=told.encode(),
                 capture_output=True,
                 check=False,
                 timeout=BUILD_DEADLINE_S,

@@ -11,7 +11,7 @@ from types import TracebackType
 from typing import Self
 
 from .apache import write_home
-from .maven import admin_class_path
+from .maven import admin_class_path, shared_classes
 from .process import Child
 
 JVM_OPTIONS = (
@@ -19,6 +19,8 @@ JVM_OPTIONS = (
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
 )
 MAIN_CLASS = "interop.Admin"
+# Nobody listens on port 1: this loads what commands load.
+REHEARSAL = "topicRoute\t-t\tT\t-n\t127.0.0.1:1\n"
 COMMAND_DEADLINE_S = 180.0
 # mqadmin waits 3 s for a connection and 5 s for an answer, its start included: on a busy machine that says nothing
 # about the broker.
@@ -90,7 +92,9 @@ class Mqadmin:
         self._home = write_home(directory / f"mqadmin-{version}", ["tools"])
         self._runs = itertools.count(1)
         homes = (f"-Drocketmq.home.dir={self._home}", f"-Duser.home={self._home}")
-        self._java = ["java", *JVM_OPTIONS, *options, *homes, "-cp", admin_class_path(version), MAIN_CLASS]
+        class_path = admin_class_path(version)
+        archive = shared_classes(f"mqadmin-{version}", JVM_OPTIONS, class_path, [*homes, MAIN_CLASS], REHEARSAL)
+        self._java = ["java", *JVM_OPTIONS, *options, archive, *homes, "-cp", class_path, MAIN_CLASS]
 
     def session(self, name_server: str) -> Session:
         """A process for commands that are told one by one."""

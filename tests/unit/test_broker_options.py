@@ -44,7 +44,7 @@ def test_what_a_start_does_not_need_is_not_imported() -> None:
 
 
 def test_who_moves_messages_knows_no_json() -> None:
-    assert imported([f"mqcore.workers.{kind}" for kind in ("send", "pull", "reput", "ha")], JSON) == []
+    assert imported([f"mqcore.workers.{kind}" for kind in ("send", "pull", "reput", "flush", "ha")], JSON) == []
 
 
 def status(*argv: str) -> object:
