@@ -37,7 +37,7 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.compat
 
 QUEUES = 8
-LINES = 8_000
+LINES = 3_000
 COMMIT_INTERVAL_S = 0.5
 TAGS = ("TagA", "TagB", "TagC")
 UNDER_WAY_MAX = 200

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.interop.conftest import RELEASES
 from tests.rigs import JavaDriver, gather
 from tests.rigs.apache import SMALL, ApacheBroker, ApacheNamesrv
 from tests.rigs.certificates import trusting
@@ -30,10 +32,15 @@ def enforcing(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker
         yield broker
 
 
-@pytest.mark.parametrize("version", ["4.9.8", "5.3.3"])
-def test_java_clients_send_and_receive_with_tls(enforcing: MqcoreBroker, tmp_path: Path, version: str) -> None:
+@pytest.mark.parametrize(
+    "release", ["either", *(pytest.param(release, marks=pytest.mark.slow) for release in RELEASES)]
+)
+def test_java_clients_send_and_receive_with_tls(
+    enforcing: MqcoreBroker, tmp_path: Path, release: str, chance: random.Random
+) -> None:
+    version = chance.choice(RELEASES) if release == "either" else release
     java = JavaDriver(version, tmp_path, options=TLS)
-    topic = f"Sealed{version.replace('.', '_')}"
+    topic = f"Sealed{release.replace('.', '_')}"
     corpus = gather(tmp_path / "corpus.txt", 500)
     printed = Mqadmin(version, tmp_path, options=TLS).run(
         enforcing.name_server, "updateTopic", "-t", topic, "-b", enforcing.broker_address, "-r", "4", "-w", "4"
