@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parent.parent.parent
 CORES = 2
 JVM_ENDING_S = 120.0
+JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 pytest.importorskip("pyspark", reason="pyspark is not installed: pip install mqcore[spark]")
 pytest.importorskip("pyarrow", reason="pyarrow is not installed: pip install mqcore[spark]")
@@ -68,7 +69,7 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "spark.local.dir": str(directory / "local"),
         "spark.driver.memory": "1g",
         # The tests' jobs are over before the second compiler has earned what it costs.
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        JAVA_OPTIONS: "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
         "spark.sql.streaming.stopTimeout": "60s",
         # How long a Python process and the JVM wait for each other's first word, 15 s by default.
         "spark.python.authenticate.socketTimeout": "60s",
@@ -81,10 +82,16 @@ def spark(spark_environment: dict[str, str], spark_settings: dict[str, str]) -> 
     """The session of this run, on two cores of this machine."""
     from pyspark.sql import SparkSession
 
-    before = {name: os.environ.get(name) for name in spark_environment}
-    os.environ.update(spark_environment)
+    from tests.rigs import spark_home
+
+    home = spark_home.shared_home()
+    options = spark_settings[JAVA_OPTIONS]
+    archive = spark_home.shared_classes(home, spark_environment, options)
+    environment = spark_environment | {"SPARK_HOME": str(home)}
+    before = {name: os.environ.get(name) for name in environment}
+    os.environ.update(environment)
     builder = SparkSession.builder.master(f"local[{CORES}]").appName("mqcore tests")
-    for name, value in spark_settings.items():
+    for name, value in (spark_settings | {JAVA_OPTIONS: f"{options} {archive}"}).items():
         builder = builder.config(name, value)
     started_before = {*child_processes(), *listening_sockets()}
     session = builder.getOrCreate()
