@@ -96,6 +96,8 @@ def test_a_java_consumer_that_has_read_what_is_lost_gets_everything_that_comes_i
     lost = [f"lost-{number}" for number in range(8)]
     kept = [f"kept-{number}" for number in range(len(lost) + 4)]
     with java.consumer(group.name_server, TOPIC, "G_ahead", poll_ms=POLL_MS) as consumer:
+        # With each change of what it has it registers anew, and brokers that stand still could not look at that.
+        wait_until(lambda: len(consumer.queues()) == QUEUES and consumer.retry_queues() == 1, DEADLINE_S, "it has all")
         send(group.master().broker_address, ["first"])
         wait_until(lambda: consumer.count() == 1, DEADLINE_S, "it reads")
         group.await_equal_ends()
