@@ -64,10 +64,9 @@ class StoreBoot:
         return result
 
     @property
-    def _reads_confirmed(self) -> bool:
-        """Whether what is read is what all members of the broker's group have."""
-        settings = self._settings
-        return settings.failover.is_group and settings.store.broker_role is BrokerRole.SYNC_MASTER
+    def _is_in_group(self) -> bool:
+        """What is read then is what all members of its group have; an asynchronous master gives more when it leads."""
+        return self._settings.failover.is_group
 
     def _dispatch_end(self) -> int | None:
         """Return up to where of a group's log all may be in consume queues; None = as far as it goes.
@@ -75,10 +74,9 @@ class StoreBoot:
         What is not confirmed may not, nor what lies behind metadata that is not applied: queues may be dropped there.
         """
         confirmed = self._group_files.read_confirmed()
-        if not self._settings.failover.is_group or confirmed is None:
+        if not self._is_in_group or confirmed is None:
             return None
-        applied_to = MetadataPlace.read(self._paths.metadata).applied_to
-        return min(confirmed, applied_to) if self._reads_confirmed else applied_to
+        return min(confirmed, MetadataPlace.read(self._paths.metadata).applied_to)
 
     def _remove_leftovers(self) -> None:
         """Finish what a crash has interrupted: queues being dropped, and files being made that have no name yet."""
@@ -106,13 +104,13 @@ class StoreBoot:
         if self._settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH:
             # Nobody reads what a power cut may take back.
             gates |= READ_GATE["FLUSHED"]
-        if self._reads_confirmed:
+        if self._is_in_group:
             # Nor what a member may lack that is master one day.
             gates |= READ_GATE["CONFIRMED"]
         segment.set("read_gates", gates)
-        if self._settings.failover.is_group:
+        if self._is_in_group:
             self._join_group(result)
-        if self._settings.store.broker_role is BrokerRole.SLAVE or self._settings.failover.is_group:
+        if self._settings.store.broker_role is BrokerRole.SLAVE or self._is_in_group:
             # Only what its master has may get into its log.
             segment.set_flags(STORE_FLAG["SLAVE"])
         segment.set("prepared_end", end - end % self._settings.store.mapped_file_size_commit_log)
@@ -132,8 +130,7 @@ class StoreBoot:
             self._group_files.write_confirmed(confirmed)
         for name in ("confirmed_offset", "replicated_offset"):
             self._segment.set(name, min(confirmed, result.commit_log_end))
-        if self._reads_confirmed:
-            self._segment.set("readable_offset", min(confirmed, result.commit_log_end))
+        self._segment.set("readable_offset", min(confirmed, result.commit_log_end))
 
     async def wait_for_dispatch(self) -> bool:
         """Wait until everything written is in the consume queues; False if that does not happen in time.
@@ -142,7 +139,7 @@ class StoreBoot:
         """
         follows_flush = self._settings.store.flush_disk_type is FlushDiskType.SYNC_FLUSH
         deadline = time.monotonic() + DISPATCH_DEADLINE_S
-        bound = "readable_offset" if self._reads_confirmed else "wrote_offset"
+        bound = "readable_offset" if self._is_in_group else "wrote_offset"
         while self._segment.get("dispatched_offset") < self._segment.get(bound):
             if follows_flush and self._segment.get("store_flags") & STORE_FLAG["SYNC_FAILED"]:
                 return False
@@ -156,7 +153,7 @@ class StoreBoot:
         """After the workers have flushed and ended: a clean stop, unless something was broken or left behind."""
         if is_caught_up and not self._segment.get("store_flags") & BROKEN and self._is_flushed():
             self._delete_unused_files()
-            if self._settings.failover.is_group:
+            if self._is_in_group:
                 self._group_files.write_confirmed(self._segment.get("confirmed_offset"))
             self._note_dispatched()
             self._abort.remove()

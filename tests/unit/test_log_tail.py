@@ -19,6 +19,7 @@ from mqcore.errors import StoreError
 
 FLAG = layout.constants("StoreFlag")
 ROLE = layout.constants("HaRole")
+GATE = layout.constants("ReadGate")
 
 
 @pytest.fixture
@@ -113,6 +114,18 @@ def test_no_group_stands_behind_the_end_of_a_queue_when_an_epoch_begins(
     assert [segment.queue_word(segment.queue_row(b"TopicA", 0), name) for name in ("epoch_offset", "doubt_offset")] == [
         12, 12,
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("waits_for_nobody", [False, True])
+def test_who_waits_for_nobody_lets_all_of_its_log_be_read_when_it_leads(
+    store: StoreBuilder, segment: SharedSegment, waits_for_nobody: bool
+) -> None:
+    end = store.append_many(3)[-1].physical_offset
+    segment.set("wrote_offset", end)
+    segment.set("read_gates", GATE["CONFIRMED"])
+    writer_of(store, segment).begin_epoch(9, [], waits_for_nobody=waits_for_nobody)
+    assert segment.get("readable_offset") == (end if waits_for_nobody else 0)
+    assert segment.get("read_gates") == (0 if waits_for_nobody else GATE["CONFIRMED"])
 
 
 @pytest.mark.parametrize(("has_some_of_it", "doubt_offset"), [(False, 5), (True, 12)])

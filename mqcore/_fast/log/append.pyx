@@ -22,9 +22,9 @@ from mqcore._fast.base.layout cimport (BATCH_MEMBER_HEAD_SIZE, BLANK_MAGIC, BLAN
                                        PUT_STATUS_IN_SYNC_REPLICAS_NOT_ENOUGH, PUT_STATUS_MESSAGE_ILLEGAL,
                                        PUT_STATUS_OS_PAGECACHE_BUSY, PUT_STATUS_PROPERTIES_SIZE_EXCEEDED,
                                        PUT_STATUS_PUT_OK, PUT_STATUS_SERVICE_NOT_AVAILABLE, PUT_STATUS_UNKNOWN_ERROR,
-                                       RECORD_OVERHEAD_MAX, REFUSING_FLAGS, STORE_FLAG_NOT_ENOUGH_REPLICAS,
-                                       STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_SLAVE, TOPIC_WORD_EXISTS, OffsetRow,
-                                       QueueRow, StoreBoard)
+                                       READ_GATE_CONFIRMED, RECORD_OVERHEAD_MAX, REFUSING_FLAGS,
+                                       STORE_FLAG_NOT_ENOUGH_REPLICAS, STORE_FLAG_NO_NEXT_FILE, STORE_FLAG_SLAVE,
+                                       TOPIC_WORD_EXISTS, OffsetRow, QueueRow, StoreBoard)
 from mqcore._fast.log.mapped_file cimport (FileSet, MappedFile, file_at, file_made_at, files_close, files_open,
                                            files_release, files_rest, files_trim)
 from mqcore._fast.log.record cimport (DECODE_BLANK, DECODE_OK, DECODE_SHORT, SYS_TRANSACTION_MASK,
@@ -811,12 +811,13 @@ cdef class CommitLogWriter:
         or_full(&self.segment.shared.board.store_flags, STORE_FLAG_SLAVE)
         self.give_lock()
 
-    def begin_epoch(self, int64_t term, list tail not None, bint may_lack=False):
+    def begin_epoch(self, int64_t term, list tail not None, bint may_lack=False, bint waits_for_nobody=False):
         """Lead epoch *term* from the end of the log on, which is returned; messages are taken from here on.
 
         Nobody copies into the log any more. Queues go on behind their units, and behind *tail*, (row, next offset) of
         those whose records no unit tells of yet; groups stand behind none of these ends. *may_lack*: the log may lack
-        what was given out. Raises StoreError if the put lock, or a file, is not to be had.
+        what was given out. *waits_for_nobody*: what is not confirmed may be read from now on. Raises StoreError if the
+        put lock, or a file, is not to be had.
         """
         cdef Shared *shared = &self.segment.shared
         cdef StoreBoard *board = shared.board
@@ -842,6 +843,10 @@ cdef class CommitLogWriter:
         end = peek(&board.wrote_offset)
         publish(&board.epoch_start, end)
         publish(&board.ha_term, term)
+        if waits_for_nobody:
+            and_full(&board.read_gates, ~<int64_t>READ_GATE_CONFIRMED)
+            note_written(board)
+            note_flushed(board)
         publish(&board.ha_role, HA_ROLE_MASTER)
         and_full(&board.store_flags, ~<int64_t>STORE_FLAG_SLAVE)
         self.give_lock()

@@ -12,7 +12,7 @@ from mqcore._fast.log.append import CommitLogWriter
 from mqcore._fast.queues.log_tail import LogTail
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.failover.facts import LeaderFacts, MemberFacts
-from mqcore.config import Settings
+from mqcore.config import BrokerRole, Settings
 from mqcore.errors import StoreError
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
@@ -61,6 +61,7 @@ class SharedGroupLog:
         self._geometry = StoreGeometry.of(settings.store)
         self._file_size = settings.store.mapped_file_size_commit_log
         self._writer = CommitLogWriter(segment, self._paths.log, self._file_size, 0, LOCK_TIMEOUT_MS)
+        self._waits_for_nobody = settings.store.broker_role is BrokerRole.ASYNC_MASTER
         self._led_since_ms = 0.0
         self._hearings: dict[int, Hearing] = {}
 
@@ -119,7 +120,7 @@ class SharedGroupLog:
 
     async def lead(self, term: int, *, may_lack: bool = False) -> int:
         end, tail = self.end, await asyncio.to_thread(self._read_tail)
-        start = await asyncio.to_thread(self._writer.begin_epoch, term, tail, may_lack)
+        start = await asyncio.to_thread(self._writer.begin_epoch, term, tail, may_lack, self._waits_for_nobody)
         assert start == end, "nobody appends between two masterships"
         self._led_since_ms = _now_ms()
         self._wake()
