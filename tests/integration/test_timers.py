@@ -244,17 +244,22 @@ def test_operators_see_what_waits(broker: MqcoreBroker, topic: str) -> None:
 
 def test_a_message_that_is_taken_back_in_time_is_not_delivered_though_dispatch_stands_still(tmp_path: Path) -> None:
     with MqcoreBroker(tmp_path / "store", SMALL) as broker:
-        due = now_ms() + 4_000
-        handle = accepted(send(broker, "Back", b"gone", TIMER_DELIVER_MS=str(due))).ext_fields["recallHandle"]
-        accepted(send(broker, "Back", b"kept", TIMER_DELIVER_MS=str(due)))
-        wait_until(lambda: runtime(broker, "timerOffsetBehind") == "0", describe="both are in the wheel")
         (reput,) = (worker for worker in broker.workers() if "reput" in worker.cmdline())
-        reput.suspend()
-        answer = call(broker.broker_address, RECALL_MESSAGE, {"topic": "Back", "recallHandle": handle})
+        # A machine that stands still may come too late to take anything back: then once more, for a later time.
+        for ahead_ms in (4_000, 40_000):
+            topic, due = f"Back{ahead_ms}", now_ms() + ahead_ms
+            handle = accepted(send(broker, topic, b"gone", TIMER_DELIVER_MS=str(due))).ext_fields["recallHandle"]
+            accepted(send(broker, topic, b"kept", TIMER_DELIVER_MS=str(due)))
+            wait_until(lambda: runtime(broker, "timerOffsetBehind") == "0", describe="both are in the wheel")
+            reput.suspend()
+            answer = call(broker.broker_address, RECALL_MESSAGE, {"topic": topic, "recallHandle": handle})
+            if now_ms() < due:
+                break
+            reput.resume()
         assert (answer.code, now_ms() < due) == (0, True), answer
         wait_until(lambda: now_ms() > due + 500, describe="it would be due")
         reput.resume()
-        assert set(received(broker, "Back", 1)) == {"kept"}
+        assert set(received(broker, topic, 1)) == {"kept"}
         broker.stop()
 
 

@@ -27,6 +27,7 @@ final class Transact implements TransactionListener {
         corpus = new Corpus(options);
         producer = new TransactionMQProducer(options.text("group", "INTEROP_TRANSACTIONS"), Keys.hook(options));
         producer.setNamesrvAddr(options.text("name-server"));
+        producer.setSendMsgTimeout(60_000);
         producer.setTransactionListener(this);
     }
 
