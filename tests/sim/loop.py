@@ -134,9 +134,13 @@ class VirtualLoop(asyncio.BaseEventLoop):
         assert self.network is not None
         return await self.network.connect(protocol_factory, host, port)
 
-    async def create_server(self, protocol_factory: Any, host: Any = None, port: Any = None, **_: Any) -> Any:
+    async def create_server(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, *, start_serving: bool = True, **_: Any
+    ) -> Any:
         assert self.network is not None
-        return self.network.listen(protocol_factory, host, port)
+        listener = self.network.listen(protocol_factory, host, port)
+        listener.is_serving = start_serving
+        return listener
 
     def _run_once(self) -> None:
         ready, timers = self._ready, self._timers

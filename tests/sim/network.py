@@ -162,8 +162,13 @@ class Listener:
         self.factory = factory
         self.context = contextvars.copy_context()
         self.sockets = [Socket(name)]
+        self.is_serving = False
         self._network = network
         self._name = name
+
+    async def start_serving(self) -> None:
+        """From now on who connects is let in; before, he is refused."""
+        self.is_serving = True
 
     def close(self) -> None:
         if self._network.listeners.get(self._name) is self:
@@ -280,7 +285,7 @@ class Network:
         if there.is_gone:
             await asyncio.Event().wait()  # nobody there to refuse it
         listener = self.listeners.get((address, port))
-        if listener is None:
+        if listener is None or not listener.is_serving:
             raise ConnectionRefusedError(111, f"nobody listens on {address}:{port}")
         local, remote = (here.address, FIRST_PORT + number), (address, port)
         mine = Wire(self, here, f"{name} to", local, remote)
