@@ -9,6 +9,7 @@ import pytest
 
 from mqcore.codes import RequestCode
 from mqcore.store.reader import StoreReader
+from tests.compat.apache_requests import bounds
 from tests.integration.spread_log import (
     DEADLINE_S,
     PER_FILE,
@@ -104,6 +105,7 @@ def test_files_are_deleted_in_order_over_all_directories(tmp_path: Path) -> None
         wait_until(lambda: numbers_of(homes(tmp_path))[0] == 60 // PER_FILE, DEADLINE_S, "all but the newest are gone")
         # The next files are made ahead, perhaps between the looks at two directories.
         wait_until(lambda: is_without_gaps(numbers_of(homes(tmp_path))), DEADLINE_S, "one file after the other is left")
+        wait_until(lambda: bounds(broker.broker_address, TOPIC, 0)[0] > 0, DEADLINE_S, "the queue follows the log")
         numbers = pulled(broker.broker_address)
         assert numbers
         assert numbers == list(range(numbers[0], 60))

@@ -71,7 +71,7 @@ async def test_an_unknown_topic_gets_the_default_topic_s_queues_up_to_a_limit() 
 
 async def test_a_topic_that_may_not_be_created_has_no_route() -> None:
     table = RouteTable(NameServer().ask)
-    with pytest.raises(NoRouteError, match="No route info of this topic: New; check that"):
+    with pytest.raises(NoRouteError, match="No route info of this topic: New; create the topic"):
         await table.rotation("New", "TBW102", 4)
 
 
