@@ -72,9 +72,18 @@ def test_no_setting_that_leads_outside_is_marked_as_one_to_change() -> None:
     leading = [row.key for row in SETTINGS if row.changeable and row.key.lower().endswith(LEADS_OUTSIDE)]
     assert leading == []
     words = [row.key for row in SETTINGS if row.changeable and row.kind is Kind.STR]
-    assert words == ["deleteWhen", "quotas"], (
-        "each text that may be changed is looked at here: its values are refused but for hours and rates"
+    assert words == ["deleteWhen", "logLevels", "quotas"], (
+        "each text that may be changed is looked at here: its values are refused but for hours, levels and rates"
     )
+
+
+@pytest.mark.parametrize("given", ["deleteWhen=/etc", "logLevels=/etc/passwd=DEBUG", "logLevels=LOUD", "quotas=/etc"])
+def test_a_text_that_may_be_changed_is_refused_unless_it_is_of_its_form(broker: MqcoreBroker, given: str) -> None:
+    before = settings_of(broker)
+    answer = update(broker.broker_address, RequestCode.UPDATE_BROKER_CONFIG, given)
+    assert answer.code != ResponseCode.SUCCESS
+    assert given.partition("=")[0] in (answer.remark or "")
+    assert settings_of(broker) == before
 
 
 def test_cve_2023_33246_settings_reach_no_shell(broker: MqcoreBroker, root: Path) -> None:
