@@ -126,8 +126,15 @@ class Consumer:
             await self._assignment.rebalance()
             self._rebalance.start()
         except BaseException:
-            await self.close(drain=False)
+            # Handlers may be at work. Who is cancelled again leaves them at it: ``close`` waits for them then.
+            await asyncio.shield(self._close_in_background(drain=True, timeout_s=None))
             raise
+
+    def _close_in_background(self, *, drain: bool, timeout_s: float | None) -> asyncio.Task[None]:
+        closing = in_background(self._close(drain, timeout_s), f"closing {self.group}")
+        self._closings.add(closing)
+        closing.add_done_callback(self._closings.discard)
+        return closing
 
     async def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
         """Hand out nothing more, wait at most *timeout_s* for what is in hand (or not at all), commit, leave the group.
@@ -137,9 +144,7 @@ class Consumer:
         message counts, and ``wait_closed`` tells when all is done.
         """
         if is_inside(self._membership):
-            closing = in_background(self._close(drain, timeout_s), f"closing {self.group}")
-            self._closings.add(closing)
-            closing.add_done_callback(self._closings.discard)
+            self._close_in_background(drain=drain, timeout_s=timeout_s)
             return
         await self._close(drain, timeout_s)
 

@@ -15,6 +15,7 @@ from mqcore import aio
 from mqcore.client import Client, ReceivedMessage
 from mqcore.client.consumer import GOODBYE_S
 from mqcore.client.process_queue import ProcessQueue
+from mqcore.client.tasks import cancel_and_wait
 from mqcore.client.trace import ConsumeCode
 from mqcore.errors import ClientStateError, ConfigError, MQError
 from tests.integration.client_helpers import committed, eventually, make_topic, send_numbers
@@ -53,6 +54,39 @@ async def send_to_one_queue(mq: aio.Client, topic: str, count: int) -> None:
     async with asyncio.timeout(60):
         while await mq.max_offset(queue) < count:  # so that one pull finds them all
             await asyncio.sleep(0.01)
+
+
+# A start that does not get to its end.
+
+
+async def test_a_start_that_is_cancelled_leaves_handlers_at_work_and_commits_what_they_finish(
+    mq: aio.Client, topic: str, group: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, finish = asyncio.Event(), asyncio.Event()
+    seen: list[int] = []
+
+    async def handle(message: aio.ReceivedMessage) -> None:
+        begun.set()
+        await finish.wait()
+        seen.append(int(message.body))
+
+    await send_to_one_queue(mq, topic, 1)
+    consumer = mq.consumer(group, topic, handler=handle, from_where="earliest")
+    rebalance = consumer._assignment.rebalance
+
+    async def rebalance_for_ever() -> None:
+        await rebalance()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(consumer._assignment, "rebalance", rebalance_for_ever)
+    starting = asyncio.create_task(consumer.start())
+    await begun.wait()
+    await cancel_and_wait(starting)
+    assert starting.cancelled()
+    finish.set()
+    await consumer.close()
+    assert seen == [0]
+    assert await committed(mq, group, topic) == 1
 
 
 # Partial success.
