@@ -124,7 +124,7 @@ class Audit:
     ) -> None:
         before, after = ({name: pair[side] for name, pair in moved.items()} for side in (0, 1))
         logger.info(
-            "administration request=%s subject=%s names=%s by=%s from=%s answer=%d before=%s after=%s",
+            "administration request=%s subject=%s names=%s by=%r from=%s answer=%d before=%s after=%s",
             Code(request.code).name, change.subject, list(names), (request.ext_fields or {}).get(ACCESS_KEY),
             channel_address(channel), code, before, after,
         )  # fmt: skip

@@ -69,6 +69,16 @@ async def test_what_was_refused_is_told_too(rig: BrokerRig, caplog: pytest.LogCa
     ]  # fmt: skip
 
 
+async def test_nobody_writes_a_line_of_his_own(rig: BrokerRig, caplog: pytest.LogCaptureFixture) -> None:
+    forged = "x\n2026-11-23 18:00:00,000 INFO broker mqcore.audit administration"
+    await rig.ask(RequestCode.UPDATE_AND_CREATE_TOPIC, TOPIC | {"AccessKey": forged})
+    await rig.ask(RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": forged})
+    assert [len(record.getMessage().splitlines()) for record in caplog.records if record.name == "mqcore.audit"] == [
+        1,
+        1,
+    ]
+
+
 async def test_who_only_looks_leaves_no_line(rig: BrokerRig, caplog: pytest.LogCaptureFixture) -> None:
     await rig.ask(RequestCode.GET_BROKER_CONFIG)
     await rig.ask(RequestCode.GET_ALL_TOPIC_CONFIG)
