@@ -763,7 +763,7 @@ SETTINGS_HEAD = Layout(
     size=16,
     place="shared",
     source="mqcore",
-    doc="Start of the settings sheet, a memory file of its own. Behind it: the text of Settings.to_json.",
+    doc="Start of the settings sheet, a memory file of its own. Behind it: the text of SettingValues.to_json.",
     fields=(
         Field("version", "q", "grows with each change; 0 = nothing is written yet"),
         Field("size", "i", "bytes of the text"),

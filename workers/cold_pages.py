@@ -18,7 +18,7 @@ from typing import Final
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import Settings
+from mqcore.config import SettingValues
 from mqcore.machine import memory_bytes
 from mqcore.store.paths import StorePaths
 
@@ -44,7 +44,7 @@ READERS_KEPT_MS: Final = 10_000
 class ColdPages:
     """One thread drives it, in the flush worker. Times are those of the monotonic clock unless they say wall clock."""
 
-    def __init__(self, settings: Settings, segment: SharedSegment, rows: Sequence[int]) -> None:
+    def __init__(self, settings: SettingValues, segment: SharedSegment, rows: Sequence[int]) -> None:
         """*rows* are those of the workers that map the commit log and say how far they have let go of it."""
         store = settings.store
         self._segment = segment
@@ -61,7 +61,7 @@ class ColdPages:
         self._readers_behind = 0
         self._look_at = 0.0
 
-    def use(self, settings: Settings) -> None:
+    def use(self, settings: SettingValues) -> None:
         """Go by *settings*, as far as they may change."""
         # Farther back a message counts as one on disk for pulls, too.
         share = settings.store.access_message_in_memory_max_ratio_percent

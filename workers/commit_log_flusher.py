@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import Settings
+from mqcore.config import SettingValues
 from mqcore.files import sync_content, sync_directory
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover, Peer
@@ -34,7 +34,7 @@ class FlushRules:
     is_timed: bool
 
     @classmethod
-    def of(cls, settings: Settings) -> FlushRules:
+    def of(cls, settings: SettingValues) -> FlushRules:
         store = settings.store
         return cls(
             store.flush_interval_commit_log_ms,
@@ -47,7 +47,7 @@ class FlushRules:
 class CommitLogFlusher:
     """One thread drives it. Files are synced by descriptor, whoever wrote into their mappings."""
 
-    def __init__(self, settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+    def __init__(self, settings: SettingValues, segment: SharedSegment, handover: Handover) -> None:
         store = settings.store
         self._segment = segment
         self._row = handover.row
@@ -65,7 +65,7 @@ class CommitLogFlusher:
         self._poll = select.poll()
         self._poll.register(self._wake, select.POLLIN)
 
-    def use(self, settings: Settings) -> None:
+    def use(self, settings: SettingValues) -> None:
         """Go by *settings*, as far as they may change."""
         self._rules = FlushRules.of(settings)
 

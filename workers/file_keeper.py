@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from mqcore import layout
 from mqcore._fast.log.mapped_file import MappedFiles
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import Settings
+from mqcore.config import SettingValues
 from mqcore.store.paths import StorePaths
 from mqcore.workers.cold_pages import ColdPages
 
@@ -35,7 +35,7 @@ RETRY_S = 1.0
 class FileKeeper:
     """One thread drives it. It never touches what is written: reserving and populating change no byte."""
 
-    def __init__(self, settings: Settings, segment: SharedSegment, log_rows: Sequence[int] = ()) -> None:
+    def __init__(self, settings: SettingValues, segment: SharedSegment, log_rows: Sequence[int] = ()) -> None:
         """*log_rows* are the rows of the workers that map the commit log."""
         store = settings.store
         self._segment = segment
@@ -48,7 +48,7 @@ class FileKeeper:
         self._busy_until = 0.0
         self._cold_pages = ColdPages(settings, segment, log_rows)
 
-    def use(self, settings: Settings) -> None:
+    def use(self, settings: SettingValues) -> None:
         """Go by *settings*, as far as they may change."""
         self._cold_pages.use(settings)
 

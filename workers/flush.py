@@ -14,7 +14,7 @@ import threading
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import FlushDiskType, Settings
+from mqcore.config import FlushDiskType, SettingValues
 from mqcore.workers.commit_log_flusher import CommitLogFlusher
 from mqcore.workers.file_keeper import FileKeeper
 from mqcore.workers.handover import Handover
@@ -29,7 +29,7 @@ KIND = layout.constants("WorkerKind")
 STORE_FLAG = layout.constants("StoreFlag")
 
 
-def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+def run(settings: SettingValues, segment: SharedSegment, handover: Handover) -> None:
     """Flush until the broker process says stop, then flush everything once more."""
     flusher = CommitLogFlusher(settings, segment, handover)
     files = FileKeeper(
@@ -37,7 +37,7 @@ def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
     )
     store = StoreKeeper(settings, segment)
 
-    def use(changed: Settings) -> None:
+    def use(changed: SettingValues) -> None:
         for keeper in (flusher, files, store):
             keeper.use(changed)
 

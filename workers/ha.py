@@ -18,7 +18,7 @@ from typing import Any
 from mqcore import layout
 from mqcore._fast.ha.loop import HaLoop
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import BrokerRole, FlushDiskType, Settings
+from mqcore.config import BrokerRole, FlushDiskType, SettingValues
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
@@ -30,7 +30,7 @@ CONNECT_TIMEOUT_S = 3.0
 CONNECT_CHECK_S = 0.02
 
 
-def live_options(settings: Settings) -> dict[str, Any]:
+def live_options(settings: SettingValues) -> dict[str, Any]:
     """The options of the loop that may change while it runs."""
     return {
         "heartbeat_ms": settings.store.ha_send_heartbeat_interval_ms,
@@ -45,7 +45,7 @@ def live_options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+def run(settings: SettingValues, segment: SharedSegment, handover: Handover) -> None:
     """Serve slaves until the broker process says stop."""
     store = settings.store
     loop = HaLoop(

@@ -9,7 +9,7 @@ import json
 import os
 from dataclasses import asdict, dataclass, field
 
-from mqcore.config import Settings
+from mqcore.config import SettingValues
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,8 +62,8 @@ class Handover:
         }
         return sorted(fd for fd in found if fd >= 0)
 
-    def loaded_settings(self) -> Settings:
-        return Settings.from_json(self.settings)
+    def loaded_settings(self) -> SettingValues:
+        return SettingValues.from_json(self.settings)
 
     def write(self) -> int:
         """Put it into a memory file; the caller closes the descriptor once the child has it."""

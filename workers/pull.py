@@ -6,7 +6,7 @@ from typing import Any
 
 from mqcore._fast.pull.loop import PullLoop
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import BrokerRole, Settings
+from mqcore.config import BrokerRole, SettingValues
 from mqcore.config.quotas import parse_quotas
 from mqcore.machine import memory_bytes
 from mqcore.store.geometry import MAPPED_QUEUES_MAX
@@ -15,7 +15,7 @@ from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
 
 
-def live_options(settings: Settings) -> dict[str, Any]:
+def live_options(settings: SettingValues) -> dict[str, Any]:
     """The options of the loop that may change while it runs."""
     store, broker = settings.store, settings.broker
     return {
@@ -37,7 +37,7 @@ BINDING_BUDGET_BYTES = 256 * 2**20
 """Memory for what was found in order; a million bindings of usual names."""
 
 
-def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+def run(settings: SettingValues, segment: SharedSegment, handover: Handover) -> None:
     """Serve until the broker process says stop."""
     store = settings.store
     paths = StorePaths.of(store)

@@ -14,7 +14,7 @@ from pathlib import Path
 from mqcore import layout
 from mqcore._fast.reput.loop import ReputLoop, ReputNews
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import Settings
+from mqcore.config import SettingValues
 from mqcore.errors import StoreError
 from mqcore.files import bury_directory
 from mqcore.protocol.names import METADATA_TOPIC
@@ -39,7 +39,7 @@ MAKER_NICENESS = 5
 class Reput:
     """Drives the loop and does what it comes back for."""
 
-    def __init__(self, settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+    def __init__(self, settings: SettingValues, segment: SharedSegment, handover: Handover) -> None:
         store = settings.store
         self._segment = segment
         self._handover = handover
@@ -222,6 +222,6 @@ def read_filters(payload: bytes) -> tuple[int, bytes, int, list[tuple[tuple[int,
     return request_id, topic, bitmap_bits, filters
 
 
-def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+def run(settings: SettingValues, segment: SharedSegment, handover: Handover) -> None:
     """Dispatch until the broker process says stop."""
     Reput(settings, segment, handover).run()

@@ -7,7 +7,7 @@ from typing import Any
 from mqcore._fast.base.process import ask_for_short_slices
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.send.loop import SendLoop
-from mqcore.config import BrokerRole, FlushDiskType, Settings, TlsMode
+from mqcore.config import BrokerRole, FlushDiskType, SettingValues, TlsMode
 from mqcore.config.quotas import parse_quotas
 from mqcore.layout import PUSH_TIMEOUT_MS
 from mqcore.store.paths import StorePaths
@@ -32,7 +32,7 @@ WRITE_BUDGET_BYTES = 512 * 2**20
 """Memory for answers that have not been read, over all connections."""
 
 
-def live_options(settings: Settings) -> dict[str, Any]:
+def live_options(settings: SettingValues) -> dict[str, Any]:
     """The options of the loop that may change while it runs."""
     store, broker = settings.store, settings.broker
     fails_fast = broker.broker_fast_failure_enable
@@ -60,7 +60,7 @@ def live_options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+def run(settings: SettingValues, segment: SharedSegment, handover: Handover) -> None:
     """Serve until the broker process says stop; returns within the drain time after that."""
     store = settings.store
     ask_for_short_slices(SLICE_NS)

@@ -18,7 +18,7 @@ from zlib import crc32
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import Settings
+from mqcore.config import SettingValues
 from mqcore.errors import WorkerError
 from mqcore.process_log import use_levels
 from mqcore.workers.handover import Handover
@@ -70,20 +70,20 @@ class Sheet:
 class SettingsSheet(Sheet):
     """The sheet of the settings."""
 
-    def write(self, settings: Settings, version: int) -> None:
+    def write(self, settings: SettingValues, version: int) -> None:
         """Put *settings* on the sheet, before the version on the board is moved."""
         self.write_text(settings.to_json().encode(), version)
 
-    def read(self) -> tuple[int, Settings]:
+    def read(self) -> tuple[int, SettingValues]:
         """Return the settings and their version; as ``read_text``."""
         version, text = self.read_text()
-        return version, Settings.from_json(text.decode())
+        return version, SettingValues.from_json(text.decode())
 
 
 class SettingsFollower:
     """A worker's side. *use* makes it go by other settings; it is called in the thread that calls ``follow``."""
 
-    def __init__(self, segment: SharedSegment, handover: Handover, use: Callable[[Settings], None]) -> None:
+    def __init__(self, segment: SharedSegment, handover: Handover, use: Callable[[SettingValues], None]) -> None:
         """To be made when the worker goes by the settings of its handover."""
         self.version = handover.settings_version
         self._segment = segment

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import Settings
+from mqcore.config import SettingValues
 from mqcore.files import (
     SYNCED_ONE_BY_ONE_MAX,
     can_sync_file_systems,
@@ -72,7 +72,7 @@ class KeepingRules:
     delete_pause_s: float
 
     @classmethod
-    def of(cls, settings: Settings) -> KeepingRules:
+    def of(cls, settings: SettingValues) -> KeepingRules:
         store = settings.store
         return cls(
             policy=RetentionPolicy(
@@ -92,7 +92,7 @@ class KeepingRules:
 class StoreKeeper:
     """One thread drives it; another may call ``use``."""
 
-    def __init__(self, settings: Settings, segment: SharedSegment) -> None:
+    def __init__(self, settings: SettingValues, segment: SharedSegment) -> None:
         store = settings.store
         self._segment = segment
         self._paths = StorePaths.of(settings.store)
@@ -118,7 +118,7 @@ class StoreKeeper:
         while not stop.wait(TICK_S):
             self.tick(time.monotonic())
 
-    def use(self, settings: Settings) -> None:
+    def use(self, settings: SettingValues) -> None:
         """Go by *settings*, as far as they may change."""
         self._rules = KeepingRules.of(settings)
 

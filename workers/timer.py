@@ -17,7 +17,7 @@ from typing import Any
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.timer.loop import TimerLoop, TimerNews
-from mqcore.config import FlushDiskType, Settings
+from mqcore.config import FlushDiskType, SettingValues
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
@@ -34,7 +34,7 @@ WINDOW_SLOTS_MAX = layout.TIMER_SLOT_COUNT // 2 - 60
 RETRY_PAUSE_MS = 1000
 
 
-def live_options(settings: Settings) -> dict[str, Any]:
+def live_options(settings: SettingValues) -> dict[str, Any]:
     """The options of the loop that may change while it runs."""
     store = settings.store
     return {
@@ -46,7 +46,7 @@ def live_options(settings: Settings) -> dict[str, Any]:
     }
 
 
-def roll_window_slots(settings: Settings) -> int:
+def roll_window_slots(settings: SettingValues) -> int:
     """After so many slots a message that still waits is stored anew: before retention would take its record."""
     asked = settings.store.timer_roll_window_slot
     return asked if 2 <= asked <= WINDOW_SLOTS_MAX else WINDOW_SLOTS_MAX
@@ -55,7 +55,7 @@ def roll_window_slots(settings: Settings) -> int:
 class Timer:
     """Drives the loop and does what it comes back for."""
 
-    def __init__(self, settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+    def __init__(self, settings: SettingValues, segment: SharedSegment, handover: Handover) -> None:
         store = settings.store
         self._segment = segment
         self._handover = handover
@@ -151,6 +151,6 @@ class Timer:
         poll.poll(RETRY_PAUSE_MS)  # an end of the broker process is seen by the loop
 
 
-def run(settings: Settings, segment: SharedSegment, handover: Handover) -> None:
+def run(settings: SettingValues, segment: SharedSegment, handover: Handover) -> None:
     """Deliver until the broker process says stop."""
     Timer(settings, segment, handover).run()

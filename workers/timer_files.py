@@ -13,7 +13,7 @@ import mmap
 
 from mqcore._fast.timer.loop import TimerLoop
 from mqcore._fast.timer.recovery import TimerDamage
-from mqcore.config import Settings
+from mqcore.config import SettingValues
 from mqcore.files import delete_file, make_directory, sync_directory, sync_file
 from mqcore.store.paths import StorePaths, file_name
 from mqcore.store.timer.checkpoint import (
@@ -34,7 +34,7 @@ logger = logging.getLogger(__name__)
 class TimerFiles:
     """Wheel, timer log and checkpoint of one store; *state* is the last checkpoint."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SettingValues) -> None:
         store = settings.store
         self._paths = StorePaths.of(store)
         self._log_file_size = store.mapped_file_size_timer_log

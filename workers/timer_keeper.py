@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqcore._fast.segment.boards import SharedSegment
-from mqcore.config import Settings
+from mqcore.config import SettingValues
 from mqcore.files import sync_content, sync_directory, write_atomically
 from mqcore.store.paths import StorePaths, file_name
 from mqcore.store.timer.checkpoint import ResumePoint, write_checkpoint
@@ -44,7 +44,7 @@ class Snapshot:
 class TimerKeeper:
     """One thread drives it; the loop's offers snapshots."""
 
-    def __init__(self, settings: Settings, segment: SharedSegment) -> None:
+    def __init__(self, settings: SettingValues, segment: SharedSegment) -> None:
         store = settings.store
         self._segment = segment
         self._paths = StorePaths.of(store)

@@ -2,7 +2,8 @@
 
 One row (``Setting``) per setting: name, RocketMQ's property names, group, type, default, unit, range, changeable while
 running or not, used or not, effect. Files, command line, environment, remote updates, ``docs/settings.md`` and the
-tests walk the rows. Importing this package opens nothing and imports neither psutil nor numpy.
+tests walk the rows. Importing this package opens nothing and imports neither psutil nor numpy, and its names only when
+they are used.
 
 Loading::
 
@@ -47,7 +48,7 @@ Text and processes::
     settings.source("listenPort") -> str                    "default", "broker.conf:12", "command line", "environment X"
     settings.unchangeable_among(keys) -> tuple[str, ...]    keys that a remote update must refuse (NO_PERMISSION)
     settings.update({"fileReservedTime": "48"}) -> Settings  a new object, all or nothing; ConfigError otherwise
-    settings.to_json() -> str; Settings.from_json(text)     how the broker process hands it to workers
+    settings.to_json() -> str; SettingValues.from_json(text)     what the broker process hands to workers
     decode_properties(bytes) -> str; parse_properties(text) -> dict[str, str]; format_properties(mapping) -> str
     edit_properties(text, changes) -> str                   a file's text with settings changed and comments kept
     SETTINGS: tuple[Setting, ...]; find(property) -> Setting | None
@@ -60,33 +61,29 @@ the same place in ``groups.py``; the import fails if the two disagree. Then run 
 writes ``docs/settings.md``.
 """
 
-from mqcore.address import Address
-from mqcore.config.groups import (
-    BrokerSettings,
-    FailoverSettings,
-    MqcoreSettings,
-    NamesrvSettings,
-    ServerSettings,
-    StoreSettings,
-    TlsSettings,
-)
-from mqcore.config.index import SETTINGS, find, preferred_spelling, rows_of
-from mqcore.config.loading import load
-from mqcore.config.properties import edit_properties
-from mqcore.config.settings import Settings
-from mqcore.config.table import (
-    BrokerRole,
-    ClientAuth,
-    FlushDiskType,
-    Group,
-    Kind,
-    Program,
-    Setting,
-    TlsMode,
-    Unit,
-    Value,
-)
-from mqcore.java_properties import decode_properties, format_properties, parse_properties
+from typing import TYPE_CHECKING
+
+from mqcore.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from mqcore.address import Address
+    from mqcore.config.choices import BrokerRole, ClientAuth, FlushDiskType, TlsMode
+    from mqcore.config.groups import (
+        BrokerSettings,
+        FailoverSettings,
+        MqcoreSettings,
+        NamesrvSettings,
+        ServerSettings,
+        StoreSettings,
+        TlsSettings,
+    )
+    from mqcore.config.index import SETTINGS, find, preferred_spelling, rows_of
+    from mqcore.config.loading import load
+    from mqcore.config.properties import edit_properties
+    from mqcore.config.settings import Settings
+    from mqcore.config.table import Group, Kind, Program, Setting, Unit, Value
+    from mqcore.config.values import SettingValues
+    from mqcore.java_properties import decode_properties, format_properties, parse_properties
 
 __all__ = [
     "SETTINGS",
@@ -103,6 +100,7 @@ __all__ = [
     "Program",
     "ServerSettings",
     "Setting",
+    "SettingValues",
     "Settings",
     "StoreSettings",
     "TlsMode",
@@ -118,3 +116,18 @@ __all__ = [
     "preferred_spelling",
     "rows_of",
 ]
+
+# A worker takes values and words only: each module comes when one of its names is asked for.
+_PLACES = {
+    "address": ("Address",),
+    "config.choices": ("BrokerRole", "ClientAuth", "FlushDiskType", "TlsMode"),
+    "config.groups": tuple(name for name in __all__ if name.endswith("Settings") and name != "Settings"),
+    "config.index": ("SETTINGS", "find", "preferred_spelling", "rows_of"),
+    "config.loading": ("load",),
+    "config.properties": ("edit_properties",),
+    "config.settings": ("Settings",),
+    "config.table": ("Group", "Kind", "Program", "Setting", "Unit", "Value"),
+    "config.values": ("SettingValues",),
+    "java_properties": ("decode_properties", "format_properties", "parse_properties"),
+}
+__getattr__ = lazy_names(globals(), {name: f"mqcore.{place}" for place, names in _PLACES.items() for name in names})

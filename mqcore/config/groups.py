@@ -1,18 +1,17 @@
 """The typed values, one frozen dataclass per group of the table.
 
 The fields are written by hand so that type checkers see them; that they are the used rows of the table, no more and no
-less, in order and with the table's types, is checked on import.
+less, in order and with the table's types, is checked where both are known (``agreement``). This module knows no row: a
+worker has values, and does not pay for the table that they come from.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from mqcore.address import Address
-from mqcore.config.index import SETTINGS
-from mqcore.config.table import BrokerRole, ClientAuth, FlushDiskType, Group, Setting, TlsMode
+from mqcore.config.choices import BrokerRole, ClientAuth, FlushDiskType, TlsMode
 from mqcore.config.texts import parse_affinity, parse_directories, parse_endpoints, parse_hours
 from mqcore.delay_levels import parse_delay_levels
 from mqcore.process_log import LogFormat
@@ -267,36 +266,3 @@ class FailoverSettings:
     @property
     def etcd_addresses(self) -> tuple[Address, ...]:
         return parse_endpoints(self.etcd)
-
-
-# Group to the attribute of Settings that holds it, and its class. NETTY_CLIENT has no used settings and no class.
-GROUPS: dict[Group, tuple[str, type[Any]]] = {
-    Group.BROKER: ("broker", BrokerSettings),
-    Group.STORE: ("store", StoreSettings),
-    Group.NETTY_SERVER: ("server", ServerSettings),
-    Group.MQCORE: ("mqcore", MqcoreSettings),
-    Group.NAMESRV: ("namesrv", NamesrvSettings),
-    Group.TLS: ("tls", TlsSettings),
-    Group.FAILOVER: ("failover", FailoverSettings),
-}
-
-USED_ROWS: dict[Group, tuple[Setting, ...]] = {
-    group: tuple(row for row in SETTINGS if row.used and row.group is group) for group in Group
-}
-
-
-def disagreements() -> list[str]:
-    """What the table and the dataclasses say differently about names, order and types; empty when they agree."""
-    found: list[str] = []
-    for group, rows in USED_ROWS.items():
-        wanted = [f"{row.name}: {row.annotation}" for row in rows]
-        written = [f"{row.name}: {row.type}" for row in fields(GROUPS[group][1])] if group in GROUPS else []
-        if wanted != written:
-            found.extend(f"{group}: only in the table: {line}" for line in wanted if line not in written)
-            found.extend(f"{group}: only in the dataclass: {line}" for line in written if line not in wanted)
-            if set(wanted) == set(written):
-                found.append(f"{group}: the order of the fields is not that of the rows")
-    return found
-
-
-assert not disagreements(), disagreements()

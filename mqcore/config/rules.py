@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mqcore.address import parse_addresses
+from mqcore.config.choices import BrokerRole, ClientAuth, TlsMode
 from mqcore.config.credentials import parse_credentials
 from mqcore.config.index import SETTINGS, find
 from mqcore.config.problems import Problems
 from mqcore.config.quotas import parse_quotas
-from mqcore.config.table import BrokerRole, ClientAuth, Group, Program, TlsMode, Value, format_value
+from mqcore.config.table import Group, Program, Value, format_value
 from mqcore.config.texts import (
     parse_affinity,
     parse_directories,

@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mqcore.address import FAST_PORT_DISTANCE, Address, host_and_port, parse_addresses
-from mqcore.config.groups import (
-    GROUPS,
-    USED_ROWS,
-    BrokerSettings,
-    FailoverSettings,
-    MqcoreSettings,
-    NamesrvSettings,
-    ServerSettings,
-    StoreSettings,
-    TlsSettings,
-)
+from mqcore.config.agreement import GROUPS, USED_ROWS
 from mqcore.config.index import find, nearest_spelling, preferred_spelling, rows_of
 from mqcore.config.rules import advise, settle
 from mqcore.config.table import Context, Mark, Program, Setting, Value, format_value
+from mqcore.config.values import SettingValues
 from mqcore.errors import ConfigError
 from mqcore.java_properties import format_properties
 
@@ -30,7 +19,7 @@ EMBEDDED = "the embedded name server"
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class Settings(SettingValues):
     """Everything that a broker or a name server was told, and where it was told so.
 
     *unused* has the keys that were given though mqcore has no use for them; *sources* has where each value that is not
@@ -38,42 +27,9 @@ class Settings:
     """
 
     program: Program
-    broker: BrokerSettings
-    store: StoreSettings
-    server: ServerSettings
-    mqcore: MqcoreSettings
-    namesrv: NamesrvSettings
-    tls: TlsSettings
-    failover: FailoverSettings
     unused: Mapping[str, Value]
     sources: Mapping[str, str]
     warnings: tuple[str, ...] = field(default=(), compare=False)
-
-    # What several settings mean together.
-
-    @property
-    def namesrv_addresses(self) -> tuple[Address, ...]:
-        return parse_addresses(self.broker.namesrv_addr)
-
-    @property
-    def fast_listen_port(self) -> int:
-        """The VIP port, two below the listen port; 0 (any free port) when that is 0."""
-        return max(self.server.listen_port - FAST_PORT_DISTANCE, 0)
-
-    @property
-    def ha_listen_port(self) -> int:
-        """The port for slaves, one above the listen port; 0 (any free port) when that is 0."""
-        return self.server.listen_port + 1 if self.server.listen_port else 0
-
-    @property
-    def broker_address(self) -> str:
-        """What the broker registers, and what clients connect to."""
-        return host_and_port(self.broker.broker_ip1, self.server.listen_port)
-
-    @property
-    def ha_address(self) -> str:
-        """What the broker registers for its slaves."""
-        return host_and_port(self.broker.broker_ip2, self.ha_listen_port)
 
     def with_name_server(self, address: str) -> Settings:
         """The same settings with *address* as the one name server: that of the broker itself."""
@@ -162,27 +118,6 @@ class Settings:
         before = advise(self.used_values(), self.program, self.sources)
         warnings += [advice for advice in advise(values, self.program, sources) if advice not in before]
         return build(self.program, values, sources, warnings)
-
-    # Between processes.
-
-    def to_json(self) -> str:
-        """Text that ``from_json`` in another process turns into the same settings; warnings are not carried."""
-        values = self.used_values() | dict(self.unused)
-        return json.dumps({"program": self.program, "values": values, "sources": dict(self.sources)})
-
-    @staticmethod
-    def from_json(text: str) -> Settings:
-        """Settings from the text of ``to_json``. Raises ConfigError for any other text."""
-        try:
-            loaded = json.loads(text)
-            program, sources = Program(loaded["program"]), dict(loaded["sources"])
-            values = {
-                name: known_row(name, program, "json", any_program=True).parse(format_value(value), "json", [])
-                for name, value in loaded["values"].items()
-            }
-            return build(program, values, sources)
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ConfigError(f"settings in JSON: got {error!r}, wanted the text of Settings.to_json") from error
 
 
 def build(

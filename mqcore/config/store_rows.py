@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mqcore.config.choices import BrokerRole, FlushDiskType
 from mqcore.config.defaults import bitmap_bits, commit_log, ha_listen_port, store_root
 from mqcore.config.table import (
     BY_BROKER,
@@ -14,8 +15,6 @@ from mqcore.config.table import (
     INT_MAX,
     LONG,
     SHOWN,
-    BrokerRole,
-    FlushDiskType,
     Group,
     Program,
     Unit,

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mqcore.config.choices import ClientAuth, TlsMode
 from mqcore.config.table import (
     SECRET,
-    ClientAuth,
     Computed,
     Context,
     Group,
     Program,
     Setting,
-    TlsMode,
     Unit,
     choice,
     flag,

@@ -18,7 +18,7 @@ from mqcore import broker as broker_package
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.live_settings import LiveSettings
-from mqcore.config import SETTINGS, Setting, Settings, load
+from mqcore.config import SETTINGS, Setting, Settings, SettingValues, load
 from mqcore.config.table import Mark
 from mqcore.errors import ConfigError, WorkerError
 from mqcore.workers import pull, send, settings_sheet, timer
@@ -68,7 +68,7 @@ def test_a_sheet_that_is_being_written_is_read_again(sheet: SettingsSheet, cut: 
     sheet.write(settings(maxMessageSize="7"), 2)
     whole = os.pread(sheet.fd, settings_sheet.SHEET_MAX, 0)
     os.pwrite(sheet.fd, bytes(len(whole) - cut), cut)
-    found: list[tuple[int, Settings]] = []
+    found: list[tuple[int, SettingValues]] = []
     reader = threading.Thread(target=lambda: found.append(sheet.read()))
     reader.start()
     os.pwrite(sheet.fd, whole, 0)

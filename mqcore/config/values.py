@@ -1,0 +1,104 @@
+"""``SettingValues``: what a program goes by, group by group, and how one process hands it to another.
+
+Those who only go by values, as workers do, take this and not ``Settings``, which knows the rows that they come from: to
+import the rows takes as long as to start the interpreter.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+from mqcore.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address, host_and_port, parse_addresses
+from mqcore.config.choices import BrokerRole, ClientAuth, FlushDiskType, TlsMode
+from mqcore.config.groups import (
+    BrokerSettings,
+    FailoverSettings,
+    MqcoreSettings,
+    NamesrvSettings,
+    ServerSettings,
+    StoreSettings,
+    TlsSettings,
+)
+from mqcore.errors import ConfigError
+from mqcore.process_log import LogFormat
+
+CLASSES: Final[Mapping[str, type[Any]]] = {
+    "broker": BrokerSettings,
+    "store": StoreSettings,
+    "server": ServerSettings,
+    "mqcore": MqcoreSettings,
+    "namesrv": NamesrvSettings,
+    "tls": TlsSettings,
+    "failover": FailoverSettings,
+}
+"""The attribute of each group of values, and its class."""
+
+_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
+    choice.__name__: choice for choice in (BrokerRole, ClientAuth, FlushDiskType, LogFormat, TlsMode)
+}
+"""By annotation, what makes a value of what JSON has; all others are there as they are."""
+
+
+@dataclass(frozen=True, slots=True)
+class SettingValues:
+    """The values of all groups; those of groups that the program does not know are defaults."""
+
+    broker: BrokerSettings
+    store: StoreSettings
+    server: ServerSettings
+    mqcore: MqcoreSettings
+    namesrv: NamesrvSettings
+    tls: TlsSettings
+    failover: FailoverSettings
+
+    # What several settings mean together.
+
+    @property
+    def namesrv_addresses(self) -> tuple[Address, ...]:
+        return parse_addresses(self.broker.namesrv_addr)
+
+    @property
+    def fast_listen_port(self) -> int:
+        """The VIP port, two below the listen port; 0 (any free port) when that is 0."""
+        return max(self.server.listen_port - FAST_PORT_DISTANCE, 0)
+
+    @property
+    def ha_listen_port(self) -> int:
+        """The port for slaves, one above the listen port; 0 (any free port) when that is 0."""
+        return self.server.listen_port + HA_PORT_DISTANCE if self.server.listen_port else 0
+
+    @property
+    def broker_address(self) -> str:
+        """What the broker registers, and what clients connect to."""
+        return host_and_port(self.broker.broker_ip1, self.server.listen_port)
+
+    @property
+    def ha_address(self) -> str:
+        """What the broker registers for its slaves."""
+        return host_and_port(self.broker.broker_ip2, self.ha_listen_port)
+
+    # Between processes.
+
+    def to_json(self) -> str:
+        """Text that ``from_json`` in another process turns into the same values."""
+        groups = {group: getattr(self, group) for group in CLASSES}
+        return json.dumps(
+            {group: {row.name: getattr(held, row.name) for row in fields(held)} for group, held in groups.items()}
+        )
+
+    @staticmethod
+    def from_json(text: str) -> SettingValues:
+        """Values from the text of ``to_json``. Raises ConfigError for any other text."""
+        try:
+            loaded = json.loads(text)
+            return SettingValues(**{group: _read(loaded[group], kind) for group, kind in CLASSES.items()})
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise ConfigError(f"settings in JSON: got {error!r}, wanted the text of to_json") from error
+
+
+def _read(members: Mapping[str, Any], kind: type[Any]) -> Any:
+    readers = {row.name: _READERS[str(row.type)] for row in fields(kind) if str(row.type) in _READERS}
+    return kind(**{name: readers[name](value) if name in readers else value for name, value in members.items()})
