@@ -38,6 +38,8 @@ class Peaceful:
         self.address = broker.broker_address
         self.name_server = broker.name_server
         self.history: History = new_history(broker, "Peaceful", "peaceful")
+        # To look for one means to look at every process of the machine, and each test asks twice.
+        self._workers: dict[str, psutil.Process] = {}
         self.load = Load(self.history, self.address, producers=1, burst_max=BURST_MAX, body_size_max=100)
 
     @contextlib.contextmanager
@@ -51,22 +53,36 @@ class Peaceful:
 
     def pids(self) -> dict[str, int]:
         """The process ids of the broker and its workers."""
-        return {"broker": self.broker.pid} | {kind: find_worker(self.broker, kind).pid for kind in WORKER_KINDS}
+        return {"broker": self.broker.pid} | {kind: self.worker(kind).pid for kind in WORKER_KINDS}
+
+    def worker(self, kind: str) -> psutil.Process:
+        """The live worker of *kind*."""
+        if (known := self._workers.get(kind)) is not None and is_at_work(known):
+            return known
+        self._workers[kind] = find_worker(self.broker, kind)
+        return self._workers[kind]
 
     def memory_bytes(self, kind: str) -> int:
         """The resident memory of a worker, or of the broker process."""
-        process = psutil.Process(self.broker.pid) if kind == "broker" else find_worker(self.broker, kind)
+        process = psutil.Process(self.broker.pid) if kind == "broker" else self.worker(kind)
         return int(process.memory_info().rss)
 
     def word(self, kind: str, name: str) -> int:
         """A field of a worker's row in shared memory, see mqcore.layout."""
         segment = attach_segment(self.broker)
-        pid = find_worker(self.broker, kind).pid
+        pid = self.worker(kind).pid
         (row,) = [row for row in range(WORKER_CAPACITY) if segment.worker_word(row, "pid") == pid]
         return segment.worker_word(row, name)
 
     def log(self) -> str:
         return self.broker.child.log.read_text()
+
+
+def is_at_work(process: psutil.Process) -> bool:
+    """Whether it is there, and not another one of the same number."""
+    with contextlib.suppress(psutil.NoSuchProcess):
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    return False
 
 
 def peaceful_broker(
