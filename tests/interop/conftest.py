@@ -40,15 +40,17 @@ def clients_are_patient() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def java_4_9_8(tmp_path_factory: pytest.TempPathFactory) -> JavaDriver:
+def java_4_9_8(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaDriver]:
     _need(maven.missing_tools())
-    return JavaDriver("4.9.8", tmp_path_factory.mktemp("java-4.9.8"))
+    with JavaDriver("4.9.8", tmp_path_factory.mktemp("java-4.9.8")).warm() as driver:
+        yield driver
 
 
 @pytest.fixture(scope="session")
-def java_5_3_3(tmp_path_factory: pytest.TempPathFactory) -> JavaDriver:
+def java_5_3_3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JavaDriver]:
     _need(maven.missing_tools())
-    return JavaDriver("5.3.3", tmp_path_factory.mktemp("java-5.3.3"))
+    with JavaDriver("5.3.3", tmp_path_factory.mktemp("java-5.3.3")).warm() as driver:
+        yield driver
 
 
 @pytest.fixture(params=["either", *(pytest.param(release, marks=pytest.mark.slow) for release in RELEASES)])

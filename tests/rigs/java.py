@@ -1,15 +1,18 @@
 """Apache's Java clients, by the driver in tests/interop/java.
 
-One JavaDriver is one release. Calls that end by themselves return what they found; a consumer is a context manager.
+One JavaDriver is one release. Calls that end by themselves return what they found; while it is ``warm`` they run in one
+JVM, as starting one costs more than most of them. A consumer has a JVM of its own, and is a context manager.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from .maven import driver_class_path, shared_classes
 from .process import Child
@@ -35,6 +38,8 @@ class JavaDriver:
         self.directory = directory
         self._class_path = driver_class_path(version)
         self._runs = itertools.count(1)
+        self._is_warm = False
+        self._server: Child | None = None
         # Nobody listens on port 1, so this loads what most commands load, and ends.
         rehearsal = arguments(
             {"name_server": "127.0.0.1:1", "topic": "T", "group": "G", "report": os.devnull, "corpus": os.devnull}
@@ -43,28 +48,61 @@ class JavaDriver:
             f"driver-{version}", JVM_OPTIONS, self._class_path, ["interop.Driver", "consume", *rehearsal]
         )
 
-    def _start(self, command: str, options: Mapping[str, object]) -> tuple[Child, Path]:
-        """Start a sub-command; gives the child and where its report goes."""
-        stem = self.directory / f"java-{self.version}-{command}-{next(self._runs)}"
-        report = stem.with_name(stem.name + ".tsv")
+    @contextlib.contextmanager
+    def warm(self) -> Iterator[Self]:
+        """While this lasts, a JVM is kept for calls of the main thread that end by themselves."""
+        self._is_warm = True
+        try:
+            yield self
+        finally:
+            self._is_warm = False
+            if self._server is not None:
+                self._server.kill()
+                self._server = None
+
+    def _child(self, stem: Path, command: Sequence[str]) -> Child:
         self.directory.mkdir(parents=True, exist_ok=True)
-        child = Child(
-            [
-                *(
-                    "java",
-                    *JVM_OPTIONS,
-                    *self._options,
-                    self._archive,
-                    f"-Duser.home={self.directory}",
-                    "-cp",
-                    self._class_path,
-                ),
-                *("interop.Driver", command, *arguments({**options, "report": report})),
-            ],
+        java = ["java", *JVM_OPTIONS, *self._options, self._archive, f"-Duser.home={self.directory}"]
+        return Child(
+            [*java, "-cp", self._class_path, "interop.Driver", *command],
             log=stem.with_name(stem.name + ".log"),
             talks=True,
         )
-        return child, report
+
+    def _stem(self, command: str) -> Path:
+        return self.directory / f"java-{self.version}-{command}-{next(self._runs)}"
+
+    @staticmethod
+    def _report_of(stem: Path) -> Path:
+        return stem.with_name(stem.name + ".tsv")
+
+    def _start(self, command: str, options: Mapping[str, object]) -> tuple[Child, Path]:
+        """Start a sub-command; gives the child and where its report goes."""
+        stem = self._stem(command)
+        report = self._report_of(stem)
+        return self._child(stem, [command, *arguments({**options, "report": report})]), report
+
+    def _run(self, command: str, options: Mapping[str, object], deadline_s: float) -> tuple[list[dict[str, Any]], Path]:
+        """Run a sub-command that ends by itself; gives its events and where its report is."""
+        report = self._report_of(self._stem(command))
+        order = "\t".join([command, *arguments({**options, "report": report})])
+        # A child dies with the thread that started it, and two threads cannot have one do two things at a time.
+        if not self._is_warm or threading.current_thread() is not threading.main_thread():
+            with self._child(self._stem("serve"), ["serve"]) as server:
+                return self._told(server, order, deadline_s), report
+        server, self._server = self._server or self._child(self._stem("serve"), ["serve"]), None
+        try:
+            events = self._told(server, order, deadline_s)
+        except BaseException:
+            server.kill()  # the next call has another one
+            raise
+        self._server = server
+        return events, report
+
+    @staticmethod
+    def _told(server: Child, order: str, deadline_s: float) -> list[dict[str, Any]]:
+        server.tell(order)
+        return server.read_events_before("ended", deadline_s)
 
     def start_producer(self, name_server: str, topic: str, corpus: Path, **options: object) -> JavaProducer:
         """Start sending a corpus. Options are those of Corpus.java and Produce.java; None means the default."""
@@ -77,8 +115,9 @@ class JavaDriver:
         self, name_server: str, topic: str, corpus: Path, *, deadline_s: float = 240, **options: object
     ) -> Produced:
         """Send a corpus and wait for all answers; options as for start_producer."""
-        with self.start_producer(name_server, topic, corpus, **options) as producer:
-            return producer.finish(deadline_s)
+        given = {"name_server": name_server, "topic": topic, "corpus": corpus, **options}
+        (_, event), report = self._run("produce", given, deadline_s)
+        return produced(event, report)
 
     def consumer(self, name_server: str, topic: str, group: str, **options: object) -> JavaConsumer:
         """A started push consumer. Options are those of Consume.java; *refusals* may be a mapping key -> times."""
@@ -99,10 +138,7 @@ class JavaDriver:
     def _pull(
         self, command: str, name_server: str, topic: str, deadline_s: float, options: Mapping[str, object]
     ) -> list[ReceivedMessage]:
-        child, report = self._start(command, {"name_server": name_server, "topic": topic, **options})
-        with child:
-            child.read_event("pulled", deadline_s)
-            child.wait()
+        _, report = self._run(command, {"name_server": name_server, "topic": topic, **options}, deadline_s)
         return read_received(report)
 
     def pull(
@@ -118,10 +154,8 @@ class JavaDriver:
         return self._pull("litepull", name_server, topic, deadline_s, options)
 
     def _lookup(self, command: str, event: str, options: Mapping[str, object]) -> list[dict[str, Any]]:
-        child, _ = self._start(command, options)
-        with child:
-            events = child.read_events_to_end(event, READY_DEADLINE_S)
-            child.wait()
+        events, _ = self._run(command, options, READY_DEADLINE_S)
+        assert all(found["event"] == event for found in events), events
         return events
 
     def offsets(self, name_server: str, topic: str, *, time_ms: int | None = None) -> list[dict[str, Any]]:
@@ -139,10 +173,7 @@ class JavaDriver:
 
     def allocate(self, cases: Path) -> list[str]:
         """Each line of the file *cases* with what the release's strategies make of it; see Allocate.java."""
-        child, report = self._start("allocate", {"cases": cases})
-        with child:
-            child.read_event("allocated", READY_DEADLINE_S)
-            child.wait()
+        _, report = self._run("allocate", {"cases": cases}, READY_DEADLINE_S)
         return report.read_text(encoding="utf-8").splitlines()
 
     def request(self, name_server: str, topic: str, corpus: Path, **options: object) -> list[dict[str, Any]]:
@@ -170,6 +201,11 @@ class JavaDriver:
         return JavaTimers(child, report)
 
 
+def produced(event: Mapping[str, Any], report: Path) -> Produced:
+    """What a producer says at its end, with its report."""
+    return Produced(event["messages"], event["accepted"], event["failures"], event["seconds"], read_sent(report))
+
+
 class JavaProducer(Talker):
     """A producer that is connected and sending."""
 
@@ -181,9 +217,7 @@ class JavaProducer(Talker):
         """Wait until each message was answered or failed, and for the end of the process."""
         event = await_event(self.child, "produced", deadline_s)
         self.child.wait()
-        return Produced(
-            event["messages"], event["accepted"], event["failures"], event["seconds"], read_sent(self._report)
-        )
+        return produced(event, self._report)
 
 
 class JavaTimers(Talker):

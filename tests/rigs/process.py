@@ -117,15 +117,19 @@ class Child:
         line, _, self._unread = self._unread.partition(b"\n")
         return line
 
-    def _next_event(self, name: str, deadline_s: float) -> dict[str, Any] | None:
+    def _any_event(self, deadline_s: float) -> dict[str, Any] | None:
         """The next JSON line, None at the end of standard output. What is not JSON there is passed over."""
         while (line := self._read_line(deadline_s)) is not None:
             if line.startswith(b"{"):
                 event: dict[str, Any] = json.loads(line)
-                if event.get("event") != name:
-                    raise self.error(f"wanted the event {name!r}, got {event}")
                 return event
         return None
+
+    def _next_event(self, name: str, deadline_s: float) -> dict[str, Any] | None:
+        event = self._any_event(deadline_s)
+        if event is not None and event.get("event") != name:
+            raise self.error(f"wanted the event {name!r}, got {event}")
+        return event
 
     def read_event(self, name: str, deadline_s: float) -> dict[str, Any]:
         """The next event, which must be *name*."""
@@ -138,6 +142,17 @@ class Child:
         events = []
         while (event := self._next_event(name, deadline_s)) is not None:
             events.append(event)
+        return events
+
+    def read_events_before(self, last: str, deadline_s: float) -> list[dict[str, Any]]:
+        """All events up to *last*, each within *deadline_s*. One that is called failed is an error."""
+        events = []
+        while (event := self._any_event(deadline_s)) is not None and event.get("event") != last:
+            if event.get("event") == "failed":
+                raise self.error(f"wanted the event {last!r}, got {event}")
+            events.append(event)
+        if event is None:
+            raise self.error(f"ended before the event {last!r}")
         return events
 
     def wait(self, deadline_s: float = STOP_DEADLINE_S) -> int:
