@@ -10,23 +10,8 @@ from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.layout cimport GROUP_CAPACITY, OFFSET_CAPACITY, WORD_BITS
 from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, find_group, find_topic
 from mqcore._fast.segment.offset_changes cimport bit_of, mark_offset, put_committed
-
-cdef extern from "offset_text.h" nogil:
-    ctypedef struct mq_offset:
-        int32_t group_row
-        int32_t topic_row
-        int32_t queue_id
-        int32_t is_light
-        int64_t committed
-    ctypedef struct mq_text:
-        char *data
-        size_t size
-        size_t capacity
-        int failed
-    void mq_sort_offsets(mq_offset *offsets, int64_t count) noexcept
-    void mq_put_text(mq_text *text, const char *data, size_t size) noexcept
-    void mq_put_name(mq_text *text, const uint8_t *name, int32_t size) noexcept
-    void mq_put_number(mq_text *text, int64_t value) noexcept
+from mqcore._fast.segment.offset_text cimport (mq_offset, mq_put_name, mq_put_number, mq_put_text, mq_sort_offsets,
+                                               mq_text)
 
 cdef const char *LMQ_PREFIX = b"%LMQ%"
 cdef int32_t LMQ_PREFIX_SIZE = 5

@@ -1,0 +1,32 @@
+"""What the boards say, for who asks for all of it again and again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from mqcore.broker.figures import GroupFigures, ProcessFigures, TopicFigures
+
+
+class FigureView(Protocol):
+    """Looks at the boards. Unlike other ports it may be asked from any thread; each answer is of the moment."""
+
+    def word(self, name: str) -> int:
+        """Return a word of ``layout.STORE_BOARD``."""
+        ...
+
+    def flags(self) -> Mapping[str, bool]:
+        """Return which bits of ``StoreFlag`` are set."""
+        ...
+
+    def topics(self) -> Iterator[TopicFigures]:
+        """Give the topics that exist, in the order in which they were first known."""
+        ...
+
+    def groups(self) -> Iterator[GroupFigures]:
+        """Give the groups with their topics, as far as those exist, sorted by when topics were first known."""
+        ...
+
+    def processes(self) -> Sequence[ProcessFigures]:
+        """Return the broker process and its workers, those that are not wanted too."""
+        ...
