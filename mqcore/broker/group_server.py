@@ -13,7 +13,7 @@ import secrets
 import ssl
 from dataclasses import replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from mqcore import clock
 from mqcore.broker.failover.driver import FailoverDriver
@@ -21,6 +21,8 @@ from mqcore.broker.failover.etcd import EtcdEngine
 from mqcore.broker.failover.group_keys import MEMBERS, GroupView, KnownMember, encode
 from mqcore.broker.failover.identity import IdentityKeeper
 from mqcore.broker.failover.life import CopyAgain, CutLog, EmptyStore, LifeEnd, LiveAgain, StopForGood
+from mqcore.broker.metrics.broker_facts import Observed
+from mqcore.broker.metrics.wanted import start_endpoint
 from mqcore.broker.server import BrokerServer
 from mqcore.config import Settings
 from mqcore.config.groups import FailoverSettings
@@ -33,6 +35,9 @@ from mqcore.store.geometry import StoreGeometry
 from mqcore.store.lock_file import LockFile
 from mqcore.store.log_cut import cut_log, empty_store, finish_cut
 from mqcore.store.paths import StorePaths
+
+if TYPE_CHECKING:
+    from mqcore.broker.metrics.endpoint import MetricsEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -66,6 +71,7 @@ class GroupServer:
         self._lives: asyncio.Task[None] | None = None
         self._is_stopping = False
         self._failed_syncs = 0
+        self._metrics: MetricsEndpoint | None = None
         self.ended = asyncio.Event()
         self.failure: Exception | None = None
         """Why it ended, unless it was stopped."""
@@ -85,6 +91,10 @@ class GroupServer:
         """Whether a name server has taken what this broker has."""
         return self._server is not None and self._server.is_registered
 
+    def observe(self) -> Observed | None:
+        """As ``BrokerServer.observe``; None between two lives, too."""
+        return None if self._server is None else self._server.observe()
+
     async def follow_settings(self, fresh: Settings) -> None:
         """As ``BrokerServer.follow_settings``, for this life and for later ones."""
         if self._server is None:
@@ -100,6 +110,7 @@ class GroupServer:
         Raises GroupIdentityError where an operator has to look first. A store that has an id needs no engine for this.
         """
         try:
+            self._metrics = await start_endpoint(self.settings, self.observe)
             self._paths.make_directories()
             self._lock.acquire()
             # Before the identity is read: the mark of a cut is in it.
@@ -238,6 +249,9 @@ class GroupServer:
                 return
 
     async def _release(self) -> None:
+        if self._metrics is not None:
+            await self._metrics.stop()
+            self._metrics = None
         self._engine.close()
         self._names.close()
         self._lock.release()

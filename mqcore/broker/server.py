@@ -14,7 +14,7 @@ import socket
 import struct
 from collections.abc import Coroutine, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mqcore import clock, layout
 from mqcore._fast.segment.boards import SharedSegment
@@ -27,6 +27,8 @@ from mqcore.broker.core import BrokerCore, Ports
 from mqcore.broker.embedded_name_server import EmbeddedNameServer
 from mqcore.broker.links import WorkerLink
 from mqcore.broker.listeners import Listeners, open_listeners
+from mqcore.broker.metrics.broker_facts import Observed
+from mqcore.broker.metrics.wanted import start_endpoint
 from mqcore.broker.ports import Channel, GroupControl, PullBinding, PullHeader, wall_clock_ms
 from mqcore.broker.security.acl_files import AclFiles
 from mqcore.broker.security.guard import AclGuard
@@ -36,6 +38,7 @@ from mqcore.broker.segment.pressure import PressureFigures
 from mqcore.broker.segment.queue_drops import QueueDrops
 from mqcore.broker.segment.replica import SharedReplica, SharedReplication
 from mqcore.broker.segment.send_quotas import SendQuotas
+from mqcore.broker.segment.shared_figures import SharedFigures
 from mqcore.broker.segment.shared_ports import (
     SharedCounters,
     SharedOffsetTable,
@@ -60,6 +63,9 @@ from mqcore.remoting.exposure import warn_if_exposed
 from mqcore.remoting.tls import ServerMaterial, client_context, is_served
 from mqcore.remoting.tls_watch import CertificateWatch
 from mqcore.store.lock_file import LockFile
+
+if TYPE_CHECKING:
+    from mqcore.broker.metrics.endpoint import MetricsEndpoint
 
 logger = logging.getLogger(__name__)
 
@@ -111,6 +117,9 @@ class BrokerServer:
         self._certificate_watch: asyncio.Task[None] | None = None
         self._guard: AclGuard | None = None
         self._quotas = SendQuotas(settings, self._segment)
+        self._metrics: MetricsEndpoint | None = None
+        self._figures: SharedFigures | None = None
+        self._is_serving = False
 
     @property
     def segment(self) -> SharedSegment:
@@ -140,6 +149,12 @@ class BrokerServer:
         """Whether a name server has taken what this broker has."""
         return self.core.broker.registration.is_known
 
+    def observe(self) -> Observed | None:
+        """Return what metrics and health are told from; None before there is anything to be told of."""
+        if self._core is None or self._figures is None:
+            return None
+        return Observed(self._core.broker, self._figures, self._is_serving)
+
     async def follow_settings(self, fresh: Settings) -> None:
         """Let what may change be as in *fresh*, read from the files anew. Raises as ``LiveSettings.follow_files``."""
         await self.core.broker.settings.follow_files(fresh)
@@ -155,6 +170,9 @@ class BrokerServer:
             raise
 
     async def _start(self) -> None:
+        if self._group is None:
+            # Before the store is recovered, which may take long: probes are told so meanwhile.
+            self._metrics = await start_endpoint(self.settings, self.observe)
         if self.settings.broker.acl_enable:
             files = AclFiles(Path(self.settings.broker.rocketmq_home), self.settings.mqcore.acl_plain_file)
             admin_codes = ADMIN_CODES | (ACCESS_CODES if self.settings.mqcore.acl_changes_need_admin else set())
@@ -196,6 +214,7 @@ class BrokerServer:
             self.settings, self._make_ports(drops), config_path=self._config_path, address=address,
             ha_address=f"{self.settings.broker.broker_ip2}:{port + 1}",
         )  # fmt: skip
+        self._figures = SharedFigures(self._segment, self._supervisor.workers)
         self._core.broker.settings.on_change(self._use)
         self._core.broker.runtime_info.show(PressureFigures(self._segment))
         if self._name_server is not None:
@@ -217,6 +236,7 @@ class BrokerServer:
         if not material.is_self_signed:
             watch = CertificateWatch(self.settings.tls, material, self._show_anew)
             self._certificate_watch = asyncio.create_task(watch.run())
+        self._is_serving = True
 
     async def _start_old_timers(self) -> None:
         if self._timers.are_there(has_topic=self.core.broker.topics.find(TIMER_TOPIC) is not None):
@@ -573,6 +593,7 @@ class BrokerServer:
 
         Unless it *leaves*, name servers are not told: the next life of this broker tells them what it is.
         """
+        self._is_serving = False
         self._stop_looking()
         supervisor = self.supervisor
         await supervisor.drain("send")
@@ -606,6 +627,10 @@ class BrokerServer:
     async def _abandon(self) -> None:
         """Give back what is still held; the abort file stays if the store was not closed."""
         self._stop_looking()
+        if self._metrics is not None:
+            await self._metrics.stop()
+            self._metrics = None
+        self._figures = None
         for link in list(self._links.values()):
             link.close()
         if self._supervisor is not None:

@@ -202,6 +202,10 @@ class MqcoreSettings:
     connections_per_host_max: int
     quotas: str
     quota_delay_max_ms: int
+    metrics_port: int
+    metrics_host: str
+    metrics_topics_max: int
+    metrics_groups_max: int
 
     @property
     def cpu_affinity(self) -> dict[str, frozenset[int]]:

@@ -179,6 +179,21 @@ OWN = (
         unit=Unit.MS,
         maximum=60_000,
     ),
+    number(
+        "metricsPort",
+        0,
+        "port of /metrics for Prometheus, /healthz and /readyz; needs mqcore[metrics]. 0: there is none; see "
+        "docs/metrics.md",
+        maximum=65_535,
+    ),
+    text("metricsHost", "127.0.0.1", "address that metricsPort is opened on: nobody is asked there who he is"),
+    number(
+        "metricsTopicsMax",
+        1_000,
+        "topics that metrics tell apart; those that come later are summed up as (others), and counted",
+        maximum=1 << 16,
+    ),
+    number("metricsGroupsMax", 1_000, "the same of consumer groups with their topics", maximum=1 << 20),
 )
 
 ROWS = in_group(Group.MQCORE, OWN, Program.BROKER)

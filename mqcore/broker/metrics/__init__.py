@@ -1,0 +1,1 @@
+"""/metrics for Prometheus, /healthz and /readyz, from what the boards say."""

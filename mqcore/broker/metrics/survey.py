@@ -1,0 +1,295 @@
+"""One look at everything that metrics tell of: things of each subject, with labels and values, for one scrape.
+
+It runs in a thread of its own and gives way to the event loop after each few things.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator
+from typing import Final, TypeVar
+
+from mqcore import clock
+from mqcore.broker.figures import GroupFigures, ProcessFigures, TopicFigures
+from mqcore.broker.metrics.bounds import LabelBound, Thing
+from mqcore.broker.metrics.broker_facts import BrokerFacts, MemberCount, Observed
+from mqcore.broker.metrics.rates import GrowthRates
+from mqcore.broker.metrics.rows import Subject
+from mqcore.broker.ports import wall_clock_ms
+from mqcore.codes import CURRENT_VERSION, version_name
+from mqcore.protocol.bodies import MessageModel
+from mqcore.protocol.names import (
+    CID_RMQ_SYS_PREFIX,
+    DLQ_GROUP_TOPIC_PREFIX,
+    RETRY_GROUP_TOPIC_PREFIX,
+    is_system_topic,
+)
+from mqcore.version import __version__
+
+NUMBER: Final = re.compile(r":(\d+)")
+NOBODY: Final = MemberCount(0, shares_queues=True)
+SYSTEM_GROUP: Final = CID_RMQ_SYS_PREFIX.lower()
+REMOTING: Final = "remoting"
+CLUSTERING: Final = str(int(MessageModel.CLUSTERING))
+WORDS: Final = (
+    "turns", "wakes", "units", "bytes", "refused", "backlog", "parked", "connections", "accepted", "buffered",
+    "protocol_errors", "slow_readers", "handshakes", "handshakes_failed", "transport_refused", "timed_out",
+    "page_cache_busy", "quota_delayed", "quota_refused", "connections_refused",
+)  # fmt: skip
+"""Of a process's row, under the same names."""
+
+T = TypeVar("T")
+Things = dict[Subject, list[Thing]]
+Pause = Callable[[], None]
+
+
+class BrokerSurvey:
+    """Looks at one life of a broker, again and again: what counts grow by is told from the look before."""
+
+    def __init__(self, observed: Observed, pause: Pause) -> None:
+        """*pause* is called after each thing."""
+        self._observed = observed
+        self._pause = pause
+        self._rates = GrowthRates(observed.figures.word("boot_timestamp") / 1000)
+        settings = observed.broker.settings.current.mqcore
+        self._topics = LabelBound(settings.metrics_topics_max, ["topic"], ["put_nums", "put_bytes"], [], pause)
+        self._groups = LabelBound(
+            settings.metrics_groups_max, ["group", "topic"], ["get_nums", "get_bytes"], ["lag_ms"], pause
+        )
+
+    def take(self, facts: BrokerFacts, *, is_ready: bool) -> Things:
+        """Look. *facts* are those of this moment."""
+        began_s = clock.monotonic_s()
+        now_ms = wall_clock_ms()
+        self._rates.begin(now_ms / 1000)
+        things: Things = {subject: [] for subject in Subject}
+        self._take_topics(things, facts)
+        self._take_groups(things, facts)
+        things[Subject.PRODUCERS] = [
+            {"language": kind.language, "version": kind.version, "protocol_type": REMOTING, "count": count}
+            for kind, count in facts.producers.items()
+        ]
+        things[Subject.CONSUMERS] = [
+            {
+                "consumer_group": kind.group,
+                "language": kind.language,
+                "version": kind.version,
+                "consume_mode": kind.consume_mode,
+                "protocol_type": REMOTING,
+                "is_system": _truth(_is_system_group(kind.group)),
+                "count": count,
+            }
+            for kind, count in facts.consumers.items()
+        ]
+        things[Subject.POOL] = [{"processor": pool, "queue_size": size} for pool, size in facts.pools.items()]
+        things[Subject.RUNTIME] = [runtime_thing(facts)]
+        things[Subject.FLAG] = [
+            {"flag": name.lower(), "is_set": float(is_set)} for name, is_set in self._observed.figures.flags().items()
+        ]
+        things[Subject.BOUND] = [
+            {"label": "topic", "left_out": self._topics.left_out},
+            {"label": "group", "left_out": self._groups.left_out},
+        ]
+        processes = self._observed.figures.processes()
+        things[Subject.WORKER] = [process_thing(one, now_ms) for one in processes if one.is_wanted]
+        broker = self._broker_thing(facts, now_ms) | {"is_ready": float(is_ready)}
+        things[Subject.BROKER] = [broker | {"survey_s": clock.monotonic_s() - began_s}]
+        return things
+
+    def common_labels(self) -> dict[str, str]:
+        """Return the labels that all series have the same value of."""
+        settings = self._observed.broker.settings.broker
+        address = str(self._observed.broker.address)
+        return {
+            "cluster": settings.broker_cluster_name,
+            "node_type": "broker",
+            "node_id": settings.broker_name,
+            "broker": settings.broker_name,
+            "brokerIP": address,
+            "brokerHost": settings.broker_name,
+            "des": version_name(CURRENT_VERSION),
+            "boottime": str(self._observed.figures.word("boot_timestamp")),
+            "broker_version": str(int(CURRENT_VERSION)),
+            "version": __version__,
+            "protocol_version": version_name(CURRENT_VERSION),
+            "storage_type": "local",
+            "storage_medium": "disk",
+        }
+
+    # Topics and groups.
+
+    def _take_topics(self, things: Things, facts: BrokerFacts) -> None:
+        found = (self._topic_thing(figures, facts) for figures in self._paused(self._observed.figures.topics()))
+        things[Subject.TOPIC] = self._topics.apply(found)
+        for thing in self._paused(things[Subject.TOPIC]):
+            topic = str(thing["topic"])
+            thing |= {"message_type": "unspecified", "is_system": thing.get("is_system", "false")}
+            things[_by_prefix(topic, Subject.PLAIN_TOPIC, Subject.RETRY_TOPIC, Subject.DEAD_TOPIC)].append(thing)
+
+    def _topic_thing(self, figures: TopicFigures, facts: BrokerFacts) -> Thing:
+        topic, rate = figures.topic, self._rates.of
+        thing: Thing = {
+            "topic": topic,
+            "is_system": _truth(is_system_topic(topic, facts.system_topics)),
+            "put_nums": figures.put_nums,
+            "put_bytes": figures.put_bytes,
+            "max_offset": figures.max_offset,
+            "put_rate": rate((topic, "put_nums"), figures.put_nums),
+            "put_bytes_rate": rate((topic, "put_bytes"), figures.put_bytes),
+        }
+        if topic.startswith(DLQ_GROUP_TOPIC_PREFIX):
+            group = topic.removeprefix(DLQ_GROUP_TOPIC_PREFIX)
+            thing |= {"group": group, "consumer_group": group}
+        return thing
+
+    def _take_groups(self, things: Things, facts: BrokerFacts) -> None:
+        known = (one for one in self._paused(self._observed.figures.groups()) if one.group in facts.groups)
+        found = (self._group_thing(figures, facts) for figures in known)
+        sent_back = {thing["topic"]: thing["put_rate"] for thing in things[Subject.RETRY_TOPIC]}
+        things[Subject.GROUP] = self._groups.apply(found)
+        for thing in self._paused(things[Subject.GROUP]):
+            topic, group = str(thing["topic"]), str(thing["group"])
+            members = facts.members.get(group, NOBODY)
+            thing |= {
+                "consumer_group": group,
+                "is_retry": _truth(_by_prefix(topic, False, True, True)),
+                "is_system": thing.get("is_system", "false"),
+                "countOfOnlineConsumers": str(members.count),
+                "msgModel": CLUSTERING,
+            }
+            if topic in sent_back:
+                thing["put_rate"] = sent_back[topic]
+            subject = _by_prefix(topic, Subject.PLAIN_GROUP, Subject.RETRY_GROUP, Subject.DEAD_GROUP)
+            if members.shares_queues:
+                things[subject].append(thing)
+
+    def _group_thing(self, figures: GroupFigures, facts: BrokerFacts) -> Thing:
+        pair = (figures.group, figures.topic)
+        is_system = is_system_topic(figures.topic, facts.system_topics) or _is_system_group(figures.group)
+        thing: Thing = {
+            "group": figures.group,
+            "topic": figures.topic,
+            "is_system": _truth(is_system),
+            "get_nums": figures.get_nums,
+            "get_bytes": figures.get_bytes,
+            "get_rate": self._rates.of((*pair, "get_nums"), figures.get_nums),
+            "get_bytes_rate": self._rates.of((*pair, "get_bytes"), figures.get_bytes),
+        }
+        if figures.committed >= 0:
+            thing |= {
+                "committed": figures.committed,
+                "lag": figures.lag,
+                "in_flight": figures.in_flight,
+                "ready": figures.ready,
+            }
+        return thing
+
+    def _paused(self, found: Iterable[T]) -> Iterator[T]:
+        for one in found:
+            self._pause()
+            yield one
+
+    # The broker.
+
+    def _broker_thing(self, facts: BrokerFacts, now_ms: int) -> Thing:
+        word, rate = self._observed.figures.word, self._rates.of
+        space = facts.store.root_space
+        thing: Thing = {
+            "one": 1,
+            "start_s": word("boot_timestamp") / 1000,
+            "topic_number": facts.topic_count,
+            "group_number": len(facts.groups),
+            "permission": facts.permission,
+            "is_registered": float(facts.is_registered),
+            "is_master": float(facts.is_master),
+            "storage_size": space.total - space.free,
+            "disk_free": space.free,
+            "disk_ratio": space.ratio,
+            "flush_behind": facts.store.flush_behind_bytes,
+            "dispatch_behind": facts.store.dispatch_behind_bytes,
+            "put_nums": word("put_times"),
+            "put_bytes": word("put_bytes"),
+            "put_failed": word("put_failed"),
+            "put_rate": rate("put_nums", word("put_times")),
+            "get_nums": word("get_times"),
+            "get_bytes": word("get_bytes"),
+            "get_rate": rate("get_nums", word("get_times")),
+            "get_found": word("get_found"),
+            "get_miss": word("get_missed"),
+            "waiting_pulls": word("waiting_pulls"),
+            "log_min": word("min_offset"),
+            "log_max": word("readable_offset"),
+            "file_rolls": word("file_rolls"),
+            "put_repairs": word("put_repairs"),
+        }
+        if facts.epoch is not None:
+            thing["epoch"] = facts.epoch
+        if facts.earliest_ms > 0:
+            thing["reserve_ms"] = max(0, now_ms - facts.earliest_ms)
+        return thing | self._timer_values(now_ms)
+
+    def _timer_values(self, now_ms: int) -> Thing:
+        word = self._observed.figures.word
+        if not word("timer_row"):
+            return {}  # this store has no timers
+        values: Thing = {
+            "timer_pending": word("timer_pending"),
+            "timer_enqueued": word("timer_enqueued"),
+            "timer_delivered": word("timer_delivered"),
+        }
+        if word("timer_read_time"):
+            values["timer_late_ms"] = max(0, now_ms - word("timer_read_time"))
+        return values
+
+
+def process_thing(figures: ProcessFigures, now_ms: int) -> Thing:
+    """Return what its row says of a process."""
+    words = figures.words
+    thing: Thing = {
+        "worker": figures.name,
+        "kind": figures.kind,
+        "is_alive": float(bool(figures.pid) and figures.state == "RUNNING"),
+        "restarts": words["generation"],
+        **{name: words[name] for name in WORDS},
+    }
+    if words["heartbeat"]:
+        thing["heartbeat_age_s"] = max(0, now_ms - words["heartbeat"]) / 1000
+    return thing
+
+
+def runtime_thing(facts: BrokerFacts) -> Thing:
+    """Return the figures of the runtime table; of values with several the number of each behind its key."""
+    space = facts.store.root_space
+    thing: Thing = {
+        "commitLogDirCapacity 0": space.total,
+        "commitLogDirCapacity 1": space.free,
+        "remainHowManyDataToFlush": facts.store.flush_behind_bytes,
+    }
+    for key, text in facts.runtime.items():
+        parts = NUMBER.findall(text) if key == "putMessageDistributeTime" else text.split(" ")
+        for index, part in enumerate(parts):
+            number = _number(part)
+            if number is not None:
+                thing.setdefault(key if len(parts) == 1 else f"{key} {index}", number)
+    return thing
+
+
+def _number(text: str) -> float | None:
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def _truth(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _is_system_group(group: str) -> bool:
+    return group.lower().startswith(SYSTEM_GROUP)
+
+
+def _by_prefix(topic: str, plain: T, retry: T, dead: T) -> T:
+    if topic.startswith(RETRY_GROUP_TOPIC_PREFIX):
+        return retry
+    return dead if topic.startswith(DLQ_GROUP_TOPIC_PREFIX) else plain

@@ -1,0 +1,138 @@
+"""A broker's metrics port under traffic: it counts what was sent and read, and knows when the broker is not ready."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mqcore import aio
+from mqcore.broker.metrics.rows import ROWS
+from mqcore.client import Client
+from tests.fault.rig import DEADLINE_S, kill_worker
+from tests.integration.client_helpers import eventually, send_numbers
+from tests.rigs import MqcoreBroker, make_topic
+from tests.rigs.ports import free_port
+from tests.rigs.scrapes import Series, asked, by, get, scrape
+from tests.waiting import wait_until
+
+BODY = b"x" * 100
+
+NOT_HERE = {
+    "mqcore_failover_epoch": "it is in no failover group",
+    "rocketmq_timing_messages": "it has no timers",
+    "rocketmq_timer_enqueue_lag": "the same",
+    "rocketmq_timer_enqueue_total": "the same",
+    "rocketmq_timer_dequeue_latency": "the same",
+    "rocketmq_timer_dequeue_total": "the same",
+    "rocketmq_group_dlqdiff": "nobody reads dead letters",
+    "rocketmq_send_to_dlq_messages_total": "nothing was given up",
+    "rocketmq_topic_dlq_offset": "the same",
+    "rocketmq_storage_message_reserve_time": "the log is too short",
+}
+"""Metrics without a series here, and why. Besides, rates of the runtime table have a span to wait for."""
+
+
+@pytest.fixture(scope="module")
+def port() -> int:
+    return free_port()
+
+
+@pytest.fixture(scope="module")
+def broker(tmp_path_factory: pytest.TempPathFactory, port: int) -> Iterator[MqcoreBroker]:
+    properties = {"metricsPort": str(port), "workerRestartBackoffMillis": "60000"}
+    with MqcoreBroker(tmp_path_factory.mktemp("metrics") / "store", properties) as running:
+        yield running
+
+
+async def test_each_metric_has_series_that_count_what_was_sent_and_read(broker: MqcoreBroker, port: int) -> None:
+    topic = make_topic(broker, "counted")
+    group = "G_" + topic
+    async with aio.Client(broker.name_server, offset_commit_interval_s=0.1) as mq:
+        await send_numbers(mq, topic, range(30))
+        async with mq.consumer(group, {topic: "*"}, from_where="earliest") as consumer:
+            seen = 0
+            async for message in consumer:
+                seen += 1
+                message.ack()
+                if seen == 30:
+                    break
+            await eventually(lambda: lag(port, group, topic) == 0, "all is committed")
+            await eventually(lambda: lag(port, group, f"%RETRY%{group}") == 0, "its retry topic is known")
+            found = scrape(port)
+        await send_numbers(mq, topic, range(5))
+        await eventually(lambda: lag(port, group, topic) == 5, "what nobody has read is behind")
+    check_rows(found)
+    pair = f"{group} {topic}"
+    assert by(found, "rocketmq_messages_in_total", "topic")[topic] == 30
+    assert by(found, "rocketmq_messages_out_total", "consumer_group", "topic")[pair] == 30
+    assert by(found, "rocketmq_producer_offset", "topic")[topic] == 30
+    assert by(found, "rocketmq_consumer_offset", "group", "topic")[pair] == 30
+    assert by(found, "rocketmq_consumer_inflight_messages", "consumer_group", "topic")[pair] == 0
+    assert by(found, "rocketmq_producer_tps", "topic")[topic] > 0
+    kinds = by(found, "rocketmq_consumer_connections", "consumer_group", "language", "consume_mode")
+    assert kinds == {f"{group} python push": 1}
+    assert found["mqcore_put_messages_total"][0][1] >= 30
+
+
+def check_rows(found: Series) -> None:
+    """Each row of the table has a series, or is named in NOT_HERE, and has the labels of the row."""
+    missing = {row.name for row in ROWS if row.name not in found} - NOT_HERE.keys()
+    assert {name for name in missing if not name.endswith(("_tps10", "_tps60", "_tps600"))} == set()
+    for row in ROWS:
+        assert all(set(labels) == set(row.labels) for labels, _ in found.get(row.name, [])), row.name
+
+
+def lag(port: int, group: str, topic: str) -> float | None:
+    return by(scrape(port), "rocketmq_consumer_lag_messages", "consumer_group", "topic").get(f"{group} {topic}")
+
+
+def test_each_process_is_shown(broker: MqcoreBroker, port: int) -> None:
+    found = scrape(port)
+    assert by(found, "mqcore_worker_up", "worker") == {
+        "broker": 1, "flush-0": 1, "reput-0": 1, "pull-0": 1, "send-0": 1,
+    }  # fmt: skip
+    assert by(found, "mqcore_worker_connections", "worker")["send-0"] >= 0
+
+
+def test_series_vanish_with_their_topic_and_group(broker: MqcoreBroker, port: int) -> None:
+    topic = make_topic(broker, "vanishing")
+    with Client(broker.name_server) as mq:
+        with mq.producer("P") as producer:
+            producer.send(aio.Message(topic, BODY))
+        wait_until(lambda: by(scrape(port), "rocketmq_messages_in_total", "topic").get(topic) == 1, DEADLINE_S)
+        mq.admin.delete_topic(topic)
+    assert topic not in by(scrape(port), "rocketmq_messages_in_total", "topic")
+
+
+def test_a_broker_that_serves_lives_and_is_ready(broker: MqcoreBroker, port: int) -> None:
+    assert get(port, "/healthz")[0] == 200
+    status, _ = get(port, "/readyz")
+    facts = asked(port, "/readyz")
+    assert (status, facts["ready"], facts["reasons"], facts["role"]) == (200, True, [], "master")
+    assert scrape(port)["mqcore_ready"][0][1] == 1
+
+
+def test_a_port_is_nobody_elses_and_ends_with_its_broker(tmp_path: Path) -> None:
+    own = free_port()
+    with MqcoreBroker(tmp_path / "store", {"metricsPort": str(own)}) as broker:
+        listening = {link.laddr[:2] for link in psutil.Process(broker.pid).net_connections("tcp") if not link.raddr}
+        assert ("127.0.0.1", own) in listening
+        assert not any(port == own and host != "127.0.0.1" for host, port in listening)
+        broker.stop()
+    with pytest.raises(OSError, match="refused"):
+        get(own, "/healthz")
+
+
+def test_a_worker_that_is_gone_makes_it_not_ready(broker: MqcoreBroker, port: int) -> None:
+    # The last one: its successor is a minute away.
+    kill_worker(broker, "reput")
+    wait_until(lambda: get(port, "/readyz")[0] == 503, DEADLINE_S, "it is noticed")
+    assert asked(port, "/readyz")["reasons"] == ["the worker reput-0 does not run"]
+    assert get(port, "/healthz")[0] == 200
+    found = scrape(port)
+    assert by(found, "mqcore_worker_up", "worker")["reput-0"] == 0
+    assert by(found, "mqcore_worker_restarts_total", "worker")["reput-0"] == 1
+    assert found["mqcore_ready"][0][1] == 0
