@@ -305,6 +305,15 @@ def test_bytes_behind_the_entries_of_the_binary_form_are_ignored() -> None:
     assert assert_agrees(binary_payload(0, 0, b"left over")) == "ok"
 
 
+@pytest.mark.parametrize("mark", ["", '\\"', "\\\\", "\\u0001"], ids=["quote", "escaped_quote", "backslash", "control"])
+def test_a_string_may_end_anywhere_in_a_block(mark: str) -> None:
+    for before in range(150):
+        for behind in (0, 1, 70):
+            value = "x" * before + mark + "y" * behind
+            header = f'{{"code":310,"extFields":{{"a":"{value}","bc":"{value}"}},"opaque":7}}'
+            assert assert_agrees(payload_of(header.encode())) == "ok"
+
+
 # Damage ----------------------------------------------------------------------------------------------------------
 
 

@@ -42,7 +42,15 @@ cdef CommandStatus scan_command(const uint8_t *payload, int32_t size, CommandVie
 cdef TextView field_of(const CommandView *view, const char *name, int32_t name_size) noexcept nogil
 # Decimal text as Java's parseInt/parseLong reads it; False when it is not that.
 cdef bint text_to_i64(const TextView *text, int64_t *out) noexcept nogil
-cdef bint text_to_i32(const TextView *text, int32_t *out) noexcept nogil
+cdef bint long_to_i32(const TextView *text, int32_t *out) noexcept nogil
+
+# Most numbers of a header have one digit.
+cdef inline bint text_to_i32(const TextView *text, int32_t *out) noexcept nogil:
+    if text.size == 1 and 0x30 <= text.at[0] <= 0x39:
+        out[0] = text.at[0] - 0x30
+        return True
+    return long_to_i32(text, out)
+
 # Java's Boolean.parseBoolean.
 cdef bint text_to_bool(const TextView *text) noexcept nogil
 # Write the text's bytes to out[0:capacity]; the size, or -1 if it does not fit or an escape is broken.

@@ -14,7 +14,15 @@ cdef int32_t LANGUAGE_MAX = max(LanguageCode)
 cdef int32_t LANGUAGE_UNKNOWN = LanguageCode.UNKNOWN
 
 cdef extern from "scan.h" nogil:
+    ctypedef struct Cursor:
+        const uint8_t *at
+        const uint8_t *end
+    void cursor_open(Cursor *c, const uint8_t *text, int32_t size)
+    const uint8_t *next_mark(Cursor *c)
     const uint8_t *find_quote_or_escape(const uint8_t *at, const uint8_t *end)
+
+cdef extern from "digits.h" nogil:
+    bint eight_digits(const uint8_t *at, int64_t *value)
 
 cdef extern from *:
     """
@@ -27,12 +35,8 @@ cdef extern from *:
 
 
 cdef enum:
+    I64_DIGITS_SAFE = 18            # any number of so many digits fits
     MEMBER_SIZE_MAX = 1024          # of an escaped text outside extFields; longer ones are for the Python reader
-
-
-cdef struct Cursor:
-    const uint8_t *at
-    const uint8_t *end
 
 
 cdef inline void skip_blanks(Cursor *c) noexcept nogil:
@@ -59,7 +63,7 @@ cdef inline bint scan_string(Cursor *c, TextView *out) noexcept nogil:
     out.at = c.at
     out.is_escaped = False
     while True:
-        c.at = find_quote_or_escape(c.at, c.end)
+        c.at = next_mark(c)
         if c.at >= c.end:
             return False
         if c.at[0] == 0x22:
@@ -104,15 +108,42 @@ cdef bint scan_scalar(Cursor *c, TextView *out) noexcept nogil:
     return is_literal(out)
 
 
-cdef inline bint scan_name(Cursor *c, TextView *out) noexcept nogil:
-    # Most names have one letter.
-    if c.end - c.at > 3 and c.at[0] == 0x22 and c.at[2] == 0x22 and c.at[1] != 0x22 and c.at[1] != 0x5C:
-        out.at = c.at + 1
-        out.size = 1
-        out.is_escaped = False
-        c.at += 3
-        return True
-    return scan_string(c, out) and not out.is_escaped
+cdef bint scan_short_fields(Cursor *where, CommandView *view) noexcept nogil:
+    # Fields that are a letter and a string, as most are: whether the cursor is behind one, and not before a name.
+    cdef Cursor here = where[0]
+    cdef const uint8_t *at
+    cdef int32_t count = view.field_count
+    cdef bint is_behind = False
+    while count < FIELDS_MAX and not is_behind:
+        at = here.at
+        if (here.end - at < 6 or at[0] != 0x22 or at[1] == 0x22 or at[1] == 0x5C or at[2] != 0x22 or at[3] != 0x3A
+                or at[4] != 0x22):
+            break
+        here.at = at + 4
+        if not scan_string(&here, &view.values[count]):
+            here.at = at
+            break
+        view.names[count].at = at + 1
+        view.names[count].size = 1
+        view.names[count].is_escaped = False
+        count += 1
+        is_behind = here.at >= here.end or here.at[0] != 0x2C
+        here.at += not is_behind
+    view.field_count = count
+    where[0] = here
+    return is_behind
+
+
+cdef bint scan_field(Cursor *c, CommandView *view) noexcept nogil:
+    cdef TextView *name = &view.names[view.field_count]
+    if view.field_count >= FIELDS_MAX:
+        return False
+    if not scan_string(c, name) or name.is_escaped:
+        return False
+    if not take(c, 0x3A) or not scan_scalar(c, &view.values[view.field_count]):
+        return False
+    view.field_count += 1
+    return True
 
 
 cdef bint scan_ext_fields(Cursor *c, CommandView *view) noexcept nogil:
@@ -122,13 +153,8 @@ cdef bint scan_ext_fields(Cursor *c, CommandView *view) noexcept nogil:
     if take(c, 0x7D):
         return True
     while True:
-        if view.field_count >= FIELDS_MAX:
+        if not scan_short_fields(c, view) and not scan_field(c, view):
             return False
-        if not scan_name(c, &view.names[view.field_count]):
-            return False
-        if not take(c, 0x3A) or not scan_scalar(c, &view.values[view.field_count]):
-            return False
-        view.field_count += 1
         if take(c, 0x7D):
             return True
         if not take(c, 0x2C):
@@ -151,14 +177,66 @@ cdef int32_t language_code(const TextView *name) noexcept nogil:
     return -1
 
 
+cdef inline bint scan_integer(Cursor *c, int64_t *out) noexcept nogil:
+    # An integer as a writer spells it, of not more digits than fit; all else is for scan_scalar, at the same place.
+    cdef const uint8_t *at = c.at
+    cdef const uint8_t *first
+    cdef int64_t value = 0
+    cdef bint is_negative = at < c.end and at[0] == 0x2D
+    at += is_negative
+    first = at
+    while at < c.end and 0x30 <= at[0] <= 0x39 and at - first < I64_DIGITS_SAFE:
+        value = value * 10 + (at[0] - 0x30)
+        at += 1
+    # Not 007, not -0, and nothing more behind it that could be part of it.
+    if (at == first or at >= c.end or (first[0] == 0x30 and (is_negative or at - first > 1))
+            or not (at[0] == 0x2C or at[0] == 0x7D)):
+        return False
+    c.at = at
+    out[0] = -value if is_negative else value
+    return True
+
+
+cdef int32_t *number_called(CommandView *view, const TextView *name) noexcept nogil:
+    # Where the number of that name goes; NULL for what is not one of ours, or is none.
+    if is_name(name, b"code", 4):
+        return &view.code
+    if is_name(name, b"flag", 4):
+        return &view.flag
+    if is_name(name, b"opaque", 6):
+        return &view.opaque
+    if is_name(name, b"version", 7):
+        return &view.version
+    return NULL
+
+
+cdef bint scan_member(Cursor *c, const TextView *name, CommandView *view) noexcept nogil:
+    cdef int32_t *place = number_called(view, name)
+    cdef int64_t number
+    cdef TextView value
+    cdef uint8_t scratch[MEMBER_SIZE_MAX]
+    if place != NULL and scan_integer(c, &number):
+        place[0] = <int32_t>number
+        return place[0] == number
+    if not scan_scalar(c, &value):
+        return False
+    # A member that nobody here looks at must be well-formed all the same.
+    if value.is_escaped and text_unescape(&value, scratch, MEMBER_SIZE_MAX) < 0:
+        return False
+    if place != NULL:
+        return text_to_i32(&value, place)
+    if is_name(name, b"language", 8):
+        view.language = language_code(&value)
+    elif is_name(name, b"remark", 6):
+        view.remark = value
+    return True
+
+
 cdef bint scan_json(const uint8_t *header, int32_t size, CommandView *view) noexcept nogil:
     cdef Cursor cursor
-    cdef TextView name, value
-    cdef uint8_t scratch[MEMBER_SIZE_MAX]
-    cdef bint ok
+    cdef TextView name
     cdef bint has_opaque = False
-    cursor.at = header
-    cursor.end = header + size
+    cursor_open(&cursor, header, size)
     if not take(&cursor, 0x7B):
         return False
     while True:
@@ -168,26 +246,8 @@ cdef bint scan_json(const uint8_t *header, int32_t size, CommandView *view) noex
             if view.has_ext_fields or not scan_ext_fields(&cursor, view):
                 return False
         else:
-            if not scan_scalar(&cursor, &value):
-                return False
-            # A member that nobody here looks at must be well-formed all the same.
-            if value.is_escaped and text_unescape(&value, scratch, MEMBER_SIZE_MAX) < 0:
-                return False
-            ok = True
-            if is_name(&name, b"code", 4):
-                ok = text_to_i32(&value, &view.code)
-            elif is_name(&name, b"flag", 4):
-                ok = text_to_i32(&value, &view.flag)
-            elif is_name(&name, b"opaque", 6):
-                ok = text_to_i32(&value, &view.opaque)
-                has_opaque = True
-            elif is_name(&name, b"version", 7):
-                ok = text_to_i32(&value, &view.version)
-            elif is_name(&name, b"language", 8):
-                view.language = language_code(&value)
-            elif is_name(&name, b"remark", 6):
-                view.remark = value
-            if not ok:
+            has_opaque |= is_name(&name, b"opaque", 6)
+            if not scan_member(&cursor, &name, view):
                 return False
         if take(&cursor, 0x7D):
             break
@@ -298,6 +358,10 @@ cdef bint text_to_i64(const TextView *text, int64_t *out) noexcept nogil:
         return False
     if text.size - at <= 18:
         # No overflow is possible.
+        if text.size - at >= 8:
+            if not eight_digits(text.at + at, &value):
+                return False
+            at += 8
         while at < text.size:
             if not 0x30 <= text.at[at] <= 0x39:
                 return False
@@ -319,7 +383,7 @@ cdef bint text_to_i64(const TextView *text, int64_t *out) noexcept nogil:
     return True
 
 
-cdef bint text_to_i32(const TextView *text, int32_t *out) noexcept nogil:
+cdef bint long_to_i32(const TextView *text, int32_t *out) noexcept nogil:
     cdef int64_t value
     if not text_to_i64(text, &value) or value > 0x7FFFFFFF or value < -0x7FFFFFFF - 1:
         return False

@@ -12,13 +12,15 @@ from mqcore.codes import CURRENT_VERSION
 cdef extern from "scan.h" nogil:
     const uint8_t *find_not_plain(const uint8_t *at, const uint8_t *end)
 
+cdef extern from "digits.h" nogil:
+    void put_hex_of_4(uint8_t *out, const uint8_t *data)
+
 cdef int32_t VERSION = CURRENT_VERSION
 cdef bytes JSON_TAIL_TEXT = b',"serializeTypeCurrentRPC":"JSON","version":%d}' % CURRENT_VERSION
 cdef const char *JSON_TAIL = JSON_TAIL_TEXT
 cdef int32_t JSON_TAIL_SIZE = <int32_t>len(JSON_TAIL_TEXT)
 
 cdef enum:
-    NUMBER_SIZE_MAX = 20
     ESCAPE_SIZE_MAX = 6             # \uXXXX
     REPLY_NAME_MAX = 50             # of a field; with what stands around it less than FIELD_OVERHEAD
     FIELD_OVERHEAD = 64
@@ -26,29 +28,34 @@ cdef enum:
 
 
 cdef int32_t put_decimal(uint8_t *out, int64_t value) noexcept nogil:
-    cdef uint8_t digits[NUMBER_SIZE_MAX]
-    cdef int32_t first = NUMBER_SIZE_MAX
-    cdef int32_t size = 0
     cdef uint64_t rest = <uint64_t>value
+    cdef uint64_t bound = 10
+    cdef int32_t size = 1
+    cdef int32_t at
     if value < 0:
         out[0] = 0x2D
-        size = 1
+        size = 2
         rest = 0 - rest
-    while rest >= 10:
-        first -= 1
-        digits[first] = <uint8_t>(0x30 + rest % 10)
+    while rest >= bound:
+        # Never more than 10^19, which fits: no int64 is that far from 0.
+        size += 1
+        bound *= 10
+    for at in range(size - 1, 0 if value < 0 else -1, -1):
+        out[at] = <uint8_t>(0x30 + rest % 10)
         rest = rest // 10
-    out[size] = <uint8_t>(0x30 + rest)
-    memcpy(out + size + 1, digits + first, NUMBER_SIZE_MAX - first)
-    return size + 1 + NUMBER_SIZE_MAX - first
+    return size
 
 
 cdef void put_hex(uint8_t *out, const uint8_t *data, int32_t size) noexcept nogil:
     cdef const char *digits = "0123456789ABCDEF"
-    cdef int32_t index
-    for index in range(size):
+    cdef int32_t index = 0
+    while index + 4 <= size:
+        put_hex_of_4(out + 2 * index, data + index)
+        index += 4
+    while index < size:
         out[2 * index] = <uint8_t>digits[data[index] >> 4]
         out[2 * index + 1] = <uint8_t>digits[data[index] & 15]
+        index += 1
 
 
 cdef inline uint8_t *put_text(uint8_t *at, const char *text, int32_t size) noexcept nogil:
