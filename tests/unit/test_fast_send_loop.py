@@ -187,13 +187,17 @@ def synced_loop(log: Log) -> Iterator[LoopRig]:
         yield rig
 
 
-def replies(client: socket.socket, count: int) -> list[RemotingCommand]:
-    splitter, found = FrameSplitter(), []
+def payloads(client: socket.socket, count: int) -> list[bytes]:
+    splitter, found = FrameSplitter(), list[bytes]()
     while len(found) < count:
         data = client.recv(65536)
         assert data, f"closed after {len(found)} of {count} replies"
-        found += [RemotingCommand.decode(payload) for payload in splitter.feed(data)]
+        found += [bytes(payload) for payload in splitter.feed(data)]
     return found
+
+
+def replies(client: socket.socket, count: int) -> list[RemotingCommand]:
+    return [RemotingCommand.decode(payload) for payload in payloads(client, count)]
 
 
 def is_closed(client: socket.socket) -> bool:
@@ -337,6 +341,22 @@ def test_a_send_is_stored_and_answered(loop: LoopRig, log: Log, kind: SerializeT
         assert (record.body, record.topic, record.queue_id, record.flag) == (request.body, TOPIC, 1, 5)
         assert record.properties == b"KEYS\x01k\x02CLUSTER\x01c"
         assert (record.born_host.address, record.born_host.port) == (b"\x7f\0\0\1", born_port)
+
+
+@pytest.mark.parametrize(
+    "region", ["{queueId}", "{msgId}2147483647{queueOffset}", 'a "quoted" one', "h\x01" + "e" * 300]
+)
+def test_an_answer_is_written_as_the_twin_writes_it(log: Log, region: str) -> None:
+    requests = [send_request(opaque, b"body") for opaque in (0, 1, -1, 2**31 - 1, -(2**31), 9, 10, 99, 100)]
+    with running(log, region=region, trace_on=False) as loop, loop.connect() as client:
+        client.sendall(b"".join(request.encode() for request in requests))
+        answers = payloads(client, len(requests))
+    for request, answer, record in zip(requests, answers, log.check(), strict=True):
+        fields = {
+            "queueId": "1", "TRACE_ON": "false", "MSG_REGION": region,
+            "msgId": f"7F00000100002A9F{record.physical_offset:016X}", "queueOffset": str(record.queue_offset),
+        }  # fmt: skip
+        assert answer == request.reply(ext_fields=fields).encode()[4:]
 
 
 def test_a_oneway_send_is_stored_and_not_answered(loop: LoopRig, log: Log) -> None:

@@ -25,7 +25,8 @@ from mqcore._fast.reput.bitmaps cimport (BitmapMaker, TopicPrograms, bitmaps_clo
 from mqcore._fast.queues.first_files cimport (FirstFiles, drop_cradle, first_files_close, first_files_open,
                                               has_finished, make_first_files, stop_maker, tell_maker)
 from mqcore._fast.queues.writer cimport leave_cradles, resume_cradle
-from mqcore._fast.segment.boards cimport ROW_NONE, Shared, SharedSegment, make_queue, make_topic, puller_of
+from mqcore._fast.segment.boards cimport (ROW_NONE, Shared, SharedSegment, find_queue_near, find_topic_near,
+                                          make_queue, make_topic, puller_of)
 from mqcore._fast.segment.bounds cimport note_cleared, note_unit
 from mqcore._fast.segment.cradle cimport cradle_number, is_cradle
 from mqcore._fast.segment.rings cimport Ring, open_arrival_ring, ring_publish, ring_reserve
@@ -84,7 +85,8 @@ cdef class ReputLoop(Dispatcher):
     cdef WorkerRow *timer_row
     cdef int timer_wake
     cdef bint timer_has_news
-    cdef int32_t last_topic_row
+    cdef int32_t last_topic_row         # of the last unit: where the next one's is likely to be
+    cdef int32_t last_queue_row
     cdef int64_t housekeeping_at
     cdef int64_t drops                  # so many have been seen to; none after a start, which looks anew
     cdef BitmapMaker bitmaps
@@ -106,7 +108,7 @@ cdef class ReputLoop(Dispatcher):
         self.link = options["link"]
         self.drops = -1
         self.file_size = options["commit_log_file_size"]
-        self.last_topic_row = ROW_NONE
+        self.last_topic_row = self.last_queue_row = ROW_NONE
         self.metadata_name = options["metadata_topic"]
         self.metadata_topic = self.metadata_name
         self.metadata_topic_size = <int32_t>len(self.metadata_name)
@@ -141,12 +143,17 @@ cdef class ReputLoop(Dispatcher):
                       int64_t tags_code, int64_t store_timestamp) noexcept nogil:
         cdef int32_t queue_row
         cdef QueueRow *queue
-        self.last_topic_row = make_topic(self.shared, topic, topic_size)
-        queue_row = ROW_NONE
-        if self.last_topic_row != ROW_NONE:
+        self.last_topic_row = find_topic_near(self.shared, topic, topic_size, self.last_topic_row)
+        if self.last_topic_row == ROW_NONE:
+            self.last_topic_row = make_topic(self.shared, topic, topic_size)
+        if self.last_topic_row == ROW_NONE:
+            return
+        queue_row = find_queue_near(self.shared, self.last_topic_row, queue_id, self.last_queue_row)
+        if queue_row == ROW_NONE:
             queue_row = make_queue(self.shared, self.last_topic_row, queue_id)
         if queue_row == ROW_NONE:
             return
+        self.last_queue_row = queue_row
         queue = &self.shared.queues[queue_row]
         if queue_offset + 1 <= peek(&queue.max_offset):
             return

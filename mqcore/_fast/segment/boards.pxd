@@ -4,8 +4,9 @@
 # under the board lock and are never moved or taken away, so that readers need no lock. A row is whole before it counts,
 # and counts before its number is published in the index; who inherits the lock from a dead owner does that last step.
 from libc.stdint cimport int32_t, int64_t, uint8_t
+from libc.string cimport memcmp
 
-from mqcore._fast.base.atomics cimport observe
+from mqcore._fast.base.atomics cimport observe, observe_i32
 from mqcore._fast.base.hashing cimport hash_bytes
 from mqcore._fast.base.layout cimport (EPOCH_ROWS, CradleRow, EpochRow, GroupRow, OffsetRow, QueueRow, QuotaRow,
                                        SlaveRow, StoreBoard, TopicRow, WorkerRow)
@@ -41,6 +42,25 @@ cdef int32_t find_topic(const Shared *shared, const uint8_t *name, int32_t size)
 cdef int32_t find_queue(const Shared *shared, int32_t topic_row, int32_t queue_id) noexcept nogil
 cdef int32_t find_group(const Shared *shared, const uint8_t *name, int32_t size) noexcept nogil
 cdef int32_t find_offset(const Shared *shared, int32_t group_row, int32_t queue_row) noexcept nogil
+
+# The same, looked for first where it was last: messages of a topic come one after the other, and a topic's queues have
+# rows side by side. *near* is any number of a row; a row once made stays.
+cdef inline int32_t find_topic_near(const Shared *shared, const uint8_t *name, int32_t size,
+                                    int32_t near) noexcept nogil:
+    if near >= 0 and shared.topics[near].name_size == size and memcmp(shared.topics[near].name, name, size) == 0:
+        return near
+    return find_topic(shared, name, size)
+
+cdef inline int32_t find_queue_near(const Shared *shared, int32_t topic_row, int32_t queue_id,
+                                    int32_t near) noexcept nogil:
+    cdef int64_t row
+    if near >= 0:
+        row = <int64_t>near + queue_id - shared.queues[near].queue_id
+        # One that is being filled does not count yet.
+        if (0 <= row < observe_i32(&shared.board.queue_rows) and shared.queues[row].topic_row == topic_row
+                and shared.queues[row].queue_id == queue_id):
+            return <int32_t>row
+    return find_queue(shared, topic_row, queue_id)
 
 # Row number of the key, made if it is new; ROW_NONE when the board is full, the key too long, or the lock broken.
 cdef int32_t make_topic(Shared *shared, const uint8_t *name, int32_t size) noexcept nogil

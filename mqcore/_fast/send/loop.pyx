@@ -28,7 +28,7 @@ from mqcore._fast.base.sockets cimport (EPOLLERR, EPOLLEXCLUSIVE, EPOLLHUP, EPOL
                                         accept4, epoll_create1, epoll_ctl, epoll_event, epoll_wait)
 from mqcore._fast.log.append cimport append_rest
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
-from mqcore._fast.segment.boards cimport SharedSegment
+from mqcore._fast.segment.boards cimport ROW_NONE, SharedSegment
 from mqcore._fast.segment.link cimport link_free, link_next, link_read, link_take
 from mqcore._fast.segment.quotas cimport QUOTA_CLIENT, QUOTA_PULL, QUOTA_SEND, quota_free, quota_take_rules
 from mqcore._fast.segment.rings cimport open_pull_reply_ring, open_pull_request_ring, ring_is_empty
@@ -45,6 +45,7 @@ from mqcore._fast.send.reply cimport (handle_push_answer, handle_reply, pushes_e
 from mqcore._fast.send.quota_gate cimport (QUOTA_PASSED, quota_ask, quota_close, quota_drop, quota_due,
                                            quota_timeout)
 from mqcore._fast.send.request cimport SEND_UNUSUAL, answer_plain, can_answer, handle_send, release_waiting
+from mqcore._fast.send.sent cimport take_answer_text
 from mqcore._fast.send.state cimport (LISTENERS_MAX, MARK_LINK, MARK_LISTENER, MARK_WAKE, MEMBERS_MAX, READ_SIZE,
                                       SCRATCH_SIZE, TRANSPORT_OPEN, TRANSPORT_PLAIN, TRANSPORT_TLS, Connection, Push,
                                       SendState, Ticket, TlsMode)
@@ -606,6 +607,7 @@ cdef class SendLoop:
     cdef SharedSegment segment
     cdef object kept
     cdef object kept_trace_on
+    cdef object kept_answer
     cdef object kept_context
 
     def __cinit__(self, SharedSegment segment not None, dict options not None):
@@ -677,6 +679,7 @@ cdef class SendLoop:
         self.kept_trace_on = trace_on
         state.settings.trace_on = <const uint8_t *><const char *>trace_on
         state.settings.trace_on_size = <int32_t>len(trace_on)
+        self.kept_answer = take_answer_text(state)
         state.settings.max_message_size = options["max_message_size"]
         state.settings.sync_timeout_ms = options["sync_timeout_ms"]
         state.settings.slave_timeout_ms = options["slave_timeout_ms"]
@@ -742,6 +745,7 @@ cdef class SendLoop:
         tickets_open(state)
         forget_addresses(state)
         state.random = <uint32_t>(now_ms() | 1)
+        state.last_topic_row = state.last_queue_row = ROW_NONE
 
     cdef open_epoll(self):
         cdef SendState *state = &self.state

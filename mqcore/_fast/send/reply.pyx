@@ -25,8 +25,8 @@ from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic
 from mqcore._fast.send.askers cimport asker_find
 from mqcore._fast.send.connections cimport (connection_id, doom, find_connection, mark_dirty, unsent_size,
                                             write_connection)
-from mqcore._fast.send.request cimport (MESSAGE_ID_MAX, SEND_DONE, SEND_UNUSUAL, SendOutcome, any_queue,
-                                        put_message_id, set_hosts)
+from mqcore._fast.send.request cimport SEND_DONE, SEND_UNUSUAL, SendOutcome, any_queue, set_hosts
+from mqcore._fast.send.sent cimport MESSAGE_ID_MAX, put_message_id
 from mqcore._fast.send.state cimport SCRATCH_SIZE, Connection, Push, SendState
 from mqcore._fast.wire.header cimport (CommandView, TextView, field_of, text_to_bool, text_to_i32, text_to_i64,
                                        text_unescape)

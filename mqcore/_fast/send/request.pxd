@@ -5,9 +5,6 @@ from mqcore._fast.log.record cimport NewRecord
 from mqcore._fast.send.state cimport Connection, SendState, Waiting
 from mqcore._fast.wire.header cimport CommandView
 
-cdef enum:
-    MESSAGE_ID_MAX = 56             # of the text of an offset message id
-
 cdef enum SendOutcome:
     SEND_DONE                   # answered, or waiting for its flush
     SEND_UNUSUAL                # nothing was done: the broker process decides
@@ -26,8 +23,6 @@ cdef inline void set_hosts(SendState *state, const Connection *connection, NewRe
 
 # One of so many queues of a topic, whichever.
 cdef int32_t any_queue(SendState *state, int32_t count) noexcept nogil
-# The offset message id of what lies at *physical_offset*; the size of its text.
-cdef int32_t put_message_id(const SendState *state, int64_t physical_offset, uint8_t *out) noexcept nogil
 
 # Answer what the flushed watermark has passed, and what has waited too long.
 cdef void release_waiting(SendState *state) noexcept nogil

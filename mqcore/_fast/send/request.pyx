@@ -9,7 +9,6 @@ from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy, memset, strlen
 
 from mqcore._fast.base.atomics cimport observe, put_relaxed
-from mqcore._fast.base.big_endian cimport store_i32, store_i64
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.crc32 cimport crc32
 from mqcore._fast.base.layout cimport (BODY_CRC_MASK, PROPERTIES_SIZE_MAX, PUT_STATUS_OS_PAGECACHE_BUSY,
@@ -18,13 +17,14 @@ from mqcore._fast.base.layout cimport (BODY_CRC_MASK, PROPERTIES_SIZE_MAX, PUT_S
                                        TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT, StoreBoard)
 from mqcore._fast.log.append cimport Appended, append_batch, append_record, tally_put
 from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, NewRecord
-from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_topic
+from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_queue_near, find_topic, find_topic_near
 from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty
 from mqcore._fast.send.pressure cimport note_put, note_put_busy, refuse_page_cache_busy
 from mqcore._fast.send.timer cimport TIMER_UNUSUAL, TimerPlace, names_timer, rewrite_timer
+from mqcore._fast.send.sent cimport answer_send, join_message_ids
 from mqcore._fast.send.state cimport MEMBERS_MAX, SCRATCH_SIZE, Connection, SendState, Waiting
 from mqcore._fast.wire.header cimport CommandView, TextView, text_to_bool, text_to_i32, text_to_i64, text_unescape
-from mqcore._fast.wire.replies cimport Reply, put_decimal, put_hex, reply_field, reply_put, reply_remark, reply_start
+from mqcore._fast.wire.replies cimport Reply, put_decimal, reply_put, reply_remark, reply_start
 
 from mqcore.codes import RequestCode, ResponseCode, SysFlag
 from mqcore.protocol.names import TRANS_HALF_TOPIC
@@ -43,13 +43,10 @@ cdef const uint8_t *HALF_TOPIC = HALF_TOPIC_TEXT
 cdef int32_t HALF_TOPIC_SIZE = <int32_t>len(HALF_TOPIC_TEXT)
 
 cdef enum:
-    ID_BYTES_MAX = 28               # of an offset message id: address, port, offset
     WAITING_MIN = 1024
     PAIR_END = 2                    # between pairs of a properties text
     NAME_END = 1                    # between a name and its value
     HALF_QUEUE_ID = 0
-
-assert <int>MESSAGE_ID_MAX == 2 * <int>ID_BYTES_MAX
 
 cdef const char *PAGE_CACHE_BUSY = "[PC_SYNCHRONIZED]broker busy, start flow control for a while"
 cdef const char *SYNC_FAILED = (
@@ -257,55 +254,6 @@ cdef bint make_half(SendState *state, const Traits *traits, NewRecord *fields, u
     return size >= 0
 
 
-cdef int32_t put_message_id(const SendState *state, int64_t physical_offset, uint8_t *out) noexcept nogil:
-    cdef uint8_t raw[ID_BYTES_MAX]
-    cdef int32_t size = state.shared.board.store_host_size
-    memcpy(raw, state.shared.board.store_host, size)
-    store_i32(raw + size, state.shared.board.store_host_port)
-    store_i64(raw + size + 4, physical_offset)
-    put_hex(out, raw, size + 12)
-    return 2 * (size + 12)
-
-
-cdef uint8_t *join_message_ids(SendState *state, int32_t count, int32_t *size) noexcept nogil:
-    cdef uint8_t *ids = <uint8_t *>malloc(<size_t>count * (2 * ID_BYTES_MAX + 1))
-    cdef int32_t index
-    size[0] = 0
-    if ids == NULL:
-        return NULL
-    for index in range(count):
-        if index > 0:
-            ids[size[0]] = c","
-            size[0] += 1
-        size[0] += put_message_id(state, state.starts[index], ids + size[0])
-    return ids
-
-
-cdef void answer_send(SendState *state, Connection *connection, const Waiting *sent, int32_t code,
-                      const char *remark) noexcept nogil:
-    cdef Reply reply
-    cdef uint8_t queue_id[20]
-    cdef uint8_t queue_offset[20]
-    cdef uint8_t message_id[MESSAGE_ID_MAX]
-    reply_start(&reply, sent.serialize_type, code, sent.opaque)
-    reply_field(&reply, "queueId", queue_id, put_decimal(queue_id, sent.queue_id))
-    reply_field(&reply, "TRACE_ON", state.settings.trace_on, state.settings.trace_on_size)
-    reply_field(&reply, "MSG_REGION", state.settings.region, state.settings.region_size)
-    if sent.handle != NULL:
-        reply_field(&reply, "recallHandle", sent.handle, sent.handle_size)
-    if sent.ids != NULL:
-        reply_field(&reply, "msgId", sent.ids, sent.ids_size)
-    else:
-        reply_field(&reply, "msgId", message_id, put_message_id(state, sent.physical_offset, message_id))
-    reply_field(&reply, "queueOffset", queue_offset, put_decimal(queue_offset, sent.queue_offset))
-    if remark != NULL:
-        reply_remark(&reply, remark)
-    if not reply_put(&reply, &connection.out, 0):
-        doom(state, connection)
-        return
-    mark_dirty(state, connection)
-
-
 cdef void answer_plain(SendState *state, Connection *connection, int32_t serialize_type, int32_t opaque, int32_t code,
                        const char *remark) noexcept nogil:
     put_relaxed(&state.row.refused, state.row.refused + 1)
@@ -354,7 +302,7 @@ cdef void answer_waiter(SendState *state, Connection *connection, const Waiting 
         # The end of a transaction is one wherever it is stored, as upstream has it.
         answer_short(state, connection, sent.serialize_type, sent.opaque, SUCCESS, sent.remark)
     else:
-        answer_send(state, connection, sent, code, NULL)
+        answer_send(state, connection, sent, code)
 
 
 cdef bint has_slave(const SendState *state, int64_t end) noexcept nogil:
@@ -477,9 +425,10 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     cdef uint8_t properties[PROPERTIES_SIZE_MAX]
     if not read_send_header(command, &header) or command.body_size > state.settings.max_message_size:
         return SEND_UNUSUAL
-    topic_row = find_topic(state.shared, header.topic.at, header.topic.size)
+    topic_row = find_topic_near(state.shared, header.topic.at, header.topic.size, state.last_topic_row)
     if topic_row == ROW_NONE:
         return SEND_UNUSUAL
+    state.last_topic_row = topic_row
     word = observe(&state.shared.topics[topic_row].config)
     if (word & (TOPIC_WORD_EXISTS | TOPIC_WORD_SENDABLE)) != (TOPIC_WORD_EXISTS | TOPIC_WORD_SENDABLE):
         return SEND_UNUSUAL
@@ -491,13 +440,14 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     fields.queue_id = header.queue_id
     if header.queue_id < 0:
         fields.queue_id = any_queue(state, write_queues)
-    queue_row = find_queue(state.shared, topic_row, fields.queue_id)
+    queue_row = find_queue_near(state.shared, topic_row, fields.queue_id, state.last_queue_row)
     memset(&traits, 0, sizeof(traits))
     traits.waits = True
     properties_size = stored_properties(state, &header.properties, header.is_batch, properties, PROPERTIES_SIZE_MAX,
                                         &traits)
     if queue_row == ROW_NONE or properties_size < 0 or command.body_size == 0:
         return SEND_UNUSUAL
+    state.last_queue_row = queue_row
     fields.flag = header.flag
     fields.sys_flag = header.sys_flag
     if word & TOPIC_WORD_MULTI_TAG:

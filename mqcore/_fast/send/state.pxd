@@ -190,6 +190,15 @@ cdef struct SendSettings:
     TlsMode tls_mode
     int64_t handshake_timeout_ms
 
+# What the answers to sends have in common: the texts around queue id, message id, queue offset and opaque.
+cdef enum:
+    ANSWER_PARTS = 5
+
+cdef struct AnswerText:
+    const uint8_t *parts[ANSWER_PARTS]
+    int32_t sizes[ANSWER_PARTS]
+    int64_t room                # that an answer needs at most
+
 # A worker to be told of news, if its row says that it sleeps.
 cdef struct Sleeper:
     WorkerRow *row
@@ -262,6 +271,7 @@ cdef struct SendState:
     WorkerRow *row
     int worker_number
     SendSettings settings
+    AnswerText answer
     GuardTable guard            # with is_guarded only
     Appender appender
     FileSet *read_files
@@ -294,6 +304,8 @@ cdef struct SendState:
     int64_t housekeeping_at
     Linger linger
     Warning unreadable
+    int32_t last_topic_row      # of the last send: where the next one's is likely to be
+    int32_t last_queue_row
     uint32_t random
     uint8_t *read_buffer
     uint8_t *scratch
