@@ -9,14 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.schedules import Player
+from tests.sim.schedules import SEED_BITS, Player
 from tests.sim.world import quiet
 
 MEMORY = Path("/dev/shm")
 """Where writing costs nothing: thousands of worlds write their brokers' tables."""
 
 PLAYED = "simulated"
-SEED_BITS = 40
 
 
 @pytest.fixture

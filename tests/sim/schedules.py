@@ -20,6 +20,8 @@ from tests.sim.world import BadDay, Manner, Member, World, simulate
 SEED = "MQ_SIM_SEED"
 """Set to a seed to play that one alone, with the product's log."""
 
+SEED_BITS = 40
+
 SECONDS = "MQ_SIM_SECONDS"
 """Set to let each kind of schedules be played for so long."""
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
+import random
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -18,7 +20,7 @@ from mqcore.client.messages import ReceivedMessage
 from mqcore.codes import RequestCode
 from mqcore.delay_levels import DELAY_LEVELS_S
 from mqcore.protocol.names import dlq_topic
-from tests.sim.schedules import in_world
+from tests.sim.schedules import SEED, SEED_BITS, in_world
 from tests.sim.world import Member, World
 
 SOON_S = 0.1
@@ -27,13 +29,18 @@ SOON_S = 0.1
 Play = Callable[[World], Coroutine[Any, Any, object]]
 
 
-@pytest.fixture
-def play(root: Path) -> Callable[[Play], None]:
-    """Play a schedule in two worlds: what is promised holds whatever timers and wires do."""
+@pytest.fixture(params=[1, pytest.param(10, marks=pytest.mark.slow)])
+def play(root: Path, chance: random.Random, request: pytest.FixtureRequest) -> Callable[[Play], None]:
+    """Play a schedule in worlds of any seeds: what is promised holds whatever timers and wires do."""
 
     def play_it(schedule: Play) -> None:
-        for seed in range(2):
-            in_world(root, schedule)(seed)
+        for _ in range(request.param):
+            seed = int(os.environ.get(SEED) or chance.getrandbits(SEED_BITS))
+            try:
+                in_world(root, schedule)(seed)
+            except BaseException as error:
+                error.add_note(f"{SEED}={seed} plays it again")
+                raise
 
     return play_it
 
