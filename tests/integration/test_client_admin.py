@@ -20,7 +20,7 @@ from mqcore.client.errors import NoRouteError, NotFoundError
 from mqcore.codes import PermName
 from mqcore.errors import ArgumentError, MQError
 from tests.integration.client_helpers import make_topic, read_queue, running_broker
-from tests.rigs import RunningBroker, wire
+from tests.rigs import RunningBroker, command_line, wire
 from tests.waiting import wait_until
 
 DEADLINE_S = 60
@@ -115,21 +115,16 @@ async def test_an_id_that_nobody_has_is_not_found(mq: aio.Client, topic: str) ->
 # The command line.
 
 
-class CommandLine:
-    """Runs ``mqcore`` as a user does: in a process of its own, with pipes."""
+class CommandLine(command_line.CommandLine):
+    """Runs ``mqcore`` as a user does, too: called, in a process of its own, with pipes."""
 
     def __init__(self, name_server: str) -> None:
+        super().__init__(name_server)
         self.environment = {**os.environ, "NAMESRV_ADDR": name_server}
 
     def __call__(self, *arguments: str, stdin: bytes = b"") -> subprocess.CompletedProcess[bytes]:
         command = [sys.executable, "-m", "mqcore.admin.main", *arguments]
         return subprocess.run(command, input=stdin, env=self.environment, capture_output=True, timeout=DEADLINE_S)
-
-    def output(self, *arguments: str, stdin: bytes = b"") -> str:
-        """Standard output of a command that must succeed."""
-        done = self(*arguments, stdin=stdin)
-        assert done.returncode == 0, done.stderr.decode()
-        return done.stdout.decode()
 
     def start(self, *arguments: str) -> subprocess.Popen[bytes]:
         command = [sys.executable, "-m", "mqcore.admin.main", *arguments]
@@ -180,7 +175,7 @@ def test_a_file_is_one_message_and_may_be_binary(mqcore: CommandLine, topic: str
 
 def test_a_group_goes_on_where_it_was(mqcore: CommandLine) -> None:
     mqcore.output("topic", "create", "Grouped", "--queues", "1")
-    mqcore.output("send", "Grouped", stdin=b"1\n2\n3\n4\n5\n")
+    assert mqcore("send", "Grouped", stdin=b"1\n2\n3\n4\n5\n").returncode == 0
     assert mqcore.output("consume", "Grouped", "--group", "CG", "-n", "2") == "1\n2\n"
     assert mqcore.output("consume", "Grouped", "--group", "CG", "-n", "3") == "3\n4\n5\n"
 

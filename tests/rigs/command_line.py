@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from mqcore.admin.command_line import cli
 
 
-@dataclass(frozen=True)
+@dataclass
 class CommandLine:
     """Runs ``mqcore`` in this process."""
 
