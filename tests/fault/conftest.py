@@ -6,9 +6,7 @@ import random
 
 import pytest
 
-from tests.fault.rig import ASYNC_FLUSH, SYNC_FLUSH
-
-FLUSH_MODES = {"sync": SYNC_FLUSH, "async": ASYNC_FLUSH}
+from tests.fault.rig import FLUSH_MODES
 
 
 @pytest.fixture(params=["either", *(pytest.param(mode, marks=pytest.mark.slow) for mode in FLUSH_MODES)])

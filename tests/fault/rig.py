@@ -62,6 +62,7 @@ SMALL_FILES = {
 }
 SYNC_FLUSH = {**SMALL_FILES, "flushDiskType": "SYNC_FLUSH", "syncFlushTimeout": "30000"}
 ASYNC_FLUSH = {**SMALL_FILES, "flushDiskType": "ASYNC_FLUSH"}
+FLUSH_MODES = {"sync": SYNC_FLUSH, "async": ASYNC_FLUSH}
 
 
 def seeds(count: int) -> list[int]:

@@ -21,6 +21,7 @@ from tests.fault import stepping
 from tests.fault.rig import (
     ASYNC_FLUSH,
     DEADLINE_S,
+    FLUSH_MODES,
     await_successor,
     find_worker,
     kill_worker,
@@ -31,6 +32,7 @@ from tests.fault.rig import (
 from tests.fault.stepping import Stopped
 from tests.fault.talker import Talker, pull_request, pulled, send_request
 from tests.rigs import MqcoreBroker, wire
+from tests.suite.seeds import chance_of_run
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.fault
@@ -49,6 +51,26 @@ def broker(flush_mode: dict[str, str], tmp_path: Path) -> Iterator[MqcoreBroker]
         create(running)
         wire.create_topic(running.broker_address, OTHER, queues=1)
         yield running
+
+
+@pytest.fixture(
+    scope="module", params=["either", *(pytest.param(mode, marks=pytest.mark.slow) for mode in FLUSH_MODES)]
+)
+def shared(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
+    """A broker for tests that neither stop it nor look at the whole of its store."""
+    choice = chance_of_run(__name__).choice(list(FLUSH_MODES)) if request.param == "either" else request.param
+    print(f"flush mode: {choice}")
+    with start_broker(tmp_path_factory.mktemp("shared"), FLUSH_MODES[choice]) as running:
+        yield running
+
+
+@pytest.fixture
+def anew(shared: MqcoreBroker) -> MqcoreBroker:
+    """The shared broker, its topics empty."""
+    for topic in (TOPIC, OTHER):
+        wire.call(shared.broker_address, RequestCode.DELETE_TOPIC_IN_BROKER, {"topic": topic})
+        wire.create_topic(shared.broker_address, topic, queues=1)
+    return shared
 
 
 def create(broker: MqcoreBroker) -> None:
@@ -94,39 +116,39 @@ def marks(mark: str, count: int) -> list[str]:
 
 
 def test_messages_acknowledged_after_a_topic_was_made_again_are_there_although_dispatch_stood_still(
-    broker: MqcoreBroker,
+    anew: MqcoreBroker,
 ) -> None:
-    send(broker, 5, "old")
-    assert read(broker, 5) == marks("old", 5)
+    send(anew, 5, "old")
+    assert read(anew, 5) == marks("old", 5)
     commit = {"consumerGroup": GROUP, "topic": TOPIC, "queueId": "0", "commitOffset": "5"}
-    assert wire.call(broker.broker_address, RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == ResponseCode.SUCCESS
-    reput = find_worker(broker, "reput")
+    assert wire.call(anew.broker_address, RequestCode.UPDATE_CONSUMER_OFFSET, commit).code == ResponseCode.SUCCESS
+    reput = find_worker(anew, "reput")
     reput.send_signal(signal.SIGSTOP)
     try:
-        answer = delete(broker)
+        answer = delete(anew)
         assert answer.code == ResponseCode.SYSTEM_ERROR
         assert "reput worker" in (answer.remark or "")
-        create(broker)
-        assert send(broker, 10, "new") == list(range(10))
-        with Talker(broker.broker_address) as talker:
+        create(anew)
+        assert send(anew, 10, "new") == list(range(10))
+        with Talker(anew.broker_address) as talker:
             assert not pulled(talker.call(pull_request(TOPIC, 0, 0))), "a dead message is handed out"
-        committed = wire.call(broker.broker_address, RequestCode.QUERY_CONSUMER_OFFSET, commit)
+        committed = wire.call(anew.broker_address, RequestCode.QUERY_CONSUMER_OFFSET, commit)
         assert (committed.ext_fields or {}).get("offset", "0") == "0", "a new topic goes on with old offsets"
     finally:
         reput.send_signal(signal.SIGCONT)
-    assert read(broker, 10) == marks("new", 10)
+    assert read(anew, 10) == marks("new", 10)
 
 
-def test_a_deletion_waits_for_what_is_under_way_and_other_topics_do_not_mind(broker: MqcoreBroker) -> None:
+def test_a_deletion_waits_for_what_is_under_way_and_other_topics_do_not_mind(anew: MqcoreBroker) -> None:
     for round_ in range(5):
-        send(broker, 20, f"old {round_}")
-        send(broker, 1, f"{round_}", OTHER)
-        assert delete(broker).code == ResponseCode.SUCCESS
-        assert not broker.store_dir.joinpath("consumequeue", TOPIC).exists()
-        create(broker)
-    assert send(broker, 2, "new") == [0, 1]
-    assert read(broker, 2) == marks("new", 2)
-    assert read(broker, 5, OTHER) == [f"{round_} 0" for round_ in range(5)]
+        send(anew, 20, f"old {round_}")
+        send(anew, 1, f"{round_}", OTHER)
+        assert delete(anew).code == ResponseCode.SUCCESS
+        assert not anew.store_dir.joinpath("consumequeue", TOPIC).exists()
+        create(anew)
+    assert send(anew, 2, "new") == [0, 1]
+    assert read(anew, 2) == marks("new", 2)
+    assert read(anew, 5, OTHER) == [f"{round_} 0" for round_ in range(5)]
 
 
 @contextlib.contextmanager
@@ -153,20 +175,20 @@ def load_on(broker: MqcoreBroker, topic: str) -> Iterator[Callable[[], int]]:
             work.result()
 
 
-def test_a_topic_is_deleted_under_steady_load_of_another(broker: MqcoreBroker) -> None:
-    with load_on(broker, OTHER) as acknowledged:
+def test_a_topic_is_deleted_under_steady_load_of_another(anew: MqcoreBroker) -> None:
+    with load_on(anew, OTHER) as acknowledged:
         for round_ in range(5):
             before = acknowledged()
-            send(broker, 5, f"old {round_}")
-            assert delete(broker).code == ResponseCode.SUCCESS
-            create(broker)
-            assert send(broker, 5, f"new {round_}") == list(range(5))
-            assert read(broker, 5) == marks(f"new {round_}", 5)
+            send(anew, 5, f"old {round_}")
+            assert delete(anew).code == ResponseCode.SUCCESS
+            create(anew)
+            assert send(anew, 5, f"new {round_}") == list(range(5))
+            assert read(anew, 5) == marks(f"new {round_}", 5)
             wait_until(lambda before=before: acknowledged() > before, DEADLINE_S, "the load goes on")  # type: ignore[misc]
-            assert delete(broker).code == ResponseCode.SUCCESS
-            create(broker)
+            assert delete(anew).code == ResponseCode.SUCCESS
+            create(anew)
         sent = acknowledged()
-    wait_until(lambda: wire.max_offset(broker.broker_address, OTHER, 0) >= sent, DEADLINE_S, "all of it can be read")
+    wait_until(lambda: wire.max_offset(anew.broker_address, OTHER, 0) >= sent, DEADLINE_S, "all of it can be read")
 
 
 @pytest.mark.parametrize("is_built_anew", [False, True], ids=["as it was", "consume queues built anew"])
@@ -245,19 +267,19 @@ def test_a_reput_worker_that_dies_over_a_drop_is_followed_by_one_that_finishes_i
         create(broker)
 
 
-def test_keys_of_a_deleted_topic_lead_nowhere(broker: MqcoreBroker) -> None:
+def test_keys_of_a_deleted_topic_lead_nowhere(anew: MqcoreBroker) -> None:
     def query() -> bytes:
         fields = {"topic": TOPIC, "key": "k", "maxNum": "32", "beginTimestamp": "0", "endTimestamp": str(1 << 60)}
-        return wire.call(broker.broker_address, RequestCode.QUERY_MESSAGE, fields).body
+        return wire.call(anew.broker_address, RequestCode.QUERY_MESSAGE, fields).body
 
     def send_keyed(body: bytes) -> None:
-        with Talker(broker.broker_address, DEADLINE_S) as talker:
+        with Talker(anew.broker_address, DEADLINE_S) as talker:
             assert talker.call(send_request(TOPIC, 0, body, keys="k")).code == ResponseCode.SUCCESS
 
     send_keyed(b"the old one")
     wait_until(lambda: b"the old one" in query(), DEADLINE_S, "the old message is found by its key")
-    delete(broker)
-    create(broker)
+    delete(anew)
+    create(anew)
     send_keyed(b"the new one")
     wait_until(lambda: b"the new one" in query(), DEADLINE_S, "the new message is found by its key")
     assert b"the old one" not in query()
