@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,6 +13,7 @@ import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -223,11 +225,14 @@ def test_settings_and_a_single_topic_reach_the_broker() -> None:
     assert not log.exists()
 
 
-@pytest.mark.parametrize("worker_is_stopped", [False, True], ids=["", "stopped"])
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM], ids=["kill", "term"])
-def test_a_test_process_that_is_killed_leaves_no_process_and_no_directory(
-    number: signal.Signals, worker_is_stopped: bool
-) -> None:
+WAYS_TO_END = [(number, is_stopped) for number in (signal.SIGKILL, signal.SIGTERM) for is_stopped in (False, True)]
+
+
+@pytest.mark.parametrize("way", ["any", *(pytest.param(way, marks=pytest.mark.slow) for way in WAYS_TO_END)], ids=str)
+def test_a_test_process_that_is_killed_leaves_no_process_and_no_directory(way: Any, chance: random.Random) -> None:
+    """By either signal, with a worker that is stopped and cannot end by itself, or with none."""
+    number, worker_is_stopped = chance.choice(WAYS_TO_END) if way == "any" else way
+    print(f"ended by {number.name}, a worker is stopped: {worker_is_stopped}")
     with subprocess.Popen([sys.executable, "-c", HOLDER], stdout=subprocess.PIPE, text=True) as holder:
         assert holder.stdout is not None
         pid, directory = holder.stdout.readline().split()

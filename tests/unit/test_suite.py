@@ -386,7 +386,8 @@ def test_what_fails_again_fails(project: Path) -> None:
     assert "failed again" in done.stdout
 
 
-@pytest.mark.parametrize("processes", ["0", pytest.param("2", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("processes", ["0", "2"])
 def test_a_module_that_cannot_be_imported_gets_none(project: Path, processes: str) -> None:
     add(project, "tests/integration", "broken", "import nothing_of_this_name\n")
     add(project, "tests/integration", "once", FAILS_ONCE)
@@ -398,6 +399,7 @@ def test_a_module_that_cannot_be_imported_gets_none(project: Path, processes: st
 # Going on.
 
 
+@pytest.mark.slow
 def test_what_has_passed_on_this_tree_is_not_run_again(project: Path) -> None:
     subprocess.run(["git", "init", "--quiet", str(project)], check=True)
     (project / ".gitignore").write_text(f"__pycache__\n*.txt\n/{resuming.RECORD}\n")
