@@ -103,6 +103,9 @@ cdef bint find_property(
     const uint8_t **value, int32_t *value_size
 ) noexcept nogil
 
+# Whether a sector that the decoded record at *start* lies across never reached the disk: see the twin.
+cdef bint is_torn(const uint8_t *start, const RecordView *view) noexcept nogil
+
 # What becomes of a message in consume queue and index: *_size is 0 where the property is absent.
 cdef struct IndexedProperties:
     const uint8_t *tags

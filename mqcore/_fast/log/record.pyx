@@ -382,7 +382,6 @@ cdef bint has_zero_sector(const uint8_t *text, int32_t size, int64_t offset, int
     return False
 
 
-# Whether a sector that the record lies across never reached the disk: see the twin.
 cdef bint is_torn(const uint8_t *start, const RecordView *view) noexcept nogil:
     cdef int64_t topic_at = view.physical_offset + (view.topic - start)
     cdef int64_t properties_at = view.physical_offset + (view.properties - start)

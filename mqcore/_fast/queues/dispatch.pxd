@@ -19,6 +19,31 @@ cdef enum:
     DELAY_LEVELS_MAX = 128
 
 
+# What the unit of a record says of its tag: for a delayed message its delivery time, ms, else a hash.
+cdef int64_t tags_code_of(
+    const RecordView *record, const IndexedProperties *properties, const int64_t *delay_levels_ms, int32_t level_count
+) noexcept nogil
+
+
+cdef struct ListedQueues:               # the queues that a record lists besides its own (INNER_MULTI_DISPATCH)
+    const uint8_t *topic                # the one at hand; borrowed
+    int32_t topic_size
+    int64_t queue_offset                # -1: none that can be
+    bint is_lmq
+    const uint8_t *names                # what is left
+    int32_t names_size
+    const uint8_t *offsets
+    int32_t offsets_size
+    int32_t left
+
+
+# Whether the record lists queues. False with *is_odd*: it does, and the lists of names and offsets do not fit.
+cdef bint open_listed(const RecordView *record, ListedQueues *out, bint *is_odd) noexcept nogil
+
+# Go to the next one; False behind the last.
+cdef bint next_listed(ListedQueues *listed) noexcept nogil
+
+
 cdef class Dispatcher:
     cdef QueueTable queues
     cdef IndexWriter index
@@ -66,6 +91,5 @@ cdef class Dispatcher:
     # The filter bitmap of a record in out[0:EXT_BITMAP_MAX]; its size, 0 = none. The base class makes none.
     cdef int32_t bitmap_of(self, const RecordView *record, uint8_t *out) noexcept nogil
     cdef int64_t unit_code(self, QueueWriter *queue, const RecordView *record, int64_t tags_code) noexcept nogil
-    cdef int64_t tags_code_of(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
     cdef int64_t sync_at_once(self) except -1
     cdef object make_error(self)

@@ -89,6 +89,48 @@ cdef int32_t parse_level(const uint8_t *text, int32_t size) noexcept nogil:
     return <int32_t>value
 
 
+cdef int64_t tags_code_of(
+    const RecordView *record, const IndexedProperties *properties, const int64_t *delay_levels_ms, int32_t level_count
+) noexcept nogil:
+    cdef int32_t level
+    if record.topic_size == SCHEDULE_TOPIC_SIZE and memcmp(record.topic, SCHEDULE_TOPIC, SCHEDULE_TOPIC_SIZE) == 0:
+        level = min(parse_level(properties.delay, properties.delay_size), level_count)
+        if level > 0:
+            return record.store_timestamp + delay_levels_ms[level - 1]
+    return java_hash(properties.tags, properties.tags_size)
+
+
+cdef bint open_listed(const RecordView *record, ListedQueues *out, bint *is_odd) noexcept nogil:
+    is_odd[0] = False
+    if not find_property(record.properties, record.properties_size, MULTI_DISPATCH, MULTI_DISPATCH_SIZE, &out.names,
+                         &out.names_size) or not find_property(
+            record.properties, record.properties_size, MULTI_OFFSET, MULTI_OFFSET_SIZE, &out.offsets,
+            &out.offsets_size):
+        return False
+    out.left = count_parts(out.names, out.names_size)
+    is_odd[0] = out.left != count_parts(out.offsets, out.offsets_size)
+    return not is_odd[0]
+
+
+cdef bint next_listed(ListedQueues *listed) noexcept nogil:
+    cdef int32_t name_step, offset_step
+    if listed.left <= 0:
+        return False
+    listed.left -= 1
+    listed.topic = listed.names
+    listed.topic_size = part_size(listed.names, listed.names_size)
+    listed.is_lmq = listed.topic_size >= LMQ_PREFIX_SIZE and memcmp(listed.topic, LMQ_PREFIX, LMQ_PREFIX_SIZE) == 0
+    offset_step = part_size(listed.offsets, listed.offsets_size)
+    listed.queue_offset = parse_offset(listed.offsets, offset_step)
+    name_step = min(listed.topic_size + 1, listed.names_size)
+    offset_step = min(offset_step + 1, listed.offsets_size)
+    listed.names += name_step
+    listed.names_size -= name_step
+    listed.offsets += offset_step
+    listed.offsets_size -= offset_step
+    return True
+
+
 cdef bytes to_path(path):
     cdef bytes encoded = os.fsencode(path)
     if len(encoded) >= DIRECTORY_SIZE_MAX:
@@ -178,7 +220,8 @@ cdef class Dispatcher:
         cdef int64_t tags_code
         find_indexed_properties(record.properties, record.properties_size, &properties)
         if transaction == 0 or transaction == SYS_TRANSACTION_COMMIT:
-            tags_code = self.tags_code_of(record, &properties)
+            tags_code = tags_code_of(record, &properties, self.delay_levels_ms,
+                                     self.delay_level_count)
             if not self.put_unit(record, tags_code, self.queues.ext_file_size > 0):
                 return False
             if self.multi_dispatch_enabled and not self.put_more_units(record, tags_code):
@@ -232,36 +275,20 @@ cdef class Dispatcher:
         return True
 
     cdef bint put_more_units(self, const RecordView *record, int64_t tags_code) noexcept nogil:
-        cdef const uint8_t *names = NULL
-        cdef const uint8_t *offsets = NULL
-        cdef int32_t names_size = 0, offsets_size = 0, name_size, offset_size, count, _number
+        cdef ListedQueues listed
+        cdef bint is_odd
         cdef RecordView place = record[0]       # as if the message were one of the listed queue
-        if not find_property(record.properties, record.properties_size, MULTI_DISPATCH, MULTI_DISPATCH_SIZE, &names,
-                             &names_size) or not find_property(
-                record.properties, record.properties_size, MULTI_OFFSET, MULTI_OFFSET_SIZE, &offsets, &offsets_size):
+        if not open_listed(record, &listed, &is_odd):
+            self.skipped_count += is_odd
             return True
-        count = count_parts(names, names_size)
-        if count != count_parts(offsets, offsets_size):
-            self.skipped_count += 1
-            return True
-        for _number in range(count):
-            name_size = part_size(names, names_size)
-            offset_size = part_size(offsets, offsets_size)
-            place.topic = names
-            place.topic_size = name_size
-            place.queue_id = record.queue_id
-            if self.lmq_enabled and name_size >= LMQ_PREFIX_SIZE and memcmp(names, LMQ_PREFIX, LMQ_PREFIX_SIZE) == 0:
-                place.queue_id = 0
-            place.queue_offset = parse_offset(offsets, offset_size)
+        while next_listed(&listed):
+            place.topic = listed.topic
+            place.topic_size = listed.topic_size
+            place.queue_id = 0 if self.lmq_enabled and listed.is_lmq else record.queue_id
+            place.queue_offset = listed.queue_offset
             # They never have ext units, in RocketMQ neither.
             if not self.put_unit(&place, tags_code, False):
                 return False
-            name_size = min(name_size + 1, names_size)
-            offset_size = min(offset_size + 1, offsets_size)
-            names += name_size
-            names_size -= name_size
-            offsets += offset_size
-            offsets_size -= offset_size
         return True
 
     cdef int32_t bitmap_of(self, const RecordView *record, uint8_t *out) noexcept nogil:
@@ -276,14 +303,6 @@ cdef class Dispatcher:
             return address
         self.ext_failed_count += 1
         return tags_code
-
-    cdef int64_t tags_code_of(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil:
-        cdef int32_t level
-        if record.topic_size == SCHEDULE_TOPIC_SIZE and memcmp(record.topic, SCHEDULE_TOPIC, SCHEDULE_TOPIC_SIZE) == 0:
-            level = min(parse_level(properties.delay, properties.delay_size), self.delay_level_count)
-            if level > 0:
-                return record.store_timestamp + self.delay_levels_ms[level - 1]
-        return java_hash(properties.tags, properties.tags_size)
 
     cdef bint put_keys(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil:
         cdef const uint8_t *keys = properties.keys

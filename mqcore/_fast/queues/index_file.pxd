@@ -20,6 +20,9 @@ cdef int32_t index_key_hash(
     const uint8_t *topic, Py_ssize_t topic_size, const uint8_t *key, Py_ssize_t key_size
 ) noexcept nogil
 
+# What an entry says of its time: whole seconds since the begin of its file.
+cdef int32_t seconds_between(int64_t begin_timestamp, int64_t store_timestamp) noexcept nogil
+
 # Append one entry to the mapped file at *base* (index_file_size bytes, writable, aligned to 4). One writer only;
 # readers in other processes see the entry before the slot and the count that lead to it.
 cdef IndexStatus index_put(

@@ -55,7 +55,7 @@ cdef inline int32_t next_entry(const uint8_t *base, const IndexGeometry *geometr
 
 
 @cython.cdivision(True)             # the difference is positive
-cdef inline int32_t seconds_between(int64_t begin_timestamp, int64_t store_timestamp) noexcept nogil:
+cdef int32_t seconds_between(int64_t begin_timestamp, int64_t store_timestamp) noexcept nogil:
     if begin_timestamp <= 0 or store_timestamp <= begin_timestamp:
         return 0
     return <int32_t>min((store_timestamp - begin_timestamp) // 1000, <int64_t>INT32_MAX)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Sequence
 from enum import IntEnum
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -162,7 +163,7 @@ class Dispatcher:
         if record.physical_offset < self._births.get((topic, queue_id), 0):
             self.dead_count += 1
             return
-        tags_code = self._tags_code(record)
+        tags_code = tags_code_of(record, self._geometry.delay_levels_ms)
         self.record_end = record.physical_offset + record.total_size
         target = queue_offset * UNIT_SIZE
         if self.record_end > queue.max_physical:
@@ -225,16 +226,6 @@ class Dispatcher:
         if not queue.is_mapped and self.mapped_count >= self._mapped_count_max:
             next(other for other in self._queues.values() if other.is_mapped).unmap()
         return queue
-
-    def _tags_code(self, record: Record) -> int:
-        """A delayed message's code is its delivery time, any other's the hash of its tag."""
-        levels = self._geometry.delay_levels_ms
-        if record.topic == SCHEDULE_TOPIC and levels:
-            level = parse_level(property_value(record.properties, b"DELAY") or b"")
-            if level > 0:
-                return record.store_timestamp + levels[min(level, len(levels)) - 1]
-        tags = property_value(record.properties, b"TAGS")
-        return string_hash(tags) if tags else 0
 
     def _put_keys(self, record: Record) -> None:
         """Index the unique key and every part of KEYS, unless a later record is indexed already.
@@ -301,6 +292,16 @@ class Dispatcher:
 
 
 _STOPS = {DecodeStatus.SHORT: DispatchStatus.SHORT, DecodeStatus.BLANK: DispatchStatus.BLANK}
+
+
+def tags_code_of(record: Record, delay_levels_ms: Sequence[int]) -> int:
+    """Return what the unit of *record* says of its tag: for a delayed message its delivery time, else a hash."""
+    if record.topic == SCHEDULE_TOPIC and delay_levels_ms:
+        level = parse_level(property_value(record.properties, b"DELAY") or b"")
+        if level > 0:
+            return record.store_timestamp + delay_levels_ms[min(level, len(delay_levels_ms)) - 1]
+    tags = property_value(record.properties, b"TAGS")
+    return string_hash(tags) if tags else 0
 
 
 def java_split(text: bytes) -> list[bytes]:
