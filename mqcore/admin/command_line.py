@@ -18,6 +18,7 @@ from mqcore.admin.message_commands import message
 from mqcore.admin.offset_commands import lag, offset
 from mqcore.admin.running import Common
 from mqcore.admin.send_command import send
+from mqcore.admin.store_commands import store
 from mqcore.admin.topic_commands import topic
 from mqcore.version import __version__
 
@@ -49,8 +50,8 @@ def cli(context: click.Context, namesrv: str, verbose: bool) -> None:
 
 
 COMMANDS = (
-    send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, backup, restore_command, namesrv,
-    producer, doctor,
+    send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, backup, restore_command, store,
+    namesrv, producer, doctor,
 )  # fmt: skip
 
 for command in COMMANDS:

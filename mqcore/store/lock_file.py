@@ -50,6 +50,19 @@ class LockFile:
             self._descriptor = -1
 
 
+def is_held(path: Path) -> bool:
+    """Whether another process holds the lock file at *path*; it is not taken. Not for a process that holds it."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        return False
+    try:
+        asked = fcntl.fcntl(descriptor, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+    finally:
+        os.close(descriptor)
+    return int(FLOCK.unpack(asked)[0]) != fcntl.F_UNLCK
+
+
 def holder_of(descriptor: int) -> str:
     """Say in words which process has the lock on byte 0 of an open file."""
     asked = fcntl.fcntl(descriptor, fcntl.F_GETLK, FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))

@@ -248,7 +248,7 @@ class StoreReader:
             except CorruptRecordError as error:
                 if on_damage == "raise":
                     raise
-                damaged = Segment(place + decoder.position, self._next_whole(place + decoder.position, segment.end))
+                damaged = Segment(place + decoder.position, self.next_whole(place + decoder.position, segment.end))
                 self._pass_over(damaged, error, on_skip)
                 place = damaged.end
 
@@ -258,7 +258,7 @@ class StoreReader:
         if on_skip is not None:
             on_skip(segment, error)
 
-    def _next_whole(self, offset: int, end: int) -> int:
+    def next_whole(self, offset: int, end: int) -> int:
         """Return where the next whole record behind *offset* starts, or *end*."""
         found = next_record(self.files, offset + 1)
         return end if found is None else min(found.physical_offset, end)

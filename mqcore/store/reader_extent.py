@@ -44,7 +44,7 @@ def find_extent(paths: StorePaths, files: FoundFiles, known: int = 0, newest: in
         return LogExtent(0, 0, 0)
     after_crash = AbortFile(paths.abort).exists()
     checkpoint = Checkpoint.read(paths.checkpoint)
-    start = _vouched_file(files, checkpoint.min_timestamp) if after_crash else files.starts[-RECOVERED_FILES:][0]
+    start = vouched_file(files, checkpoint.min_timestamp) if after_crash else files.starts[-RECOVERED_FILES:][0]
     # Recovery refuses a log with a gap; a reader takes what lies on both sides.
     start = max([start, *(end for _, end in files.gaps())])
     if start < known <= files.end_offset:
@@ -66,7 +66,7 @@ def first_store_timestamp(files: FoundFiles, start: int) -> int | None:
         return None
 
 
-def _vouched_file(files: FoundFiles, limit: int) -> int:
+def vouched_file(files: FoundFiles, limit: int) -> int:
     """Return the start of the newest file that begins with a record stored at *limit* or before."""
     for start in reversed(files.starts):
         timestamp = first_store_timestamp(files, start)

@@ -13,9 +13,9 @@ KERNEL_CLASS = re.compile(r"^ *(?:cdef|ctypedef) (?:packed )?(?:class|struct|enu
 # What the compiled code takes of it in the Python half, or keeps of it in C.
 TWINS = """
     BatchBody BatchEncoder BatchMember Birth ColumnDecoder Connection Dispatcher DecodeStatus DispatchStatus Exchange
-    ExtUnit ExtWriter FutureFields IndexGeometry IndexWriter Iteration Joiner LogPlaces Maker NewestFile QueueEnds
-    QueueWriter QuotaRule Batch Receipts RecordFields Replica Room ScanLimits SendHead TimerUnit TimerWheel TlsMode
-    UniqueIdGenerator
+    ExtUnit ExtWriter FutureFields IndexGeometry IndexTally IndexWriter Iteration Joiner LogPlaces LogTally Maker
+    NewestFile QueueEnds QueueWriter QuotaRule Batch Receipts RecordFields Replica Room ScanLimits SendHead TimerUnit
+    TimerWheel TlsMode UniqueIdGenerator
 """
 
 # With and without asyncio.
