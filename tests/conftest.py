@@ -156,13 +156,13 @@ def shared_broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningB
         yield broker
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def shared_apache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApacheServer]:
-    """Apache's name server and broker, release 4.9.8, for all modules of this process that can share it; as above."""
+    """Apache's name server and broker, release 4.9.8, for a module whose tests can share it; as above.
+
+    Not for the whole run: with nothing to do it takes 3 % of a processor, and within a minute more than a start.
+    """
     if missing := maven.missing_tools():
         pytest.skip(missing)
-    with (
-        ApacheServer("4.9.8", tmp_path_factory.mktemp("shared_apache") / "store", SHORT_DELAYS) as apache,
-        kept(apache),
-    ):
+    with ApacheServer("4.9.8", tmp_path_factory.mktemp("shared_apache") / "store", SHORT_DELAYS) as apache:
         yield apache
