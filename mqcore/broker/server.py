@@ -214,7 +214,7 @@ class BrokerServer:
             self.settings, self._make_ports(drops), config_path=self._config_path, address=address,
             ha_address=f"{self.settings.broker.broker_ip2}:{port + 1}",
         )  # fmt: skip
-        self._figures = SharedFigures(self._segment, self._supervisor.workers)
+        self._figures = SharedFigures(self._segment, self._supervisor.workers, self.settings)
         self._core.broker.settings.on_change(self._use)
         self._core.broker.runtime_info.show(PressureFigures(self._segment))
         if self._name_server is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import re
 import socket
 import sys
@@ -20,13 +21,16 @@ from fast_rig import RawSegment, shared_segment
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
+from mqcore.broker.figures import UnconsumedQueue
 from mqcore.broker.metrics import endpoint as endpoint_module
 from mqcore.broker.metrics import exposition, http_end
-from mqcore.broker.metrics.bounds import OTHERS, LabelBound, Thing
+from mqcore.broker.metrics.bounds import OTHERS, LabelBound, Thing, number
 from mqcore.broker.metrics.broker_facts import Observed, gather_facts
 from mqcore.broker.metrics.endpoint import MetricsEndpoint
 from mqcore.broker.metrics.exposition import Breath, render
 from mqcore.broker.metrics.health import FLAG_WORDS, liveness, readiness
+from mqcore.broker.metrics.lags import LagTimes
+from mqcore.broker.metrics.machine import ThreadCounts
 from mqcore.broker.metrics.page import BEGIN, PAGE, main
 from mqcore.broker.metrics.rates import SPAN_S, GrowthRates
 from mqcore.broker.metrics.rows import NOT_SERVED, ROWS, MetricFamily, MetricRow, SeriesKind
@@ -58,7 +62,7 @@ def rig(tmp_path: Path) -> BrokerRig:
 
 
 def observed(rig: BrokerRig, segment: SharedSegment) -> Observed:
-    return Observed(rig.broker, SharedFigures(segment, []), True)
+    return Observed(rig.broker, SharedFigures(segment, [], rig.settings), True)
 
 
 def has(segment: SharedSegment, topic: str, puts: int, queues: int = 1) -> None:
@@ -118,7 +122,7 @@ def topics(**counts: int) -> list[Thing]:
 
 def shown(bound: LabelBound, **counts: int) -> dict[str, tuple[float, float]]:
     found = bound.apply(topics(**counts))
-    return {str(thing["topic"]): (float(thing["count"]), float(thing.get("age", 0))) for thing in found}
+    return {str(thing["topic"]): (number(thing["count"]), number(thing.get("age", 0))) for thing in found}
 
 
 def test_who_comes_late_is_summed_up_and_counted() -> None:
@@ -193,8 +197,8 @@ async def test_groups_are_shown_with_what_is_known_of_them(rig: BrokerRig, segme
 
 async def test_labels_have_their_bounds(tmp_path: Path, segment: SharedSegment) -> None:
     rig = BrokerRig(tmp_path, metricsTopicsMax="2")
-    for number in range(5):
-        has(segment, f"T{number}", number + 1)
+    for index in range(5):
+        has(segment, f"T{index}", index + 1)
     found = await scraped(BrokerSurvey(observed(rig, segment), Breath()), rig)
     assert by(found, "rocketmq_messages_in_total", "topic") == {"T0": 1, "T1": 2, OTHERS: 12}
     assert by(found, "mqcore_series_left_out", "label") == {"topic": 3, "group": 0}
@@ -204,6 +208,95 @@ async def test_a_name_with_quotes_does_not_break_the_text(rig: BrokerRig, segmen
     has(segment, 'a"\\\nb', 1)
     found = await scraped(BrokerSurvey(observed(rig, segment), Breath()), rig)
     assert by(found, "rocketmq_messages_in_total", "topic") == {'a"\\\nb': 1}
+
+
+# What is looked up, and what the kernel says.
+
+
+class Times:
+    """Store times of a log whose message number n was stored at 1000 + n; it counts who asks."""
+
+    def __init__(self) -> None:
+        self.asked: list[int] = []
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        self.asked.append(queue_offset)
+        return -1 if queue_offset == UNREADABLE else 1000 + queue_offset
+
+
+UNREADABLE = 99
+
+
+def looked(lags: LagTimes, **committed: int) -> dict[int, int]:
+    for row, offset in committed.items():
+        lags.want("T", UnconsumedQueue(int(row[1:]), 0, offset))
+    return dict(lags.look(Breath()))
+
+
+def test_a_group_that_stands_still_is_looked_up_once() -> None:
+    times = Times()
+    lags = LagTimes(times)  # type: ignore[arg-type]
+    assert looked(lags, r0=5, r1=UNREADABLE) == {0: 1005}
+    assert looked(lags, r0=5, r1=UNREADABLE) == {0: 1005}
+    assert times.asked == [5, UNREADABLE]
+    assert looked(lags, r0=6) == {0: 1006}
+    assert looked(lags) == {}
+    assert looked(lags, r0=6) == {0: 1006}
+    assert times.asked == [5, UNREADABLE, 6, 6]
+
+
+def test_looks_are_few_and_go_round() -> None:
+    times = Times()
+    lags = LagTimes(times, looks_max=2)  # type: ignore[arg-type]
+    seen: set[int] = set()
+    for turn in range(4):
+        found = looked(lags, **{f"r{row}": 10 * turn + row for row in range(5)})
+        assert len(times.asked) == 2 * (turn + 1)
+        assert all(stored <= 1000 + 10 * turn + row for row, stored in found.items()), "older than is, if at all"
+        seen |= found.keys()
+    assert seen == {0, 1, 2, 3, 4}
+
+
+def test_counts_of_threads_outlive_them() -> None:
+    counts = ThreadCounts()
+    stop = threading.Event()
+    threads = [threading.Thread(target=stop.wait) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    before = {str(thing["switch"]): thing["switches"] for thing in counts.switch_things(os.getpid())}
+    waited = counts.runqueue_wait_s(os.getpid())
+    stop.set()
+    for thread in threads:
+        thread.join()
+    after = {str(thing["switch"]): thing["switches"] for thing in counts.switch_things(os.getpid())}
+    assert before.keys() == {"voluntary", "involuntary"}
+    assert all(number(after[switch]) >= number(before[switch]) for switch in before)
+    assert counts.runqueue_wait_s(os.getpid()) >= waited
+    counts.keep(set())
+    assert counts.switch_things(2**22 + 1) == [
+        {"switch": "voluntary", "switches": 0}, {"switch": "involuntary", "switches": 0},
+    ]  # fmt: skip
+
+
+async def test_puts_are_a_histogram(rig: BrokerRig, segment: SharedSegment) -> None:
+    for tally, count in enumerate((3, 2, 0, 1)):
+        segment.set(f"put_tally_{tally}", count)
+    segment.set("put_tally_12", 4)
+    found = await scraped(BrokerSurvey(observed(rig, segment), Breath()), rig)
+    buckets = by(found, "mqcore_put_latency_seconds_bucket", "le")
+    assert [buckets[bound] for bound in ("0.001", "0.01", "0.05", "0.1", "10.0", "+Inf")] == [3, 5, 5, 6, 6, 10]
+    assert len(buckets) == len(layout.PUT_TALLY_BOUNDS_MS) + 1
+    assert found["mqcore_put_latency_seconds_count"][0][1] == 10
+
+
+async def test_what_is_not_on_disk_has_a_size_and_an_age(rig: BrokerRig, segment: SharedSegment) -> None:
+    survey = BrokerSurvey(observed(rig, segment), Breath())
+    for end, offset, timestamp in (("wrote", 900, 9000), ("flushed", 400, 6500), ("dispatched", 900, 1)):
+        segment.set(f"{end}_offset", offset)
+        segment.set(f"{end}_timestamp", timestamp)
+    found = await scraped(survey, rig)
+    assert found["mqcore_flush_behind_seconds"][0][1] == 2.5
+    assert found["mqcore_dispatch_behind_seconds"][0][1] == 0
 
 
 # Health.
@@ -321,9 +414,9 @@ async def test_a_scrape_of_many_topics_gives_way_to_the_event_loop(
 ) -> None:
     rig = BrokerRig(tmp_path, metricsTopicsMax=str(MANY), metricsGroupsMax=str(MANY))
     await rig.broker.groups.find_or_create("reader")
-    for number in range(MANY):
-        row = segment.offset_row(b"reader", f"T{number}".encode(), 0, True)
-        segment.publish_topic(f"T{number}".encode(), 6, 1, 1, True, False)
+    for index in range(MANY):
+        row = segment.offset_row(b"reader", f"T{index}".encode(), 0, True)
+        segment.publish_topic(f"T{index}".encode(), 6, 1, 1, True, False)
         segment.commit(row, 0)
     worked = [0.0]
     stretches: list[float] = []
@@ -372,6 +465,6 @@ async def test_a_port_without_the_extra_says_which_install_is_missing(monkeypatc
 
 async def test_a_port_that_is_taken_is_named() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        number = taken.getsockname()[1]
-        with pytest.raises(ConfigError, match=f"metricsPort: cannot listen on 127.0.0.1:{number}: Address already"):
-            await start_endpoint(load(overrides={"metricsPort": str(number)}, environment={}), lambda: None)
+        at = taken.getsockname()[1]
+        with pytest.raises(ConfigError, match=f"metricsPort: cannot listen on 127.0.0.1:{at}: Address already"):
+            await start_endpoint(load(overrides={"metricsPort": str(at)}, environment={}), lambda: None)

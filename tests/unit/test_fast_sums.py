@@ -11,6 +11,7 @@ from fast_rig import RawSegment, shared_segment
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.segment.sums import sum_groups, sum_topics
 from mqcore.broker.segment.shared_figures import SharedFigures
+from mqcore.config import load
 
 ALL = 1 << 20
 
@@ -89,8 +90,9 @@ def test_many_rows_in_any_order_add_up(segment: SharedSegment, chance: random.Ra
         total = wanted.setdefault((group, topic), [0, 0])
         total[0] += committed
         total[1] += max(0, ends[topic][queue] - committed)
-    found = {(one.group, one.topic): [one.committed, one.lag] for one in SharedFigures(segment, []).groups()}
+    figures = SharedFigures(segment, [], load(environment={}))
+    found = {(one.group, one.topic): [one.committed, one.lag] for one in figures.groups()}
     assert found == wanted
-    assert {one.topic: one.max_offset for one in SharedFigures(segment, []).topics()} == {
+    assert {one.topic: one.max_offset for one in figures.topics()} == {
         topic: sum(queues) for topic, queues in ends.items()
     }

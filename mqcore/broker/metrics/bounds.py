@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 OTHERS: Final = "(others)"
 """What stands in the label of a sum; no topic and no group can be called so."""
 
-Thing = dict[str, str | float]
+
+class Tallies(NamedTuple):
+    """How many values lie below each of *bounds* and not below the one before; the last count is of those above all."""
+
+    bounds: tuple[float, ...]
+    counts: tuple[int, ...]
+
+
+Thing = dict[str, "str | float | Tallies"]
 """One of a subject: its labels and its values by name. A value that is not known is left out."""
 
 
-Key = tuple[str | float, ...]
+Key = tuple[object, ...]
 
 
 class LabelBound:
@@ -63,11 +71,11 @@ class LabelBound:
         total: Thing = {}
         for key, thing in others.items():
             self._pause()
-            self._add_counts(key, [float(thing.get(name, 0.0)) for name in self._counts])
+            self._add_counts(key, [number(thing.get(name, 0.0)) for name in self._counts])
             for name, value in thing.items():
-                if name in self._labels or name in self._totals or isinstance(value, str):
+                if name in self._labels or name in self._totals or not isinstance(value, int | float):
                     continue
-                before = float(total.get(name, 0.0))
+                before = number(total.get(name, 0.0))
                 total[name] = max(before, value) if name in self._highest else before + value
         for key in self._last.keys() - others.keys():
             del self._last[key]
@@ -78,3 +86,9 @@ class LabelBound:
         for name, last, value in zip(self._counts, before, now, strict=True):
             self._totals[name] += value - last if value >= last else value
         self._last[key] = now
+
+
+def number(value: str | float | Tallies) -> float:
+    """Return a value that is a number, as it must be."""
+    assert isinstance(value, int | float)
+    return value

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.pools import POOLS
-from mqcore.broker.ports import StoreFacts
+from mqcore.broker.ports import ReplicationFacts, StoreFacts
 from mqcore.broker.ports.figures import FigureView
 from mqcore.codes import LanguageCode, version_name
 from mqcore.protocol.bodies import ConsumeType, MessageModel
@@ -73,6 +73,9 @@ class BrokerFacts:
     members: Mapping[str, MemberCount]
     producers: Mapping[ProducerKind, int]
     consumers: Mapping[ConsumerKind, int]
+    replication: ReplicationFacts | None
+    conflict_count: int
+    conflict_groups: int
 
 
 async def gather_facts(broker: BrokerContext) -> BrokerFacts:
@@ -97,6 +100,9 @@ async def gather_facts(broker: BrokerContext) -> BrokerFacts:
         members=members,
         producers=await _producers(broker),
         consumers=consumers,
+        replication=None if broker.replication is None else broker.replication.facts(),
+        conflict_count=broker.consumers.conflicts.total,
+        conflict_groups=len(broker.consumers.conflicts.groups),
     )
 
 

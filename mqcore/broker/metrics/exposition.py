@@ -11,7 +11,7 @@ from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 from prometheus_client.samples import Sample
 
-from mqcore.broker.metrics.bounds import Thing
+from mqcore.broker.metrics.bounds import Tallies, Thing, number
 from mqcore.broker.metrics.rows import ROWS, MetricRow
 from mqcore.broker.metrics.survey import Pause, Things
 
@@ -57,7 +57,20 @@ class OneMetric(Collector):
                 # What a thing says of itself goes before what is said of all.
                 labels = self._shared | {label: str(thing[label]) for label in row.labels if label in thing}
                 assert len(labels) == len(row.labels), f"{row.name} lacks labels: {labels}"
-                yield Sample(row.name, labels, float(thing[row.key]))
+                value = thing[row.key]
+                if isinstance(value, Tallies):
+                    yield from buckets(row.name, labels, value)
+                else:
+                    yield Sample(row.name, labels, number(value))
+
+
+def buckets(name: str, labels: dict[str, str], tallies: Tallies) -> Iterator[Sample]:
+    """Give a histogram, without the sum of its values, which nobody has counted."""
+    total = 0
+    for bound, count in zip((*map(str, tallies.bounds), "+Inf"), tallies.counts, strict=True):
+        total += count
+        yield Sample(f"{name}_bucket", labels | {"le": bound}, total)
+    yield Sample(f"{name}_count", labels, total)
 
 
 def render(things: Things, common: Mapping[str, str], pause: Pause) -> list[bytes]:

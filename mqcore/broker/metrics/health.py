@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from mqcore.broker.context import BrokerContext
+from mqcore.broker.failover.coordinator import Phase
 from mqcore.broker.figures import ProcessFigures
 from mqcore.broker.metrics.broker_facts import Observed
 from mqcore.codes import PermName
@@ -15,6 +16,9 @@ from mqcore.version import __version__
 RUNNING: Final = "RUNNING"
 SILENT_MS_MAX: Final = 60_000
 """A worker whose loop has not turned for so long hangs: all turn each few seconds, however little there is to do."""
+
+FOLLOWING: Final = Phase.FOLLOWING.name.lower()
+"""In this phase a broker of a failover group copies its master's log."""
 
 FLAG_WORDS: Final = {
     "NOT_READABLE": "the store cannot be read",
@@ -100,6 +104,10 @@ def _broker_reasons(broker: BrokerContext) -> Iterable[str]:
         yield f"brokerPermission={settings.broker_permission} lets nobody read"
     if not broker.is_slave and not PermName.is_writeable(settings.broker_permission):
         yield f"brokerPermission={settings.broker_permission} lets nobody write"
+    if broker.group is not None:
+        phase = broker.group.facts().phase
+        if phase != FOLLOWING and not broker.group.is_master:
+            yield f"it neither leads its group nor follows just now: {phase}"
 
 
 def _facts(broker: BrokerContext) -> dict[str, Any]:

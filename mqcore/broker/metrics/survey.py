@@ -6,17 +6,27 @@ It runs in a thread of its own and gives way to the event loop after each few th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 from mqcore import clock
 from mqcore.broker.figures import GroupFigures, ProcessFigures, TopicFigures
-from mqcore.broker.metrics.bounds import LabelBound, Thing
+from mqcore.broker.metrics.bounds import LabelBound, Tallies, Thing
 from mqcore.broker.metrics.broker_facts import BrokerFacts, MemberCount, Observed
+from mqcore.broker.metrics.lags import LagTimes
+from mqcore.broker.metrics.machine import (
+    ThreadCounts,
+    cpu_things,
+    host_mode_things,
+    host_thing,
+    pressure_things,
+    resources_of,
+)
 from mqcore.broker.metrics.rates import GrowthRates
 from mqcore.broker.metrics.rows import Subject
-from mqcore.broker.ports import wall_clock_ms
+from mqcore.broker.ports import SlaveFacts, wall_clock_ms
 from mqcore.codes import CURRENT_VERSION, version_name
+from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import MessageModel
 from mqcore.protocol.names import (
     CID_RMQ_SYS_PREFIX,
@@ -52,6 +62,8 @@ class BrokerSurvey:
         self._pause = pause
         self._rates = GrowthRates(observed.figures.word("boot_timestamp") / 1000)
         settings = observed.broker.settings.current.mqcore
+        self._lags = LagTimes(observed.figures)
+        self._threads = ThreadCounts()
         self._topics = LabelBound(settings.metrics_topics_max, ["topic"], ["put_nums", "put_bytes"], [], pause)
         self._groups = LabelBound(
             settings.metrics_groups_max, ["group", "topic"], ["get_nums", "get_bytes"], ["lag_ms"], pause
@@ -64,7 +76,7 @@ class BrokerSurvey:
         self._rates.begin(now_ms / 1000)
         things: Things = {subject: [] for subject in Subject}
         self._take_topics(things, facts)
-        self._take_groups(things, facts)
+        self._take_groups(things, facts, now_ms)
         things[Subject.PRODUCERS] = [
             {"language": kind.language, "version": kind.version, "protocol_type": REMOTING, "count": count}
             for kind, count in facts.producers.items()
@@ -90,8 +102,13 @@ class BrokerSurvey:
             {"label": "topic", "left_out": self._topics.left_out},
             {"label": "group", "left_out": self._groups.left_out},
         ]
-        processes = self._observed.figures.processes()
-        things[Subject.WORKER] = [process_thing(one, now_ms) for one in processes if one.is_wanted]
+        self._take_processes(things, now_ms)
+        things[Subject.HOST] = [host_thing()]
+        things[Subject.HOST_MODE] = host_mode_things()
+        things[Subject.PRESSURE] = pressure_things()
+        things[Subject.PUTS] = [{"latency": self._put_latency()}]
+        if facts.replication is not None:
+            things[Subject.SLAVE] = [slave_thing(slave) for slave in facts.replication.slaves]
         broker = self._broker_thing(facts, now_ms) | {"is_ready": float(is_ready)}
         things[Subject.BROKER] = [broker | {"survey_s": clock.monotonic_s() - began_s}]
         return things
@@ -142,9 +159,13 @@ class BrokerSurvey:
             thing |= {"group": group, "consumer_group": group}
         return thing
 
-    def _take_groups(self, things: Things, facts: BrokerFacts) -> None:
-        known = (one for one in self._paused(self._observed.figures.groups()) if one.group in facts.groups)
-        found = (self._group_thing(figures, facts) for figures in known)
+    def _take_groups(self, things: Things, facts: BrokerFacts, now_ms: int) -> None:
+        known = [one for one in self._paused(self._observed.figures.groups()) if one.group in facts.groups]
+        behind = self._look_behind(known)
+        found = (
+            self._group_thing(figures, facts, behind.get(number), now_ms)
+            for number, figures in enumerate(self._paused(known))
+        )
         sent_back = {thing["topic"]: thing["put_rate"] for thing in things[Subject.RETRY_TOPIC]}
         things[Subject.GROUP] = self._groups.apply(found)
         for thing in self._paused(things[Subject.GROUP]):
@@ -163,7 +184,19 @@ class BrokerSurvey:
             if members.shares_queues:
                 things[subject].append(thing)
 
-    def _group_thing(self, figures: GroupFigures, facts: BrokerFacts) -> Thing:
+    def _look_behind(self, known: Sequence[GroupFigures]) -> dict[int, int]:
+        """Return the store time, ms, of the oldest message that is not consumed, by the place in *known*."""
+        places = {number: figures.unconsumed() for number, figures in enumerate(known) if figures.lag > 0}
+        for number, queues in places.items():
+            self._pause()
+            for queue in queues:
+                self._lags.want(known[number].topic, queue)
+        times = self._lags.look(self._pause)
+        found = {number: [times[queue.offset_row] for queue in queues if queue.offset_row in times]
+                 for number, queues in places.items()}  # fmt: skip
+        return {number: min(stored) for number, stored in found.items() if stored}
+
+    def _group_thing(self, figures: GroupFigures, facts: BrokerFacts, oldest_ms: int | None, now_ms: int) -> Thing:
         pair = (figures.group, figures.topic)
         is_system = is_system_topic(figures.topic, facts.system_topics) or _is_system_group(figures.group)
         thing: Thing = {
@@ -182,6 +215,8 @@ class BrokerSurvey:
                 "in_flight": figures.in_flight,
                 "ready": figures.ready,
             }
+            if oldest_ms is not None or figures.lag == 0:
+                thing["lag_ms"] = 0 if oldest_ms is None else max(0, now_ms - oldest_ms)
         return thing
 
     def _paused(self, found: Iterable[T]) -> Iterator[T]:
@@ -190,6 +225,24 @@ class BrokerSurvey:
             yield one
 
     # The broker.
+
+    def _take_processes(self, things: Things, now_ms: int) -> None:
+        wanted = [process for process in self._observed.figures.processes() if process.is_wanted]
+        self._threads.keep({process.pid for process in wanted})
+        for process in wanted:
+            self._pause()
+            known: Thing = {"worker": process.name, "kind": process.kind}
+            worker = known | process_thing(process, now_ms)
+            if process.pid:
+                worker |= resources_of(process) | {"runqueue_wait_s": self._threads.runqueue_wait_s(process.pid)}
+                things[Subject.WORKER_MODE] += [known | thing for thing in cpu_things(process)]
+                things[Subject.SWITCHES] += [known | thing for thing in self._threads.switch_things(process.pid)]
+            things[Subject.WORKER].append(worker)
+
+    def _put_latency(self) -> Tallies:
+        word = self._observed.figures.word
+        counts = [word(f"put_tally_{number}") for number in range(len(PUT_TALLY_BOUNDS_MS) + 1)]
+        return Tallies(tuple(bound / 1000 for bound in PUT_TALLY_BOUNDS_MS), tuple(counts))
 
     def _broker_thing(self, facts: BrokerFacts, now_ms: int) -> Thing:
         word, rate = self._observed.figures.word, self._rates.of
@@ -221,12 +274,41 @@ class BrokerSurvey:
             "log_max": word("readable_offset"),
             "file_rolls": word("file_rolls"),
             "put_repairs": word("put_repairs"),
+            "conflicts": facts.conflict_count,
+            "conflict_groups": facts.conflict_groups,
+            "flush_behind_s": self._behind_s("flushed"),
+            "dispatch_behind_s": self._behind_s("dispatched"),
         }
         if facts.epoch is not None:
             thing["epoch"] = facts.epoch
         if facts.earliest_ms > 0:
             thing["reserve_ms"] = max(0, now_ms - facts.earliest_ms)
-        return thing | self._timer_values(now_ms)
+        return thing | self._timer_values(now_ms) | self._replica_values(facts, now_ms)
+
+    def _behind_s(self, bound: str) -> float:
+        # The bound first: what is written after that is behind it, and not before.
+        word = self._observed.figures.word
+        done, done_ms = word(f"{bound}_offset"), word(f"{bound}_timestamp")
+        if word("wrote_offset") <= done or done_ms == 0:
+            return 0.0
+        return max(0, word("wrote_timestamp") - done_ms) / 1000
+
+    def _replica_values(self, facts: BrokerFacts, now_ms: int) -> Thing:
+        word, copies = self._observed.figures.word, facts.replication
+        if copies is None:
+            return {}
+        values: Thing = {}
+        if facts.is_master:
+            values["slaves"] = word("slave_count")
+            if copies.slaves:
+                values["replicated_behind"] = max(0, copies.end - copies.replicated_end)
+            if facts.epoch is not None:
+                values["confirmed_behind"] = max(0, copies.end - word("confirmed_offset"))
+            return values
+        values |= {"is_copying": float(copies.is_copying), "master_behind": max(0, copies.master_end - copies.end)}
+        if copies.master_seen_ms:
+            values["master_silent_s"] = max(0, now_ms - copies.master_seen_ms) / 1000
+        return values
 
     def _timer_values(self, now_ms: int) -> Thing:
         word = self._observed.figures.word
@@ -246,15 +328,24 @@ def process_thing(figures: ProcessFigures, now_ms: int) -> Thing:
     """Return what its row says of a process."""
     words = figures.words
     thing: Thing = {
-        "worker": figures.name,
-        "kind": figures.kind,
         "is_alive": float(bool(figures.pid) and figures.state == "RUNNING"),
         "restarts": words["generation"],
+        "read_max_s": words["read_ms_max"] / 1000,
         **{name: words[name] for name in WORDS},
     }
     if words["heartbeat"]:
         thing["heartbeat_age_s"] = max(0, now_ms - words["heartbeat"]) / 1000
     return thing
+
+
+def slave_thing(slave: SlaveFacts) -> Thing:
+    """Return what is known of a slave that is connected."""
+    return {
+        "slave": slave.address,
+        "behind_bytes": slave.behind_bytes,
+        "behind_s": slave.behind_ms / 1000,
+        "sent_bytes": slave.sent_bytes,
+    }
 
 
 def runtime_thing(facts: BrokerFacts) -> Thing:

@@ -27,6 +27,13 @@ class FigureView(Protocol):
         """Give the groups with their topics, as far as those exist, sorted by when topics were first known."""
         ...
 
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        """Return when that message was stored, of an expired one the queue's oldest; -1 if it cannot be read.
+
+        May read the disk. From one thread only.
+        """
+        ...
+
     def processes(self) -> Sequence[ProcessFigures]:
         """Return the broker process and its workers, those that are not wanted too."""
         ...

@@ -11,8 +11,13 @@ from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.segment.sums import GroupSums, sum_groups, sum_topics
 from mqcore.broker.figures import GroupFigures, ProcessFigures, TopicFigures, UnconsumedQueue
+from mqcore.broker.segment.shared_ports import SegmentWatermarks
 from mqcore.broker.supervisor import BROKER_ROW, MISSING_AFTER_DEATHS, Worker
+from mqcore.config import Settings
 from mqcore.layout import WORKER_ROW
+from mqcore.store.geometry import StoreGeometry
+from mqcore.store.message_store import MessageStoreReader
+from mqcore.store.paths import StorePaths
 
 STORE_FLAG: Final = layout.constants("StoreFlag")
 STATES: Final = {number: name for name, number in layout.constants("WorkerState").items()}
@@ -24,11 +29,14 @@ AT_ONCE: Final = 256
 
 
 class SharedFigures:
-    """*workers* are the supervisor's."""
+    """*workers* are the supervisor's, *settings* those of the store."""
 
-    def __init__(self, segment: SharedSegment, workers: Sequence[Worker]) -> None:
+    def __init__(self, segment: SharedSegment, workers: Sequence[Worker], settings: Settings) -> None:
         self._segment = segment
         self._workers = workers
+        self._settings = settings
+        self._reader: MessageStoreReader | None = None
+        self._log_start = 0
 
     def word(self, name: str) -> int:
         return self._segment.get(name)
@@ -53,6 +61,22 @@ class SharedFigures:
                     group.decode(), topic.decode(), nums, size, committed, lag, in_flight, ready, end,
                     partial(unconsumed_of, sums, index),
                 )  # fmt: skip
+
+    def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
+        reader = self._store_reader()
+        oldest = reader.min_offset(topic, queue_id)
+        return reader.message_store_time(topic, queue_id, max(queue_offset, oldest))
+
+    def _store_reader(self) -> MessageStoreReader:
+        log_start = self._segment.get("min_offset")
+        if self._reader is None:
+            store = self._settings.store
+            watermarks = SegmentWatermarks(self._segment)
+            self._reader = MessageStoreReader(StorePaths.of(store), StoreGeometry.of(store), watermarks)
+        elif log_start != self._log_start:
+            self._reader.commit_log.files.refresh()  # what was deleted since takes no room of the disk any more
+        self._log_start = log_start
+        return self._reader
 
     def processes(self) -> Sequence[ProcessFigures]:
         broker = ProcessFigures("broker", "broker", os.getpid(), "RUNNING", True, True, self._words(BROKER_ROW))
