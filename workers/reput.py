@@ -12,6 +12,7 @@ import threading
 from pathlib import Path
 
 from mqcore import layout
+from mqcore._fast.base.process import ask_for_short_slices
 from mqcore._fast.reput.loop import ReputLoop, ReputNews
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import SettingValues
@@ -73,6 +74,8 @@ class Reput:
         """
         maker = threading.Thread(target=self._make_first_files, name="first files", daemon=True)
         maker.start()
+        # Not for the maker: what was acknowledged is seen when this thread has dispatched it.
+        ask_for_short_slices()
         self._segment.set_worker_word(self._handover.row, "state", STATE["RUNNING"])
         # A predecessor may have died between a unit and the word of it.
         self.loop.rescan()

@@ -15,10 +15,6 @@ from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower, Sheet
 from mqcore.workers.tls import CertificateKeeper
 
-SLICE_NS = 200_000
-"""A turn of the processor. Clients wait for this worker, and what works through the log beside it, for milliseconds at
-a time, can wait for a turn of it."""
-
 READ_BUDGET_BYTES = 512 * 2**20
 """Memory for frames that have not come whole, over all connections."""
 
@@ -63,7 +59,7 @@ def live_options(settings: SettingValues) -> dict[str, Any]:
 def run(settings: SettingValues, segment: SharedSegment, handover: Handover) -> None:
     """Serve until the broker process says stop; returns within the drain time after that."""
     store = settings.store
-    ask_for_short_slices(SLICE_NS)
+    ask_for_short_slices()
     loop = SendLoop(
         segment,
         {

@@ -48,6 +48,9 @@ cdef struct Scheduling:
     uint64_t deadline
     uint64_t period
 
+# Of those whom a client waits for.
+SHORT_SLICE_NS = 200_000
+
 cdef enum:
     SIGBUS_STATUS = 135             # 128 + SIGBUS, as a shell says it
 
@@ -77,9 +80,10 @@ def name_process(str name not None):
     prctl(PR_SET_NAME, <const char *><bytes>encoded)
 
 
-def ask_for_short_slices(int64_t slice_ns):
-    """Ask the scheduler for turns of *slice_ns*, so that others with long ones give way when this process wakes.
+def ask_for_short_slices(int64_t slice_ns=SHORT_SLICE_NS):
+    """Ask the scheduler for turns of *slice_ns* for this thread, and for those that it starts from now on.
 
+    Others with long ones give way when it wakes: clients wait for it, and others can wait for a turn of its.
     Nobody gets more of a processor by it. Returns the slice that holds, ns; 0 where the kernel knows none, or says no,
     and where whoever started this process has chosen another policy, which is left alone.
     """
