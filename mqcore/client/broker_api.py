@@ -23,7 +23,9 @@ from mqcore.codes import (
     ResponseCode,
 )
 from mqcore.errors import BrokerError, RemotingConnectError, RemotingError
-from mqcore.protocol.bodies import (
+from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.headers import RESPONSE_HEADERS, encode_request
+from mqcore.protocol.heartbeat import (
     CheckClientRequestBody,
     ConsumerList,
     HeartbeatData,
@@ -31,8 +33,6 @@ from mqcore.protocol.bodies import (
     LockBatchResponseBody,
     SubscriptionData,
 )
-from mqcore.protocol.command import RemotingCommand
-from mqcore.protocol.headers import RESPONSE_HEADERS, encode_request
 from mqcore.protocol.message import MessageExt, MessageQueue
 from mqcore.remoting.client import RemotingClient
 from mqcore.remoting.connection import AnswerReader

@@ -32,15 +32,13 @@ from mqcore.client.membership import Membership
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.offsets import FileOffsets, MemoryOffsets, OffsetStore, RemoteOffsets
 from mqcore.client.queue_locks import QueueLocks
-from mqcore.client.remote_control import RemoteControl
 from mqcore.client.settings import ConsumerSettings, changed_while_running
 from mqcore.client.streams import Handoff, Source, StreamService
 from mqcore.client.subscription import Expression, subscription_data
 from mqcore.client.tasks import Periodic
 from mqcore.client.validators import check_count, check_topic
 from mqcore.errors import ArgumentError, MQError
-from mqcore.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel
-from mqcore.protocol.heartbeat import SUB_ALL, is_tag_type
+from mqcore.protocol.heartbeat import SUB_ALL, ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, is_tag_type
 from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
@@ -98,7 +96,10 @@ class Consumer:
         self._closings: set[asyncio.Task[None]] = set()
         self.on_ended: Callable[[], None] = lambda: None
         self.group = group
-        self.control = RemoteControl(self._membership, self._service, self._assignment.forget)
+        # What operators may ask of it has many bodies, and who only sends does without.
+        from mqcore.client.remote_control import RemoteControl
+
+        self.control: RemoteControl = RemoteControl(self._membership, self._service, self._assignment.forget)
 
     # Life cycle.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from mqcore import extensions
 from mqcore.cause_log import CauseLog
@@ -24,7 +24,6 @@ from mqcore.client.master_search import MasterSearch
 from mqcore.client.name_servers import NameServers
 from mqcore.client.namespace import Namespace
 from mqcore.client.producer_core import ProducerCore
-from mqcore.client.remote_control import RemoteControl
 from mqcore.client.request_reply import PendingReplies
 from mqcore.client.routes import RouteTable
 from mqcore.client.settings import ClientSettings, ProducerSettings
@@ -34,19 +33,23 @@ from mqcore.client.transactions import TransactionProducer, TransactionQuestions
 from mqcore.client.waiting_sends import WaitingSends
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError, MQError
-from mqcore.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, TopicRouteData
 from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import CLIENT_INNER_PRODUCER_GROUP
+from mqcore.protocol.route import TopicRouteData
 from mqcore.remoting.client import RemotingClient
 from mqcore.remoting.connection import Connection
+
+if TYPE_CHECKING:
+    from mqcore.client.remote_control import RemoteControl
 
 logger = logging.getLogger(__name__)
 log = CauseLog(logger)
 
 HEARTBEAT = "heartbeat"
 
-ControlAnswer = Callable[[RemoteControl, RemotingCommand], Awaitable[RemotingCommand]]
+ControlAnswer = Callable[["RemoteControl"], Awaitable[RemotingCommand]]
 
 
 class GroupMember(Protocol):
@@ -394,20 +397,20 @@ class ClientInstance:
             await consumer.control.reset_offset(command)
 
     async def _on_get_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        return await self._answer(command, "group", RemoteControl.status)
+        return await self._answer(command, "group", lambda control: control.status(command))
 
     async def _on_get_running_info(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        return await self._answer(command, "consumerGroup", RemoteControl.running_info)
+        return await self._answer(command, "consumerGroup", lambda control: control.running_info(command))
 
     async def _on_consume_directly(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        return await self._answer(command, "consumerGroup", RemoteControl.consume_directly)
+        return await self._answer(command, "consumerGroup", lambda control: control.consume_directly(command))
 
     async def _answer(self, command: RemotingCommand, group_field: str, answer: ControlAnswer) -> RemotingCommand:
         group = self._group_of(command, group_field)
         consumer = self._consumers.get(group)
         if consumer is None:
             return command.reply(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
-        return await answer(consumer.control, command)
+        return await answer(consumer.control)
 
     def _group_of(self, command: RemotingCommand, field: str) -> str:
         return self.namespace.unwrap((command.ext_fields or {}).get(field, ""))

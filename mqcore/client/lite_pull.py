@@ -36,8 +36,7 @@ from mqcore.client.pulling import (
 )
 from mqcore.codes import ResponseCode
 from mqcore.errors import BrokerError, MQError
-from mqcore.protocol.bodies import SubscriptionData
-from mqcore.protocol.heartbeat import is_tag_type
+from mqcore.protocol.heartbeat import SubscriptionData, is_tag_type
 
 log = CauseLog(logging.getLogger(__name__))
 

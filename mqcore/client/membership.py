@@ -14,7 +14,7 @@ from mqcore.client.process_queue import ProcessQueue
 from mqcore.client.settings import ConsumerSettings, MessageModel
 from mqcore.client.statistics import TopicStatistics
 from mqcore.client.subscription import now_ms
-from mqcore.protocol.bodies import SubscriptionData
+from mqcore.protocol.heartbeat import SubscriptionData
 from mqcore.protocol.message import MessageExt, MessageQueue
 from mqcore.protocol.names import retry_topic
 from mqcore.protocol.properties import PROPERTY_RETRY_TOPIC

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from mqcore.protocol.bodies import ConsumerData, HeartbeatData, SubscriptionData
+from mqcore.protocol.heartbeat import ConsumerData, HeartbeatData, SubscriptionData
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import (
     CID_RMQ_SYS_PREFIX,

@@ -29,7 +29,6 @@ from mqcore.client.membership import Membership
 from mqcore.client.messages import ReceivedMessage
 from mqcore.client.offsets import FileOffsets, MemoryOffsets, OffsetStore
 from mqcore.client.polled_queue import AssignedQueue
-from mqcore.client.pull_consumer_control import PullRemoteControl
 from mqcore.client.pull_consumer_offsets import CommitOffsets, timestamp_ms
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
 from mqcore.client.pull_consumer_watch import RouteWatch, TopicCallback
@@ -38,8 +37,15 @@ from mqcore.client.subscription import Expression, subscription_data
 from mqcore.client.tasks import Periodic, cancel_and_wait
 from mqcore.client.validators import check_count, check_topic
 from mqcore.errors import ArgumentError, ClientError, MQError
-from mqcore.protocol.bodies import ConsumeFromWhere, ConsumerData, ConsumeType, MessageModel, SubscriptionData
-from mqcore.protocol.heartbeat import SUB_ALL, is_tag_type
+from mqcore.protocol.heartbeat import (
+    SUB_ALL,
+    ConsumeFromWhere,
+    ConsumerData,
+    ConsumeType,
+    MessageModel,
+    SubscriptionData,
+    is_tag_type,
+)
 from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
@@ -92,7 +98,10 @@ class PullConsumer:
         self._is_closing = False
         self._ended = asyncio.Event()
         self.group = group
-        self.control = PullRemoteControl(self._membership, settings, service, self._assignment)
+        # As for the other consumers: imported where somebody consumes.
+        from mqcore.client.pull_consumer_control import PullRemoteControl
+
+        self.control: PullRemoteControl = PullRemoteControl(self._membership, settings, service, self._assignment)
 
     # Life cycle.
 

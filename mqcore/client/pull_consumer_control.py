@@ -10,8 +10,8 @@ from mqcore.client.lite_pull_assignment import LiteAssignment
 from mqcore.client.membership import Membership
 from mqcore.client.pull_consumer_settings import PullConsumerSettings
 from mqcore.client.remote_control import RemoteControl, setting_text
-from mqcore.protocol.bodies import ConsumeType
 from mqcore.protocol.command import RemotingCommand
+from mqcore.protocol.heartbeat import ConsumeType
 
 logger = logging.getLogger(__name__)
 

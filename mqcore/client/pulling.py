@@ -21,10 +21,9 @@ from mqcore.client.namespace import Namespace
 from mqcore.client.subscription import tags_wanted
 from mqcore.codes import MQVersion, ResponseCode
 from mqcore.errors import BrokerError, ClientError, MQError
-from mqcore.protocol.bodies import SubscriptionData
 from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.codec import decode_pulled
-from mqcore.protocol.heartbeat import is_tag_type
+from mqcore.protocol.heartbeat import SubscriptionData, is_tag_type
 from mqcore.protocol.message import MessageQueue
 
 log = CauseLog(logging.getLogger(__name__))

@@ -18,9 +18,8 @@ from mqcore.client.rebalance import java_order
 from mqcore.client.selectors import Rotation
 from mqcore.codes import PermName, ResponseCode
 from mqcore.errors import BrokerError
-from mqcore.protocol.bodies import QueueData, TopicRouteData
 from mqcore.protocol.message import MessageQueue
-from mqcore.protocol.route import MASTER_ID
+from mqcore.protocol.route import MASTER_ID, QueueData, TopicRouteData
 
 logger = logging.getLogger(__name__)
 

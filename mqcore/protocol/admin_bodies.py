@@ -16,24 +16,6 @@ from mqcore.protocol.message import MessageQueue
 
 
 @dataclass(slots=True)
-class LockBatchRequestBody(JsonBody):
-    """Body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
-
-    consumer_group: str = ""
-    client_id: str = ""
-    mq_set: list[MessageQueue] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class LockBatchResponseBody(JsonBody):
-    """Body of the answer to LOCK_BATCH_MQ: the queues that the client holds now."""
-
-    JSON_NAMES: ClassVar = {"lock_ok_mq_set": "lockOKMQSet"}
-
-    lock_ok_mq_set: list[MessageQueue] = field(default_factory=list)
-
-
-@dataclass(slots=True)
 class TopicOffset(JsonBody):
     """What a queue holds: ``[min_offset, max_offset)``; the time is ms since 1970, 0 if unknown."""
 

@@ -1,4 +1,4 @@
-"""What clients tell brokers about themselves, and what brokers tell about their clients.
+"""What clients tell brokers about themselves and lock there, and what brokers tell about their clients.
 
 Source: RocketMQ common/protocol/heartbeat/*.java, common/protocol/body/*Connection.java, filter/FilterAPI.java.
 """
@@ -13,6 +13,7 @@ from mqcore.codes import LanguageCode
 from mqcore.errors import ProtocolError
 from mqcore.protocol.hashing import java_string_hash
 from mqcore.protocol.json_body import JsonBody
+from mqcore.protocol.message import MessageQueue
 
 SUB_ALL: Final = "*"
 EXPRESSION_TAG: Final = "TAG"
@@ -203,3 +204,21 @@ class ConsumerList(JsonBody):
     """Body of the answer to GET_CONSUMER_LIST_BY_GROUP."""
 
     consumer_id_list: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LockBatchRequestBody(JsonBody):
+    """Body of LOCK_BATCH_MQ and UNLOCK_BATCH_MQ."""
+
+    consumer_group: str = ""
+    client_id: str = ""
+    mq_set: list[MessageQueue] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class LockBatchResponseBody(JsonBody):
+    """Body of the answer to LOCK_BATCH_MQ: the queues that the client holds now."""
+
+    JSON_NAMES: ClassVar = {"lock_ok_mq_set": "lockOKMQSet"}
+
+    lock_ok_mq_set: list[MessageQueue] = field(default_factory=list)
