@@ -447,6 +447,16 @@ async def test_scrapers_that_come_together_are_given_one_text(port: int) -> None
     assert {status for status, _ in texts} == {200}
 
 
+async def test_a_text_that_cannot_be_made_is_an_error_and_not_silence(
+    port: int, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(endpoint_module, "render", lambda *_: 1 // 0)
+    assert (await asyncio.to_thread(get, port, "/metrics"))[0] == 500
+    assert "request failed path=/metrics" in caplog.text
+    monkeypatch.undo()
+    assert (await asyncio.to_thread(get, port, "/metrics"))[0] == 200
+
+
 # Without it.
 
 

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import socket
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Final
+
+logger = logging.getLogger(__name__)
 
 REQUEST_SIZE_MAX: Final = 8192
 REQUEST_S_MAX: Final = 5.0
@@ -118,7 +121,11 @@ class HttpEnd:
         if route is None:
             known = ", ".join(self._routes)
             return HttpAnswer.refusal(HTTPStatus.NOT_FOUND, f"nothing is here; there are {known}"), method != "HEAD"
-        return await route(), method != "HEAD"
+        try:
+            return await route(), method != "HEAD"
+        except Exception:  # the top of a request: whatever it is, who asks gets an answer
+            logger.exception("request failed path=%s", target)
+            return HttpAnswer.refusal(HTTPStatus.INTERNAL_SERVER_ERROR, "it failed; the broker's log says why"), True
 
 
 async def write_answer(writer: asyncio.StreamWriter, answer: HttpAnswer, *, has_body: bool) -> None:
