@@ -1,4 +1,4 @@
-"""The table in ``docs/metrics.md``, written from the rows. ``python -m mqcore.broker.metrics`` writes it."""
+"""What is written from tables: that in ``docs/metrics.md``, and the dashboard. ``python -m mqcore.broker.metrics``."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from mqcore.broker.metrics.dashboard import DASHBOARD, text
 from mqcore.broker.metrics.rows import NOT_SERVED, ROWS, MetricFamily, MetricRow
 
 PAGE: Final = Path(__file__).resolve().parents[3] / "docs" / "metrics.md"
@@ -36,23 +37,28 @@ def _line(row: MetricRow) -> str:
     return f"| `{row.name}` | {row.kind} | {labels} | {row.unit} | {row.help} | {row.source} |"
 
 
-def page(text: str) -> str:
-    """Return *text*, a page, with the table of now. Raises ValueError if it has no place for one."""
-    return text[: text.index(BEGIN)] + table()
+def page(written: str) -> str:
+    """Return *written*, a page, with the table of now. Raises ValueError if it has no place for one."""
+    return written[: written.index(BEGIN)] + table()
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Exit status 0, or 1 if ``--check`` found the page stale."""
-    parser = argparse.ArgumentParser(prog=COMMAND, description="Write the table of docs/metrics.md.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is stale")
-    parser.add_argument("--page", type=Path, default=PAGE, help="another file than %(default)s")
+    """Exit status 0, or 1 if ``--check`` found a file stale."""
+    parser = argparse.ArgumentParser(prog=COMMAND, description="Write the table of docs/metrics.md, and the dashboard.")
+    parser.add_argument("--check", action="store_true", help="write nothing; fail if a file is stale")
+    parser.add_argument("--page", type=Path, default=PAGE, help="another page than %(default)s")
+    parser.add_argument("--dashboard", type=Path, default=DASHBOARD, help="another file than %(default)s")
     arguments = parser.parse_args(argv)
-    written = arguments.page.read_text(encoding="utf-8")
-    wanted = page(written)
-    if wanted == written:
-        return 0
+    dashboard: Path = arguments.dashboard
+    wanted = {
+        arguments.page: page(arguments.page.read_text(encoding="utf-8")),
+        dashboard: text(),
+    }
+    stale = [path for path, content in wanted.items() if not path.exists() or path.read_text("utf-8") != content]
     if arguments.check:
-        print(f"{arguments.page} is stale; run {COMMAND}", file=sys.stderr)
-        return 1
-    arguments.page.write_text(wanted, encoding="utf-8")
+        for path in stale:
+            print(f"{path} is stale; run {COMMAND}", file=sys.stderr)
+        return int(bool(stale))
+    for path in stale:
+        path.write_text(wanted[path], encoding="utf-8")
     return 0
