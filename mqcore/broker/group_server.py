@@ -170,7 +170,7 @@ class GroupServer:
         if self.settings.server.listen_port == 0:
             # What was found once is kept: the group knows this broker by it.
             port = int(server.addresses[0].rpartition(":")[2])
-            self.settings = replace(self.settings, server=replace(self.settings.server, listen_port=port))
+            self.settings = replace(self.settings, server=self.settings.server._replace(listen_port=port))
 
     async def _live_on(self) -> None:
         """Live, one life after the other, until stopped."""

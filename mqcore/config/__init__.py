@@ -18,7 +18,7 @@ over files; *environment* (os.environ unless given) supplies NAMESRV_ADDR and RO
 names the key, what was got, what was wanted and file:line. ``settings.warnings`` is a tuple of sentences that the
 caller logs once. In what follows a *key* is a property name in RocketMQ's present spelling.
 
-Values are frozen dataclasses, one attribute per setting that mqcore uses. The attribute is the property in snake_case,
+Values are named tuples, one for each group; they have what mqcore uses. An attribute is the property in snake_case,
 spelled right, with its unit at the end (``_ms``, ``_seconds``, ``_hours``, ``_percent``); sizes are bytes::
 
     settings.broker    BrokerSettings   broker_name, broker_cluster_name, broker_id, broker_ip1, namesrv_addr, ...

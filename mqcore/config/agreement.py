@@ -1,8 +1,7 @@
-"""That the table of settings and the dataclasses of their values say the same, and which field is which row's."""
+"""That the table of settings and the classes of their values say the same, and which field is which row's."""
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 from mqcore.config.index import SETTINGS
@@ -29,14 +28,15 @@ USED_ROWS: dict[Group, tuple[Setting, ...]] = {
 
 
 def disagreements() -> list[str]:
-    """What the table and the dataclasses say differently about names, order and types; empty when they agree."""
+    """What the table and the classes say differently about names, order and types; empty when they agree."""
     found: list[str] = []
     for group, rows in USED_ROWS.items():
         wanted = [f"{row.name}: {row.annotation}" for row in rows]
-        written = [f"{row.name}: {row.type}" for row in fields(GROUPS[group][1])] if group in GROUPS else []
+        annotations = GROUPS[group][1].__annotations__ if group in GROUPS else {}
+        written = [f"{name}: {kind.__name__}" for name, kind in annotations.items()]
         if wanted != written:
             found.extend(f"{group}: only in the table: {line}" for line in wanted if line not in written)
-            found.extend(f"{group}: only in the dataclass: {line}" for line in written if line not in wanted)
+            found.extend(f"{group}: only in the class: {line}" for line in written if line not in wanted)
             if set(wanted) == set(written):
                 found.append(f"{group}: the order of the fields is not that of the rows")
     return found

@@ -35,7 +35,7 @@ class Settings(SettingValues):
         """The same settings with *address* as the one name server: that of the broker itself."""
         return replace(
             self,
-            broker=replace(self.broker, namesrv_addr=address),
+            broker=self.broker._replace(namesrv_addr=address),
             sources={**self.sources, "namesrvAddr": EMBEDDED},
         )
 

@@ -169,7 +169,7 @@ class Setting:
 
     @property
     def annotation(self) -> str:
-        """The annotation that the field of this name must carry in the dataclass of its group."""
+        """The annotation that the field of this name must carry in the class of its group."""
         return self.enum.__name__ if self.enum is not None else self.kind.value
 
     @property

@@ -7,12 +7,12 @@ import the rows takes as long as to start the interpreter.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import Enum
 from typing import Any, Final
 
 from mqcore.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address, host_and_port, parse_addresses
-from mqcore.config.choices import BrokerRole, ClientAuth, FlushDiskType, TlsMode
 from mqcore.config.groups import (
     BrokerSettings,
     FailoverSettings,
@@ -23,7 +23,6 @@ from mqcore.config.groups import (
     TlsSettings,
 )
 from mqcore.errors import ConfigError
-from mqcore.process_log import LogFormat
 
 CLASSES: Final[Mapping[str, type[Any]]] = {
     "broker": BrokerSettings,
@@ -35,11 +34,6 @@ CLASSES: Final[Mapping[str, type[Any]]] = {
     "failover": FailoverSettings,
 }
 """The attribute of each group of values, and its class."""
-
-_READERS: Final[Mapping[str, Callable[[Any], Any]]] = {
-    choice.__name__: choice for choice in (BrokerRole, ClientAuth, FlushDiskType, LogFormat, TlsMode)
-}
-"""By annotation, what makes a value of what JSON has; all others are there as they are."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,10 +78,7 @@ class SettingValues:
 
     def to_json(self) -> str:
         """Text that ``from_json`` in another process turns into the same values."""
-        groups = {group: getattr(self, group) for group in CLASSES}
-        return json.dumps(
-            {group: {row.name: getattr(held, row.name) for row in fields(held)} for group, held in groups.items()}
-        )
+        return json.dumps({group: getattr(self, group)._asdict() for group in CLASSES})
 
     @staticmethod
     def from_json(text: str) -> SettingValues:
@@ -100,5 +91,8 @@ class SettingValues:
 
 
 def _read(members: Mapping[str, Any], kind: type[Any]) -> Any:
-    readers = {row.name: _READERS[str(row.type)] for row in fields(kind) if str(row.type) in _READERS}
-    return kind(**{name: readers[name](value) if name in readers else value for name, value in members.items()})
+    """The values of one group: words are members of their enumerations again, all others are there as they are."""
+    types = kind.__annotations__
+    return kind(
+        **{name: types[name](value) if issubclass(types[name], Enum) else value for name, value in members.items()}
+    )

@@ -271,7 +271,7 @@ async def test_a_table_that_cannot_be_had_keeps_nothing_from_the_others(rig: Sla
 async def test_a_pinned_address_is_that_of_the_log_alone(rig: SlaveRig, monkeypatch: pytest.MonkeyPatch) -> None:
     settings: Any = rig.broker.settings
     current = settings.current
-    pinned = replace(current, store=replace(current.store, ha_master_address="10.0.0.9:20912"))
+    pinned = replace(current, store=current.store._replace(ha_master_address="10.0.0.9:20912"))
     monkeypatch.setattr(settings, "current", pinned)
     assert (rig.slave.ha_address, rig.slave.address) == ("10.0.0.9:20912", MASTER)
     rig.slave.learn(None, None)
