@@ -30,6 +30,7 @@ class Signals:
         self._reload = reload
         self._had_terminal = has_terminal()
         self._reloading: asyncio.Task[None] | None = None
+        self._is_asked_again = False
 
     def install(self) -> None:
         """Obey from now on. SIGHUP is left alone where it is ignored, as nohup leaves it."""
@@ -42,14 +43,19 @@ class Signals:
     def _on_hangup(self) -> None:
         if self._had_terminal and not has_terminal():
             self._stop.set()
-        elif self._reloading is None or self._reloading.done():  # one that is under way reads what is there now
+        elif self._reloading is None or self._reloading.done():
             self._reloading = asyncio.get_running_loop().create_task(self._run_reload())
+        else:
+            self._is_asked_again = True  # what is under way may have read the files before they were changed
 
     async def _run_reload(self) -> None:
-        try:
-            await self._reload()
-        except (MQError, OSError) as error:
-            logger.error("the settings were not read again, all stays as it is error=%s", error)
+        self._is_asked_again = True
+        while self._is_asked_again:
+            self._is_asked_again = False
+            try:
+                await self._reload()
+            except (MQError, OSError) as error:
+                logger.error("the settings were not read again, all stays as it is error=%s", error)
 
 
 def has_terminal() -> bool:

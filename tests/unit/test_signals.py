@@ -36,6 +36,41 @@ with Path(sys.argv[1]).open("w") as said:
     asyncio.run(serve(said))
 """
 
+HANGS_UP_WHILE_IT_READS = """
+import asyncio, os, signal, sys
+from mqcore.signals import Signals
+
+async def serve():
+    reads = []
+    async def reload():
+        reads.append("read")
+        if len(reads) > 1:
+            stop.set()
+            return
+        heard = asyncio.Event()
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, heard.set)
+        for number in (signal.SIGHUP, signal.SIGHUP, signal.SIGUSR1):
+            os.kill(os.getpid(), number)
+        await heard.wait()
+    stop = asyncio.Event()
+    Signals(stop, reload).install()
+    os.kill(os.getpid(), signal.SIGHUP)
+    await stop.wait()
+    await asyncio.sleep(0)
+    print(reads)
+
+asyncio.run(serve())
+"""
+
+
+def test_a_hangup_while_files_are_read_has_them_read_once_more() -> None:
+    """It may tell of a change that came behind the reading."""
+    done = subprocess.run(
+        [sys.executable, "-c", HANGS_UP_WHILE_IT_READS],
+        start_new_session=True, capture_output=True, text=True, timeout=DEADLINE_S,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "['read', 'read']\n"), done.stderr
+
 
 def test_a_server_reads_its_files_again_and_goes_on(tmp_path: Path) -> None:
     said = tmp_path / "said"
