@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 CHUNK_SIZE: Final = 8 << 20
+PAGE_SIZE: Final = os.sysconf("SC_PAGE_SIZE")
 SYNC_STEP: Final = 32 << 20
 """Written so much at a time: more in one go holds up the syncs of a broker on the same disk."""
 
@@ -68,7 +69,10 @@ class Reading:
                 break
             done += size
         if self._can_tell and position + done > cold:
-            os.posix_fadvise(self.descriptor, cold, position + done - cold, os.POSIX_FADV_DONTNEED)
+            # Whole pages, or the kernel keeps them; the first that was not in memory is one from its start on.
+            start = cold - cold % PAGE_SIZE
+            end = -(-(position + done) // PAGE_SIZE) * PAGE_SIZE
+            os.posix_fadvise(self.descriptor, start, end - start, os.POSIX_FADV_DONTNEED)
         return done
 
     def _read_warm(self, target: memoryview, position: int) -> int:
