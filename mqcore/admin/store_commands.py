@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import sys
+from collections import Counter
+from collections.abc import Callable, Iterator
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -10,14 +13,19 @@ from typing import Any, Final, TypeVar
 import click
 
 from mqcore.admin.backup_commands import PATH, parse_levels, quiet_option, rate_option
-from mqcore.admin.options import output_option
-from mqcore.admin.output import cell, print_table, show, show_pairs, talk
+from mqcore.admin.options import output_option, when
+from mqcore.admin.output import cell, print_table, show, show_pairs, talk, time_text
 from mqcore.admin.progress import progress
 from mqcore.admin.running import PartialError, fail
+from mqcore.admin.store_export import COLUMNS, FORMATS, JsonLinesWriter, MessageWriter, ParquetWriter, target_stream
+from mqcore.client.errors import NotFoundError
 from mqcore.delay_levels import DELAY_LEVELS
 from mqcore.errors import MQError, StoreError
 from mqcore.store.checking.checker import CheckOptions, CheckReport, check_store
-from mqcore.store.reader import SEPARATOR, StoreReader
+from mqcore.store.checking.contents import Amount, StoreContents, find_contents
+from mqcore.store.columns import MessageBatch, Selection
+from mqcore.store.exporting import read_messages
+from mqcore.store.reader import SEPARATOR, StoreReader, make_selection
 
 DAMAGE_SHOWN: Final = 20
 
@@ -116,3 +124,206 @@ def show_check(values: dict[str, Any]) -> None:
 
 
 DAMAGE_COLUMNS = {"kind": "KIND", "file": "FILE", "position": "AT", "found": "FOUND", "wanted": "WANTED"}
+
+
+@store.command("show")
+@click.argument("directory", type=PATH)
+@commit_log_option
+@click.option("--queues", "with_queues", is_flag=True, help="Show the queues of each topic, too.")
+@click.option("--topic", "only", help="Only this topic and its queues.")
+@quiet_option
+@output_option
+def show_store(
+    directory: Path, commit_logs: tuple[str, ...], with_queues: bool, only: str | None, quiet: bool, output: str
+) -> None:
+    """Show what the store in DIRECTORY holds: segments of the log, topics by size, their queues, and their times."""
+
+    def work() -> StoreContents:
+        with open_store(directory, commit_logs) as reader, progress("looking", is_quiet=quiet) as report:
+            return find_contents(reader, report)
+
+    contents = run(work)
+    if only is not None:
+        contents.queues = [queue for queue in contents.queues if queue.topic == only]
+        if not contents.queues:
+            fail(NotFoundError(f"the store has no topic {only}"))
+        with_queues = True
+    values = contents_record(contents)
+    show(values, output, partial(show_contents, values, with_queues))
+
+
+def contents_record(contents: StoreContents) -> dict[str, Any]:
+    """Return what is printed; these names do not change."""
+    topics = contents.topics()
+    total = sum(amount.byte_count for amount in topics.values())
+    queue_counts = Counter(queue.topic for queue in contents.queues)
+    return {
+        "state": contents.state.use.value,
+        "startOffset": contents.start,
+        "endOffset": contents.end,
+        "segments": [
+            {"file": str(segment.path), "startOffset": segment.start} | amount_record(segment.amount)
+            for segment in contents.segments
+        ],
+        "topics": [
+            {"topic": topic, "queues": queue_counts[topic]}
+            | amount_record(amount)
+            | {"share": round(amount.byte_count / total, 4) if total else 0.0}
+            for topic, amount in topics.items()
+        ],
+        "queues": [
+            {
+                "topic": queue.topic,
+                "queueId": queue.queue_id,
+                "minOffset": queue.min_offset,
+                "maxOffset": queue.max_offset,
+            }
+            | amount_record(queue.amount)
+            for queue in contents.queues
+        ],
+    }
+
+
+def amount_record(amount: Amount) -> dict[str, Any]:
+    return {
+        "messages": amount.message_count,
+        "bytes": amount.byte_count,
+        "firstStored": time_text(amount.first_timestamp),
+        "lastStored": time_text(amount.last_timestamp),
+    }
+
+
+AMOUNT_COLUMNS = {"messages": "MESSAGES", "bytes": "BYTES", "firstStored": "FIRST STORED", "lastStored": "LAST STORED"}
+SECTIONS: Final[dict[str, dict[str, str]]] = {
+    "segments": {"file": "SEGMENT"} | AMOUNT_COLUMNS,
+    "topics": {"topic": "TOPIC", "queues": "QUEUES", "share": "SHARE"} | AMOUNT_COLUMNS,
+    "queues": {"topic": "TOPIC", "queueId": "QUEUE", "minOffset": "MIN", "maxOffset": "MAX"} | AMOUNT_COLUMNS,
+}
+"""What a table shows of each list: key -> heading."""
+
+
+def show_contents(values: dict[str, Any], with_queues: bool) -> None:
+    """Print a table of segments, one of topics, and perhaps one of queues."""
+    show_pairs({name: value for name, value in values.items() if name not in SECTIONS}, "table")
+    for section, columns in SECTIONS.items():
+        if values[section] and (with_queues or section != "queues"):
+            click.echo()
+            print_table(list(columns.values()), [[cell(one[key]) for key in columns] for one in values[section]])
+
+
+def parse_place(context: click.Context, option: click.Parameter, text: str | None) -> int | datetime | None:
+    """Read a queue offset, or a time."""
+    if text is None or text.isdecimal():
+        return None if text is None else int(text)
+    return when(text)
+
+
+@store.command()
+@click.argument("directory", type=PATH)
+@commit_log_option
+@click.option("--topic", "topics", multiple=True, help="This topic; may be given more than once. Without it all.")
+@click.option(
+    "--queue", "queue_ids", type=click.IntRange(0), multiple=True, help="This queue; more than once for more."
+)
+@click.option(
+    "--from",
+    "start",
+    callback=parse_place,
+    metavar="OFFSET|TIME",
+    help="From this queue offset on, or stored at this time or later.",
+)
+@click.option(
+    "--until",
+    "end",
+    callback=parse_place,
+    metavar="OFFSET|TIME",
+    help="Before this queue offset, or stored before this time.",
+)
+@click.option("--tag", "tags", multiple=True, help="With this tag; may be given more than once.")
+@click.option(
+    "--to", "target", type=click.Path(path_type=Path, dir_okay=False), help="A new file; else standard output."
+)
+@click.option(
+    "--format", "format_name", type=click.Choice(list(FORMATS)), help="By default as the file is named; jsonl."
+)
+@click.option("--skip-damaged", is_flag=True, help="Pass over what is damaged, say so, and exit with 4.")
+@rate_option
+@quiet_option
+def export(
+    directory: Path,
+    commit_logs: tuple[str, ...],
+    topics: tuple[str, ...],
+    queue_ids: tuple[int, ...],
+    start: int | datetime | None,
+    end: int | datetime | None,
+    tags: tuple[str, ...],
+    target: Path | None,
+    format_name: str | None,
+    skip_damaged: bool,
+    max_rate: int,
+    quiet: bool,
+) -> None:
+    """Write messages of the store in DIRECTORY as JSON lines or Parquet.
+
+    A time is ISO 8601 (UTC when it names no zone) or how long ago, such as 90m. A file is there when all is in it.
+    """
+    kind = FORMATS[format_name or ("parquet" if target is not None and target.suffix == ".parquet" else "jsonl")]
+    if kind is ParquetWriter and target is None and sys.stdout.isatty():
+        raise click.UsageError("Parquet is nothing for a terminal: give --to FILE, or a pipe")
+    selection = make_selection(
+        Selection(),
+        topics=topics or None,
+        topic_pattern=None,
+        queue_ids=queue_ids or None,
+        offset_min=start if isinstance(start, int) else None,
+        offset_max=end if isinstance(end, int) else None,
+        start_time=start if isinstance(start, datetime) else None,
+        end_time=end if isinstance(end, datetime) else None,
+        tags=tags or None,
+    )
+    skipped: list[str] = []
+
+    def work() -> int:
+        with open_store(directory, commit_logs) as reader, progress("exporting", is_quiet=quiet) as report:
+            check_topics(reader, topics)
+            return write_messages(
+                kind,
+                target,
+                read_messages(
+                    reader, selection, COLUMNS, max_rate=max_rate, on_progress=report,
+                    on_skip=partial(note_skipped, skipped) if skip_damaged else None,
+                ),
+            )  # fmt: skip
+
+    count = run(work)
+    talk(f"{count} messages{'' if target is None else f' in {target}'}")
+    for text in skipped:
+        talk(f"damaged: {text}")
+    if skipped:
+        fail(PartialError(f"{len(skipped)} damaged; everything else is there"))
+
+
+def note_skipped(skipped: list[str], start: int, end: int, reason: str) -> None:
+    skipped.append(f"from offset {start} to {end}: {reason}")
+
+
+def check_topics(reader: StoreReader, topics: tuple[str, ...]) -> None:
+    """Raise NotFoundError for a topic that the store's consume queues do not know."""
+    known = reader.queues
+    for topic in topics if known else ():
+        if topic not in known:
+            raise NotFoundError(f"the store has no topic {topic}")
+
+
+def write_messages(
+    kind: type[JsonLinesWriter] | type[ParquetWriter], target: Path | None, batches: Iterator[MessageBatch]
+) -> int:
+    """Write all messages; how many they were."""
+    count = 0
+    with target_stream(target) as stream:
+        writer: MessageWriter = kind(stream)
+        for batch in batches:
+            writer.write(batch)
+            count += batch.row_count
+        writer.close()
+    return count

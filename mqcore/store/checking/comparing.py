@@ -9,11 +9,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from mqcore.errors import CorruptRecordError, OffsetOutOfRangeError
-from mqcore.layout import INDEX_ENTRY
+from mqcore.errors import CorruptRecordError
+from mqcore.layout import BLANK_RECORD, INDEX_ENTRY, MESSAGE_MAGIC_V1, RECORD_SIZE_MIN
 from mqcore.store.backup.streams import Reading
 from mqcore.store.checking.damage import Damage, DamageKind, DamageList
-from mqcore.store.checking.index_files import IndexFileCheck, all_entries, bound_entries
+from mqcore.store.checking.index_files import IndexFileCheck, all_entries, bound_entries, read_range
 from mqcore.store.checking.kernels import LogTally
 from mqcore.store.checking.log_check import LogResult
 from mqcore.store.checking.log_part import Window
@@ -60,10 +60,16 @@ class Comparing:
 
     def record_at(self, physical_offset: int) -> Record | None:
         """Return the whole record that starts there, its CRC not looked at; None if there is none."""
+        start = self.files.start_of(physical_offset)
+        if start not in self.files.starts:
+            return None
+        path, position = self.files.path_of(start), physical_offset - start
         try:
-            start, view = self.files.file_view(physical_offset)
-            record = decode_record(view[physical_offset - start :], physical_offset, False)
-        except (CorruptRecordError, OffsetOutOfRangeError):
+            size, magic = BLANK_RECORD.struct.unpack(read_range(path, position, BLANK_RECORD.size))
+            if magic != MESSAGE_MAGIC_V1 or not RECORD_SIZE_MIN <= size <= self.files.file_size - position:
+                return None
+            record = decode_record(read_range(path, position, size), physical_offset, False)
+        except (CorruptRecordError, OSError):
             return None
         return record if record.physical_offset == physical_offset else None
 
