@@ -15,7 +15,7 @@ from mqcore._fast.queues import index_tally as fast_index
 from mqcore._fast.queues import tally as fast
 from mqcore.codes import SysFlag
 from mqcore.layout import CHECKPOINT, CONSUME_QUEUE_UNIT, INDEX_ENTRY, INDEX_HEADER, RECORD_HEAD
-from mqcore.store.checking import checker, log_part
+from mqcore.store.checking import checker, log_check, log_part, state
 from mqcore.store.checking.checker import CheckOptions, CheckReport, check_store
 from mqcore.store.checking.damage import DAMAGE_DOCS, DamageKind
 from mqcore.store.checking.index_files import list_index_files
@@ -184,6 +184,54 @@ def test_a_backup_of_the_log_alone_has_no_damage(original, tmp_path):
     result = check(store.paths.root)
     assert_sound(result, notes=True)
     assert result.notes == ["no consume queues: the next start of a broker builds them"]
+
+
+def test_files_that_expire_while_a_store_in_use_is_read_are_no_damage(original, tmp_path, monkeypatch):
+    store = original.copy_to(tmp_path / "store")
+    monkeypatch.setattr(state, "is_held", lambda path: True)
+    with StoreReader(store.paths.root) as reader:
+        store.log_file(0).unlink()
+        store.log_file(LOG_SIZE).unlink()
+        result = check_store(reader, CheckOptions(jobs=2))
+    assert_sound(result)
+    assert (result.log.start, result.log.end) == (2 * LOG_SIZE, store.end)
+
+
+def test_what_is_being_written_in_a_store_in_use_is_looked_at_again(original, tmp_path, monkeypatch):
+    store = original.copy_to(tmp_path / "store")
+    monkeypatch.setattr(state, "is_held", lambda path: True)
+    start = 3 * LOG_SIZE
+    torn = next(record for record in store.records if record.physical_offset > start + 1000)
+    early = tmp_path / "early"
+    whole = store.log_file(start).read_bytes()
+    real = log_check.check_part
+    for rest in (bytes(LOG_SIZE), b"\1" * 20 + bytes(LOG_SIZE)):
+        early.write_bytes((whole[: torn.physical_offset - start] + rest)[:LOG_SIZE])
+        looks = []
+
+        def as_it_was(path: Path, *rest: object) -> object:
+            looks.append(path)  # noqa: B023
+            is_first = looks.count(store.log_file(start)) == 1  # noqa: B023
+            return real(early if path == store.log_file(start) and is_first else path, *rest)  # type: ignore[arg-type]
+
+        monkeypatch.setattr(log_check, "check_part", as_it_was)
+        result = check(store.paths.root)
+        assert_sound(result)
+        assert result.log.record_count == len(store.records)
+        assert looks.count(store.log_file(start)) == 2
+
+
+def test_damage_in_a_store_in_use_is_found_though_it_is_looked_at_again(original, tmp_path, monkeypatch):
+    store = original.copy_to(tmp_path / "store")
+    monkeypatch.setattr(state, "is_held", lambda path: True)
+    monkeypatch.setattr(log_check, "PAUSE_S", 0.0)
+    monkeypatch.setattr(checker, "PAUSE_S", 0.0)
+    record = store.records[50]
+    store.flip(record.physical_offset + 88)
+    other = unit_place(store, store.records[20], DamageKind.UNIT)
+    flip(other[1], other[2] + 7)
+    places = {(one.kind, one.path, one.position) for one in check(store.paths.root).damage.kept}
+    assert places == {other, (DamageKind.RECORD, *log_place(store, record.physical_offset))}
 
 
 def test_parts_of_any_size_say_the_same(original, monkeypatch):

@@ -128,7 +128,7 @@ class StoreCheck:
         self._check_listings()
         log_check = LogCheck(self.files, segments, self._state, self._make_tally, progress)
         parts = log_check.read(self._options.threads)
-        self._log = put_together(parts, self.files, self._state, self._damage)
+        self._log = put_together(parts, self.files, self._state, self._damage, log_check.gone_before)
         if self._log.behind:
             self._notes.append(
                 f"{self._log.behind} bytes of records lie behind the end of the log, as a crash leaves them"
@@ -247,9 +247,14 @@ class StoreCheck:
             for queue in self._queues.values():
                 sum_queue(queue, bounds, self._damage.add)
         for file, queues in sorted(self._differing().items()):
-            self._comparing.compare_units(file, queues, self._end)
+            if self._is_there(file):
+                self._comparing.compare_units(file, queues, self._end)
         if self._state.use is StoreUse.STOPPED:
             self._check_ends()
+
+    def _is_there(self, file: int) -> bool:
+        """Whether a file of the log has not expired since it was read."""
+        return self._state.use is not StoreUse.IN_USE or self.files.path_of(file).exists()
 
     def _differing(self, *, quietly: bool = False) -> dict[int, list[QueueFiles]]:
         """Return the queues whose sums differ from the log's, by log file; says what has no directory."""
@@ -299,7 +304,7 @@ class StoreCheck:
         missing = stale = 0
         odd = self._comparing.bounds_differ(self._indexes, is_still=is_still)
         for file in sorted({*totals, *self._log.key_sums, *odd}):
-            if file in odd or totals.get(file) != self._log.key_sums.get(file):
+            if (file in odd or totals.get(file) != self._log.key_sums.get(file)) and self._is_there(file):
                 found = self._comparing.compare_keys(file, self._indexes, self._coverage, end)
                 missing, stale = missing + found[0], stale + found[1]
         if missing:

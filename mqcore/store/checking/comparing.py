@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any, Final
@@ -198,7 +199,7 @@ class Comparing:
         known = _pairs(keys["physical_offset"], keys["key_hash"])
         order = np.argsort(known, order=("place", "hash"))
         known, keys = known[order], keys[order]
-        is_indexed = np.zeros(len(known), dtype=bool)
+        present = [known[:0]]
         stale = 0
         for number, index in enumerate(indexes):
             entries = all_entries(index)
@@ -208,10 +209,9 @@ class Comparing:
                 continue
             pairs = _pairs(places[own], entries["key_hash"][own])
             at = _find(known, pairs)
-            is_there = at >= 0
-            is_indexed |= np.isin(np.arange(len(known)), at[is_there]) | _in(known, pairs)
+            present.append(pairs[at >= 0])
             stale += self._name_entries(index, indexes[number + 1 :], entries, places, own, at, keys)
-        missing = keys[~is_indexed]
+        missing = keys[_lacking(known, np.concatenate(present))]
         inside = np.zeros(len(missing), dtype=bool)
         for cover in coverage:
             inside |= (missing["physical_offset"] >= cover[0]) & (missing["physical_offset"] <= cover[1])
@@ -280,21 +280,21 @@ class Comparing:
                 return number
         return None
 
-    def key_hashes(self, physical_offset: int) -> frozenset[int]:
+    def key_hashes(self, physical_offset: int) -> Counter[int]:
         """Return the hashes of the keys of the record at *physical_offset*; none if there is no record."""
         record = self.record_at(physical_offset)
         if record is None:
-            return frozenset()
+            return Counter()
         keys = [property_value(record.properties, b"UNIQ_KEY") or b""]
         keys += (property_value(record.properties, b"KEYS") or b"").split(b" ")
-        return frozenset(index_key_hash(record.topic, key) for key in keys if key)
+        return Counter(index_key_hash(record.topic, key) for key in keys if key)
 
     def bounds_differ(self, indexes: list[IndexFileCheck], *, is_still: bool) -> set[int]:
         """Return the log files of records on the bounds of index files whose entries are not those of their keys.
 
         Of such a record a file may have a part, so that the sums leave it out.
         """
-        found: dict[int, set[int]] = {}
+        found: dict[int, Counter[int]] = {}
         odd: set[int] = set()
         for index in indexes:
             head, tail = index.bounds
@@ -304,12 +304,15 @@ class Comparing:
                 if record is None:
                     continue
                 entries = bound_entries(index, place, numbers)
-                found.setdefault(place, set()).update(key_hash for _, key_hash, _ in entries)
+                found.setdefault(place, Counter()).update(key_hash for _, key_hash, _ in entries)
                 wanted = seconds_between(index.header.begin_timestamp, record.store_timestamp)
                 if any(seconds != wanted for number, _, seconds in entries if number > 1):
                     odd.add(self.files.start_of(place))
         for place, hashes in found.items():
-            if not self.log.is_damaged(place) and hashes != self.key_hashes(place):
+            wanted_hashes = self.key_hashes(place)
+            # More often than once an entry may be there: its writer was killed, and did it again.
+            is_right = wanted_hashes <= hashes and wanted_hashes.keys() == hashes.keys()
+            if not is_right and not self.log.is_damaged(place):
                 odd.add(self.files.start_of(place))
         return odd
 
@@ -333,13 +336,13 @@ def _find(known: NDArray[Any], pairs: NDArray[Any]) -> NDArray[np.int64]:
     return np.where(known[at] == pairs, at, -1).astype(np.int64)
 
 
-def _in(known: NDArray[Any], pairs: NDArray[Any]) -> NDArray[np.bool_]:
-    """Return which of *known* are among *pairs*."""
-    if not len(pairs):
-        return np.zeros(len(known), dtype=bool)
-    found = np.sort(pairs, order=("place", "hash"))
-    at = np.minimum(np.searchsorted(found, known), len(found) - 1)
-    return np.asarray(found[at] == known)
+def _lacking(known: NDArray[Any], present: NDArray[Any]) -> NDArray[np.int64]:
+    """Return the first index in *known*, which is sorted, of each pair that is there more often than in *present*."""
+    pairs, first, wanted = np.unique(known, return_index=True, return_counts=True)
+    found, counts = np.unique(present, return_counts=True)
+    have = np.zeros(len(pairs), dtype=np.int64)
+    have[_find(pairs, found)] = counts
+    return first[have < wanted].astype(np.int64)
 
 
 def describe(physical_offset: int, record_size: int, tags_code: int) -> str:

@@ -181,7 +181,8 @@ def _walk(
     parts = [Segment(start, start + files.file_size) for start in files.starts]
     progress = Progress(sum(part.size for part in parts), 0, on_progress)
     log_check = LogCheck(files, parts, contents.state, lambda: LogTally(check_crc=False), progress)
-    found = put_together(log_check.read(len(os.sched_getaffinity(0))), files, contents.state, DamageList())
+    parts_read = log_check.read(len(os.sched_getaffinity(0)))
+    found = put_together(parts_read, files, contents.state, DamageList(), log_check.gone_before)
     contents.end = found.end
     for stretch in found.stretches:
         size = stretch.end - stretch.start

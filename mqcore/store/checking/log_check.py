@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Final
@@ -93,17 +93,22 @@ class LogCheck:
         self._state = state
         self._make_tally = make_tally
         self._progress = progress
+        self.gone_before = 0
 
     def read(self, jobs: int) -> list[LogPart]:
-        """Return the parts in order; those of files that have expired meanwhile are left out."""
+        """Return the parts in order, without those of files that have expired meanwhile; see ``gone_before``."""
         pool = ThreadPoolExecutor(jobs, thread_name_prefix="check")
         try:
-            found = [part for part in pool.map(self._read_one, self._segments) if part is not None]
+            found = list(pool.map(self._read_one, self._segments))
         finally:
             pool.shutdown(cancel_futures=True)
-        if self._state.use is StoreUse.IN_USE and found:
-            found[-1:] = self._look_again(found[-1])
-        return found
+        gone = [segment for segment, part in zip(self._segments, found, strict=True) if part is None]
+        # A broker deletes its oldest files, and may have got one of which the first parts were read.
+        self.gone_before = max((self._files.start_of(one.start) + self._files.file_size for one in gone), default=0)
+        parts = [part for part in found if part is not None and part.segment.start >= self.gone_before]
+        if self._state.use is StoreUse.IN_USE:
+            self._look_again(parts)
+        return parts
 
     def _read_one(self, segment: Segment) -> LogPart | None:
         start = self._files.start_of(segment.start)
@@ -115,19 +120,28 @@ class LogCheck:
                 return None
             raise
 
-    def _look_again(self, part: LogPart) -> Iterator[LogPart]:
-        """The newest part grows: what is no record there may be one that is being written."""
+    def _look_again(self, parts: list[LogPart]) -> None:
+        """Read parts once more in which something lay that was being written, or before which others were filled."""
         for _ in range(SECOND_LOOKS):
-            if all(gap.kind is GapKind.ZEROS for gap in part.gaps):
-                break
+            newest = max((index for index, part in enumerate(parts) if part.stretches), default=-1)
+            odd = [
+                index
+                for index, part in enumerate(parts)
+                if any(gap.kind is not GapKind.ZEROS or index < newest for gap in part.gaps)
+            ]
+            if not odd:
+                return
             time.sleep(PAUSE_S)
-            part = self._read_one(part.segment) or part
-        yield part
+            for index in odd:
+                parts[index] = self._read_one(parts[index].segment) or parts[index]
 
 
-def put_together(parts: list[LogPart], files: FoundFiles, state: StoreState, damage: DamageList) -> LogResult:
-    """Say where the log ends, and what before that is damaged."""
-    result = LogResult(start=files.min_offset, end=files.min_offset)
+def put_together(
+    parts: list[LogPart], files: FoundFiles, state: StoreState, damage: DamageList, gone_before: int = 0
+) -> LogResult:
+    """Say where the log ends, and what before that is damaged; what lay before *gone_before* has expired."""
+    start = max(files.min_offset, gone_before)
+    result = LogResult(start=start, end=start)
     items = [item for part in parts for item in part.items]
     following: list[Stretch | None] = [None] * len(items)
     after: Stretch | None = None
