@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 
 from mqcore.config.defaults import advertised_address, black_list, host_name
 from mqcore.config.table import (
@@ -43,10 +42,9 @@ IDENTITY = (
     number("brokerId", 0, "0 is the master, which a master role forces", SHOWN | LONG, minimum=-1),
     number("brokerPermission", 6, "permission bits of the whole broker: 4 read, 2 write", BY_BROKER, maximum=7),
     text("regionId", "DefaultRegion", "region that answers to sends carry, for message trace"),
-    replace(
-        text("configBlackList", black_list, "keys that a remote update refuses, besides all that are not changeable"),
-        programs=BOTH,
-    ),
+    text(
+        "configBlackList", black_list, "keys that a remote update refuses, besides all that are not changeable"
+    )._replace(programs=BOTH),
 )
 
 ACCESS = (
@@ -63,15 +61,12 @@ ACCESS = (
         ' {"accessKey":"...","secretKey":"..."}; empty: it signs nothing',
         SECRET,
     ),
-    replace(
-        text(
-            "rocketmqHome",
-            "",
-            "where conf/plain_acl.yml and conf/acl are looked for; nothing else",
-            environment_variable="ROCKETMQ_HOME",
-        ),
-        programs=BOTH,
-    ),
+    text(
+        "rocketmqHome",
+        "",
+        "where conf/plain_acl.yml and conf/acl are looked for; nothing else",
+        environment_variable="ROCKETMQ_HOME",
+    )._replace(programs=BOTH),
 )
 
 TOPICS_AND_GROUPS = (

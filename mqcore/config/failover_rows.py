@@ -5,15 +5,13 @@ Names that RocketMQ 5 has for the same thing are its names; it elects by control
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mqcore.config.table import SECRET, Group, Program, Setting, Unit, flag, in_group, number, text
 from mqcore.layout import GROUP_MEMBERS_MAX
 
 
 def _within(row: Setting) -> Setting:
     """*row* named without the prefix that the group has already."""
-    return replace(row, name=row.name.removeprefix("failover_"))
+    return row._replace(name=row.name.removeprefix("failover_"))
 
 
 FAILOVER = (

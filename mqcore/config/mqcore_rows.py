@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mqcore.config.defaults import hot_bytes
 from mqcore.config.table import (
     BY_BROKER,
@@ -30,7 +28,7 @@ BOTH = (Program.BROKER, Program.NAMESRV)
 
 
 def _shared(row: Setting) -> Setting:
-    return replace(row, programs=BOTH)
+    return row._replace(programs=BOTH)
 
 
 OWN = (

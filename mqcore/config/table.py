@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
 from enum import IntFlag, StrEnum
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 from mqcore.errors import ConfigError
 
@@ -114,8 +113,7 @@ CLAMPED = Mark.CLAMPED
 SECRET = Mark.SECRET
 
 
-@dataclass(frozen=True, slots=True)
-class Context:
+class Context(NamedTuple):
     """What a computed default may look at: values already settled, by property name, and the machine's environment."""
 
     known: Mapping[str, Value]
@@ -123,16 +121,14 @@ class Context:
     program: Program
 
 
-@dataclass(frozen=True, slots=True)
-class Computed:
+class Computed(NamedTuple):
     """A default that depends on the machine or on other settings; *text* says how in the documentation."""
 
     text: str
     value: Callable[[Context], Value]
 
 
-@dataclass(frozen=True, slots=True)
-class Setting:
+class Setting(NamedTuple):
     """One row. ``properties`` are the spellings in files: RocketMQ's own (``key``), then accepted aliases."""
 
     name: str
@@ -302,7 +298,7 @@ def unused(properties: str, default: Value | Computed, effect: str, marks: Mark 
 
 def later(properties: str, default: Value, effect: str) -> Setting:
     """A key of RocketMQ 5.x that 4.9.8 does not know; accepted for the sake of shared configuration files."""
-    return replace(unused(properties, default, effect), since="5.x")
+    return unused(properties, default, effect)._replace(since="5.x")
 
 
 def _kind_of(default: Value) -> Kind:
@@ -313,19 +309,19 @@ def _kind_of(default: Value) -> Kind:
 
 def fixed(row: Setting) -> Setting:
     """*row*, never changed by a remote update: a number that is an address."""
-    return replace(row, marks=row.marks & ~Mark.LIVE)
+    return row._replace(marks=row.marks & ~Mark.LIVE)
 
 
 def following(row: Setting) -> Setting:
     """*row*, a number that follows from other settings: what is given for it has no effect, and is not shown."""
-    return replace(fixed(row), marks=fixed(row).marks | Mark.FOLLOWS)
+    return row._replace(marks=fixed(row).marks | Mark.FOLLOWS)
 
 
 def refusing(row: Setting, values: str, because: str) -> Setting:
     """*row*, which stops the start for *values* (blank-separated; ``*`` is any text): obeying half would be worse."""
-    return replace(row, refused_values=tuple(values.split()), refused_because=because)
+    return row._replace(refused_values=tuple(values.split()), refused_because=because)
 
 
 def in_group(group: Group, rows: Iterable[Setting], *programs: Program) -> tuple[Setting, ...]:
     """*rows* with their group and the programs that know them; a row that already names its programs keeps them."""
-    return tuple(replace(row, group=group, programs=row.programs or programs) for row in rows)
+    return tuple(row._replace(group=group, programs=row.programs or programs) for row in rows)

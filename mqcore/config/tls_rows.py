@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from mqcore.config.choices import ClientAuth, TlsMode
 from mqcore.config.table import (
     SECRET,
@@ -27,7 +25,7 @@ def _is_enforcing(context: Context) -> bool:
 
 def _within(row: Setting) -> Setting:
     """*row* named without the prefix that the group has already."""
-    return replace(row, name=row.name.removeprefix("tls_"))
+    return row._replace(name=row.name.removeprefix("tls_"))
 
 
 TLS = (
