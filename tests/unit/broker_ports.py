@@ -121,6 +121,7 @@ class MemoryStore:
     """None: all is."""
     on_disk: bool = False
     is_page_cache_busy: bool = False
+    refusal_causes: tuple[str, ...] = ()
     puts: list[InnerMessage] = field(default_factory=list)
     orders: list[tuple[str, Any]] = field(default_factory=list)
     light_queues: int = 0
@@ -212,7 +213,8 @@ class MemoryStore:
         space = DiskSpace("/store/commitlog", 0.5, 2048, 1024)
         return StoreFacts(
             boot_timestamp=START_MS,
-            is_writable=True,
+            is_writable=not self.refusal_causes,
+            refusal_causes=self.refusal_causes,
             is_page_cache_busy=self.is_page_cache_busy,
             is_transient_pool_deficient=False,
             page_cache_lock_time_ms=0,

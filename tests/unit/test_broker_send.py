@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from broker_ports import SEND, START_MS, BrokerRig, MemoryChannel
 
+from mqcore import layout
 from mqcore.broker.ports import PutStatus
 from mqcore.codes import MQVersion, RequestCode, ResponseCode, SysFlag
 from mqcore.protocol.batch import encode_batch
@@ -15,7 +16,9 @@ from mqcore.protocol.bodies import TopicFilterType
 from mqcore.protocol.message import Message
 from mqcore.protocol.message_id import HostAddress
 from mqcore.protocol.names import dlq_topic, retry_topic
+from mqcore.store.facts import causes_in
 
+FLAGS = layout.constants("StoreFlag")
 ILLEGAL = (
     "the message is illegal, maybe msg body or properties length not matched. msg body length limit 4194304B, "
     "msg properties length limit 32KB."
@@ -152,6 +155,19 @@ async def test_each_put_status_has_its_answer(rig: BrokerRig, status: PutStatus,
     reply = await rig.send("orders")
     assert (reply.code, reply.remark) == (code, remark)
     assert ("msgId" in (reply.ext_fields or {})) == (remark is None)
+
+
+async def test_a_store_that_takes_nothing_says_why(rig: BrokerRig) -> None:
+    rig.store.outcome = PutStatus.SERVICE_NOT_AVAILABLE
+    rig.store.refusal_causes = causes_in(FLAGS["SLAVE"] | FLAGS["DISK_FULL"])
+    reply = await rig.send("orders")
+    assert reply.remark == NOT_AVAILABLE + ", cause: disk, the commit log's or the consume queues' is too full for more"
+
+
+def test_whatever_closes_the_store_has_words() -> None:
+    for name, bit in FLAGS.items():
+        assert bool(bit & layout.REFUSING_FLAGS) <= bool(causes_in(bit)), name
+    assert causes_in(0) == causes_in(FLAGS["NOT_READABLE"]) == ()
 
 
 async def test_every_put_status_is_mapped(rig: BrokerRig) -> None:

@@ -194,7 +194,7 @@ def refusal_remark(broker: BrokerContext, status: PutStatus) -> str:
         return (
             "service not available now. It may be caused by one of the following reasons: "
             f"the broker's disk is full [{disk_use(broker)}], messages are put to the slave, "
-            "message store has been shut down, etc."
+            f"message store has been shut down, etc.{cause_of_refusal(broker)}"
         )
     if status in TIMER_STATUSES:
         return timer_remark(broker, status)
@@ -229,6 +229,12 @@ def timer_remark(broker: BrokerContext, status: PutStatus) -> str:
         f"timer message is under flow control, max num limit is {limit * 2} or the current value is greater than "
         f"{limit} and less than {limit * 2}, trigger random flow control"
     )
+
+
+def cause_of_refusal(broker: BrokerContext) -> str:
+    """Return which of the reasons it is, to be put behind RocketMQ's words; "" if it has passed meanwhile."""
+    causes = broker.store.facts().refusal_causes
+    return f", cause: {causes[0]}" if causes else ""
 
 
 def disk_use(broker: BrokerContext) -> str:

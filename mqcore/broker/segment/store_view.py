@@ -18,6 +18,7 @@ from mqcore.errors import OffsetOutOfRangeError
 from mqcore.machine import memory_bytes
 from mqcore.protocol.names import METADATA_TOPIC, SCHEDULE_TOPIC, TRANS_OP_HALF_TOPIC, is_lmq
 from mqcore.protocol.transactions import HALF_QUEUE_ID
+from mqcore.store.facts import causes_in
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.log.places import LogPlaces
 from mqcore.store.log.walk import find_flagged
@@ -81,11 +82,13 @@ class SharedStoreView:
 
     def facts(self) -> StoreFacts:
         get = self._segment.get
+        flags = get("store_flags")
         locked_since = get("locked_since")
         held_ms = self._clock() - locked_since if locked_since else 0
         return StoreFacts(
             boot_timestamp=get("boot_timestamp"),
-            is_writable=not get("store_flags") & layout.REFUSING_FLAGS,
+            is_writable=not flags & layout.REFUSING_FLAGS,
+            refusal_causes=causes_in(flags),
             is_page_cache_busy=self._busy_after_ms < held_ms < PAGE_CACHE_BUSY_MS_MAX,
             is_transient_pool_deficient=False,
             page_cache_lock_time_ms=max(0, held_ms),
