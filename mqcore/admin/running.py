@@ -21,6 +21,7 @@ from mqcore.client.asynchronous import Client
 from mqcore.client.errors import NoRouteError, NotFoundError
 from mqcore.codes import ResponseCode
 from mqcore.errors import BaseMQError, BrokerError, ClientError, ConfigError, MisuseError, NotSupportedError
+from mqcore.refusals import refusal_of
 
 EXIT_ERROR = 1
 EXIT_USAGE = 2
@@ -85,6 +86,8 @@ def fail(error: BaseMQError) -> NoReturn:
     hint = hint_of(error)
     if hint and hint not in str(error):
         talk(f"hint: {hint}")
+    if isinstance(error, BrokerError) and (refusal := refusal_of(error.code, error.remark)) is not None:
+        talk(f"see: {refusal.place}")
     sys.exit(exit_code(error))
 
 

@@ -6,11 +6,10 @@ from typing import Final
 
 from mqcore.protocol import transactions
 from mqcore.protocol.names import NOT_MASTER
+from mqcore.refusals import help_on
 
 NOT_SET: Final = transactions.NOT_SET
 """What a reply carries whose handler sets the code only; some successful replies do."""
-
-HELP: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
 
 SLAVE_IS_READ_ONLY: Final = (
     "Can't modify topic or subscription group from slave broker, please execute it from master broker."
@@ -28,11 +27,11 @@ def transaction_forbidden(broker_ip: str) -> str:
 
 
 def topic_not_exist(topic: str, before_help: str = "") -> str:
-    return f"topic[{topic}] not exist, apply first please!{before_help}{HELP}"
+    return f"topic[{topic}] not exist, apply first please!{before_help}{help_on('topic-does-not-exist')}"
 
 
 def group_not_exist(group: str) -> str:
-    return f"subscription group [{group}] does not exist, {HELP}"
+    return f"subscription group [{group}] does not exist, {help_on('group-does-not-exist')}"
 
 
 def system_topic(topic: str) -> str:

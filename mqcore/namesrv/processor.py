@@ -28,9 +28,10 @@ from mqcore.protocol.topic_config import (
     body_crc32,
 )
 from mqcore.protocol.unsupported import not_supported_by_name_server
+from mqcore.refusals import help_on
 from mqcore.remoting.connection import Connection
 
-NO_ROUTE_HELP: Final = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+NO_ROUTE_HELP: Final = help_on("topic-does-not-exist")
 
 PATHS: Final = {"kvConfigPath", "configStorePath", "kvConfigPathName", "configStorePathName"}
 """Refused in words of their own; all other paths are as well."""

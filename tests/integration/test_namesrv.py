@@ -140,7 +140,7 @@ async def test_an_unknown_topic_has_no_route(caller: Caller) -> None:
     assert (answer.code, answer.body) == (ResponseCode.TOPIC_NOT_EXIST, b"")
     assert answer.remark == (
         "No topic route info in name server for the topic: nowhere"
-        "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+        "\nSee docs/errors.md#topic-does-not-exist for further details."
     )
 
 

@@ -99,7 +99,7 @@ async def test_an_unknown_topic_is_refused_when_it_may_not_be_created(tmp_path: 
     rig = BrokerRig(tmp_path, autoCreateTopicEnable="false")
     reply = await rig.send("fresh")
     assert reply.code == ResponseCode.TOPIC_NOT_EXIST
-    assert (reply.remark or "").startswith("topic[fresh] not exist, apply first please!\nSee http")
+    assert (reply.remark or "").startswith("topic[fresh] not exist, apply first please!\nSee docs/errors.md#")
 
 
 async def test_a_queue_beyond_the_topic_is_illegal(rig: BrokerRig) -> None:

@@ -194,7 +194,7 @@ async def test_who_lost_its_topic_hears_why_when_it_pulls(rig: BrokerRig, group:
     }  # fmt: skip
     fields = headers.encode_request(RequestCode.PULL_MESSAGE, **values)
     plain = await rig.ask(RequestCode.PULL_MESSAGE, fields)
-    help_text = "\nSee http://rocketmq.apache.org/docs/faq/ for further details."
+    help_text = "\nSee docs/errors.md#subscription-is-not-known for further details."
     assert (plain.code, plain.remark) == (24, f"the consumer's subscription not exist{help_text}")
     rig.clock.advance(LIMIT_MS)
     await group.beat("b", subscription("others"))

@@ -15,7 +15,7 @@ from mqcore.broker.context import BrokerContext
 from mqcore.broker.filters import matches_all, not_supported_remark
 from mqcore.broker.ports import Channel, InnerMessage, PullBinding, PullHeader
 from mqcore.broker.processors.refused import Refused
-from mqcore.broker.remarks import HELP, group_not_exist, topic_not_exist
+from mqcore.broker.remarks import group_not_exist, topic_not_exist
 from mqcore.codes import PermName, PullSysFlag, RequestCode, ResponseCode
 from mqcore.errors import FilterSyntaxError, ProtocolError
 from mqcore.protocol import headers
@@ -24,6 +24,7 @@ from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.heartbeat import is_tag_type
 from mqcore.protocol.names import OFFSET_MOVED_EVENT, RETRY_GROUP_TOPIC_PREFIX, is_lmq, is_retry_topic
 from mqcore.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS, encode_properties
+from mqcore.refusals import help_on
 
 logger = logging.getLogger(__name__)
 
@@ -145,14 +146,19 @@ class PullProcessor:
         """Return what the group said in its heart-beats about the topic."""
         members: ConsumerGroupInfo | None = self._broker.consumers.groups.get(header.group)
         if members is None:
-            raise Refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, f"the consumer's group info not exist{HELP}")
+            raise Refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST,
+                f"the consumer's group info not exist{help_on('group-is-not-known-yet')}",
+            )
         if not group.consume_broadcast_enable and members.message_model is MessageModel.BROADCASTING:
             raise Refused(
                 ResponseCode.NO_PERMISSION, f"the consumer group[{header.group}] can not consume by broadcast way"
             )
         subscription = members.subscriptions.get(header.topic)
         if subscription is None:
-            raise self._subscription_refused(ResponseCode.SUBSCRIPTION_NOT_EXIST, "not exist", header.group, HELP)
+            raise self._subscription_refused(
+                ResponseCode.SUBSCRIPTION_NOT_EXIST, "not exist", header.group, help_on("subscription-is-not-known")
+            )
         if subscription.sub_version < header.sub_version:
             raise self._subscription_refused(ResponseCode.SUBSCRIPTION_NOT_LATEST, "not latest", header.group)
         return subscription

@@ -17,6 +17,7 @@ JAVA: Final = re.compile(r"^(?:java|javax|com\.alibaba|org\.apache|io\.netty)\.[
 _ID: Final = re.compile(r"\b7F000001(?:[0-9A-F]{24}|[0-9A-F]{48})\b")
 _ADDRESS: Final = re.compile(r"127\.0\.0\.1:\d+")
 _TIME: Final = re.compile(r"\b1[6-9]\d{11}\b")
+_HELP: Final = re.compile(r"See (?:http://rocketmq\.apache\.org/docs/faq/|docs/errors\.md#[a-z-]+) for further details")
 _CLOCK: Final = re.compile(r"\b20\d\d-\d\d-\d\d#\d\d:\d\d:\d\d:\d{3}")
 _PATH: Final = re.compile(r"/tmp/[\w./-]+")
 _PROPERTY: Final = re.compile(rb"^[\w.]+=", re.MULTILINE)
@@ -64,13 +65,14 @@ def _remark(text: str) -> str:
 
 
 def plain(text: str) -> str:
-    """*text* without addresses, ids, times and paths."""
+    """*text* without addresses, ids, times and paths; and RocketMQ's link, which is dead, is as good as ours."""
     for pattern, substitute in (
         (_ID, "<id>"),
         (_CLOCK, "<time>"),
         (_ADDRESS, "<address>"),
         (_TIME, "<ms>"),
         (_PATH, "<path>"),
+        (_HELP, "<help>"),
     ):
         text = pattern.sub(substitute, text)
     return text
