@@ -21,6 +21,7 @@ from fast_rig import RawSegment, shared_segment
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
+from mqcore.broker.consumers import ClientChannelInfo
 from mqcore.broker.figures import UnconsumedQueue
 from mqcore.broker.metrics import endpoint as endpoint_module
 from mqcore.broker.metrics import exposition, http_end
@@ -37,8 +38,10 @@ from mqcore.broker.metrics.rows import NOT_SERVED, ROWS, MetricFamily, MetricRow
 from mqcore.broker.metrics.survey import BrokerSurvey
 from mqcore.broker.metrics.wanted import start_endpoint
 from mqcore.broker.segment.shared_figures import SharedFigures
+from mqcore.codes import LanguageCode
 from mqcore.config import load
 from mqcore.errors import ConfigError
+from mqcore.protocol.bodies import ConsumeFromWhere, ConsumeType, MessageModel
 from tests.rigs import free_port
 from tests.rigs.scrapes import Series, by, get, series_of
 from tests.rows import walked
@@ -201,7 +204,21 @@ async def test_labels_have_their_bounds(tmp_path: Path, segment: SharedSegment) 
         has(segment, f"T{index}", index + 1)
     found = await scraped(BrokerSurvey(observed(rig, segment), Breath()), rig)
     assert by(found, "rocketmq_messages_in_total", "topic") == {"T0": 1, "T1": 2, OTHERS: 12}
-    assert by(found, "mqcore_series_left_out", "label") == {"topic": 3, "group": 0}
+    assert by(found, "mqcore_series_left_out", "label") == {"topic": 3, "group": 0, "consumer_group": 0}
+
+
+async def test_a_client_that_names_many_groups_makes_few_series(tmp_path: Path, segment: SharedSegment) -> None:
+    rig = BrokerRig(tmp_path, metricsGroupsMax="3")
+    for index in range(50):
+        info = ClientChannelInfo(rig.client, f"c{index}", int(LanguageCode.PYTHON), index, 0)
+        rig.broker.consumers.register(
+            f"G{index}", info, ConsumeType.CONSUME_PASSIVELY, MessageModel.CLUSTERING,
+            ConsumeFromWhere.CONSUME_FROM_LAST_OFFSET, [], False,
+        )  # fmt: skip
+    found = await scraped(BrokerSurvey(observed(rig, segment), Breath()), rig)
+    members = by(found, "rocketmq_consumer_connections", "consumer_group")
+    assert members == {"G0": 1, "G1": 1, "G2": 1, OTHERS: 47}
+    assert by(found, "mqcore_series_left_out", "label")["consumer_group"] == 47
 
 
 async def test_a_name_with_quotes_does_not_break_the_text(rig: BrokerRig, segment: SharedSegment) -> None:

@@ -69,6 +69,9 @@ class BrokerSurvey:
             settings.metrics_groups_max, ["group", "topic"], ["get_nums", "get_bytes"], ["lag_ms"], pause
         )
 
+        kinds = ["consumer_group", "language", "version", "consume_mode"]
+        self._consumers = LabelBound(settings.metrics_groups_max, kinds, [], [], pause)
+
     def take(self, facts: BrokerFacts, *, is_ready: bool) -> Things:
         """Look. *facts* are those of this moment."""
         began_s = clock.monotonic_s()
@@ -81,18 +84,7 @@ class BrokerSurvey:
             {"language": kind.language, "version": kind.version, "protocol_type": REMOTING, "count": count}
             for kind, count in facts.producers.items()
         ]
-        things[Subject.CONSUMERS] = [
-            {
-                "consumer_group": kind.group,
-                "language": kind.language,
-                "version": kind.version,
-                "consume_mode": kind.consume_mode,
-                "protocol_type": REMOTING,
-                "is_system": _truth(_is_system_group(kind.group)),
-                "count": count,
-            }
-            for kind, count in facts.consumers.items()
-        ]
+        self._take_consumers(things, facts)
         things[Subject.POOL] = [{"processor": pool, "queue_size": size} for pool, size in facts.pools.items()]
         things[Subject.RUNTIME] = [runtime_thing(facts)]
         things[Subject.FLAG] = [
@@ -101,6 +93,7 @@ class BrokerSurvey:
         things[Subject.BOUND] = [
             {"label": "topic", "left_out": self._topics.left_out},
             {"label": "group", "left_out": self._groups.left_out},
+            {"label": "consumer_group", "left_out": self._consumers.left_out},
         ]
         self._take_processes(things, now_ms)
         things[Subject.HOST] = [host_thing()]
@@ -183,6 +176,22 @@ class BrokerSurvey:
             subject = _by_prefix(topic, Subject.PLAIN_GROUP, Subject.RETRY_GROUP, Subject.DEAD_GROUP)
             if members.shares_queues:
                 things[subject].append(thing)
+
+    def _take_consumers(self, things: Things, facts: BrokerFacts) -> None:
+        # Whoever is connected may name any number of groups.
+        found: Iterable[Thing] = (
+            {
+                "consumer_group": kind.group,
+                "language": kind.language,
+                "version": kind.version,
+                "consume_mode": kind.consume_mode,
+                "count": count,
+            }
+            for kind, count in self._paused(facts.consumers.items())
+        )
+        things[Subject.CONSUMERS] = self._consumers.apply(found)
+        for thing in things[Subject.CONSUMERS]:
+            thing |= {"protocol_type": REMOTING, "is_system": _truth(_is_system_group(str(thing["consumer_group"])))}
 
     def _look_behind(self, known: Sequence[GroupFigures]) -> dict[int, int]:
         """Return the store time, ms, of the oldest message that is not consumed, by the place in *known*."""
