@@ -115,6 +115,8 @@ class History:
         self._progress: defaultdict[tuple[str, MessageQueue], Progress] = defaultdict(Progress)
         self._work: defaultdict[str, Work] = defaultdict(Work)
         self._commits: dict[tuple[str, MessageQueue], tuple[str, int]] = {}
+        """Who has asked for the last one of each queue, and what."""
+        self._stored: dict[tuple[str, MessageQueue], int] = {}
         self._forgot_locks_s: dict[str, float] = {}
 
     def note_broken(self, what: str) -> None:
@@ -201,8 +203,10 @@ class History:
         """It forgets its locks. Its offsets may go back to what was written: owners may begin there."""
         self._forgot_locks_s[broker.name] = self._time_s()
         self._commits = {key: last for key, last in self._commits.items() if key[1].broker_name != broker.name}
+        self._stored = {key: offset for key, offset in self._stored.items() if key[1].broker_name != broker.name}
 
     def _on_commit(self, group: str, queue: MessageQueue, offset: int) -> None:
+        self._stored[group, queue] = offset
         progress = self._progress[group, queue].offset
         if offset > progress:
             self.note_broken(f"{group} has committed {offset} in {queue}, but handlers have only come to {progress}")
@@ -212,6 +216,11 @@ class History:
         ip = connection.remote_address.rpartition(":")[0]
         if self.keeps_requests:
             self.requests.append(Request(self._time_s(), broker.name, ip, command.code, dict(fields)))
+        if command.code == RequestCode.QUERY_CONSUMER_OFFSET:
+            self._on_question(
+                fields["consumerGroup"], MessageQueue(fields["topic"], broker.name, int(fields["queueId"]))
+            )
+            return
         commits = command.code == RequestCode.UPDATE_CONSUMER_OFFSET or (
             command.code == RequestCode.PULL_MESSAGE and int(fields.get("sysFlag", 0)) & PullSysFlag.COMMIT_OFFSET
         )
@@ -223,6 +232,11 @@ class History:
         if owner == ip and offset < before:
             self.note_broken(f"{ip} of {key[0]} commits {offset} in {queue} after {before}")
         self._commits[key] = ip, offset
+
+    def _on_question(self, group: str, queue: MessageQueue) -> None:
+        """Who asks begins at what is stored: what was asked for by a pull that was refused is not."""
+        if (key := (group, queue)) in self._commits:
+            self._commits[key] = self._commits[key][0], self._stored.get(key, -1)
 
     def asked(self, code: RequestCode) -> list[Request]:
         """The requests with *code*, in order; ``keeps_requests`` has to be on."""
