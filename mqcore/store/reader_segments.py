@@ -62,10 +62,10 @@ class SegmentPlanner:
             segments = segments if spans is None else list(_intersect(segments, _joined(spans)))
         if size_max is None:
             return segments
-        guides = self.guides()
+        guides = self._guides()
         if not guides and not may_walk:
             return segments
-        return [piece for segment in segments for piece in self.split(segment, size_max, guides)]
+        return [piece for segment in segments for piece in self._split(segment, size_max, guides)]
 
     def file_segments(self) -> list[Segment]:
         """Return the files, as far as they can be read."""
@@ -132,13 +132,11 @@ class SegmentPlanner:
 
     # Splitting
 
-    def guides(self) -> list[QueueUnits]:
-        """Return the queues that are asked where records begin; none where there are no consume queues."""
+    def _guides(self) -> list[QueueUnits]:
         queues = [queue for queues in self.queues.values() for queue in queues.values() if queue.files.starts]
         return sorted(queues, key=lambda queue: len(queue.files.starts), reverse=True)[:GUIDES_MAX]
 
-    def split(self, segment: Segment, size_max: int, guides: list[QueueUnits]) -> Iterator[Segment]:
-        """Cut *segment* into pieces of about *size_max* bytes that begin with records, walked without *guides*."""
+    def _split(self, segment: Segment, size_max: int, guides: list[QueueUnits]) -> Iterator[Segment]:
         count = -(-segment.size // max(1, size_max))
         start = segment.start
         for number in range(1, count):

@@ -23,7 +23,7 @@ from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.incarnations import Birth, Incarnations, anchors_at
 from mqcore.store.log.mapped_file_queue import MappedFileQueue
-from mqcore.store.log.record import Record
+from mqcore.store.log.record import Record, encode
 from mqcore.store.paths import file_name
 from mqcore.store.queues import index_tally as plain_index
 from mqcore.store.queues import tally as plain
@@ -186,6 +186,13 @@ def test_a_backup_of_the_log_alone_has_no_damage(original, tmp_path):
     assert result.notes == ["no consume queues: the next start of a broker builds them"]
 
 
+def test_an_empty_store_has_no_damage(tmp_path):
+    store = StoreBuilder(tmp_path)
+    result = check(store.paths.root)
+    assert_sound(result)
+    assert (result.log.record_count, result.log.end, result.unit_count) == (0, 0, 0)
+
+
 def test_files_that_expire_while_a_store_in_use_is_read_are_no_damage(original, tmp_path, monkeypatch):
     store = original.copy_to(tmp_path / "store")
     monkeypatch.setattr(state, "is_held", lambda path: True)
@@ -239,6 +246,20 @@ def test_parts_of_any_size_say_the_same(original, monkeypatch):
     for size in (300, 1000, 5000):
         monkeypatch.setattr(checker, "PART_SIZE", size)
         assert check(original.paths.root).record() | {"seconds": 0} == whole | {"seconds": 0}
+
+
+def test_a_body_that_looks_like_a_record_of_its_place_is_none(tmp_path, monkeypatch):
+    store = StoreBuilder(tmp_path)
+    fill(store, 20)
+    for _ in range(40):
+        model = replace(store.records[-1], body=b"inside", physical_offset=store.end + 88)
+        store.append("Orders", 0, encode(model) + bytes(50))
+    finish(store)
+    for size in (100, 150, 400, 1500):
+        monkeypatch.setattr(checker, "PART_SIZE", size)
+        result = check(tmp_path)
+        assert_sound(result)
+        assert result.log.record_count == 60
 
 
 # What is damaged

@@ -7,12 +7,14 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 
 from mqcore.admin.command_line import cli
+from mqcore.store.checking import log_part
 from mqcore.store.codec import property_value
 from mqcore.store.log.record import Record
 from mqcore.store.recovery import Recovery
@@ -126,6 +128,27 @@ def test_a_table_has_sections_and_expired_messages_do_not_count(original, tmp_pa
 
 def test_an_export_has_every_message_in_order(original):
     assert_same(export(original), original.records)
+
+
+def test_records_and_fillers_that_lie_across_windows_are_exported(tmp_path, monkeypatch):
+    monkeypatch.setattr(log_part, "WINDOW_SIZE", 700)
+    geometry = replace(GEOMETRY, commit_log_file_size=1 << 14)
+    store = StoreBuilder(tmp_path, geometry)
+    chance = chance_of_run("windows")
+    for number in range(80):
+        store.append("Big", 0, chance.randbytes(chance.randrange(1, 6000)), TAGS=f"T{number}", NAME="ü")
+    store.crash()
+    Recovery(store.paths, geometry).run()
+    store.paths.abort.unlink()
+    assert_same(export(store), store.records)
+    damaged = store.records[40]
+    store.flip(damaged.physical_offset + 90)
+    target = tmp_path / "most.jsonl"
+    assert mqcore("store", "export", tmp_path, "--quiet", "--to", target, "--skip-damaged")[0] == 4
+    lines = [json.loads(line) for line in target.read_bytes().splitlines()]
+    assert_same(lines, [record for record in store.records if record is not damaged])
+    found = mqcore("store", "check", tmp_path, "--quiet", "--output", "json")[1]
+    assert [one["physicalOffset"] for one in json.loads(found)["damage"]] == [damaged.physical_offset]
 
 
 @walked(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from mqcore.store.checking.damage import Damage, DamageKind, DamageList
 from mqcore.store.checking.index_files import IndexFileCheck, list_index_files, sum_index
 from mqcore.store.checking.kernels import LogTally
 from mqcore.store.checking.log_check import LogCheck, LogResult, OnProgress, Progress, put_together
+from mqcore.store.checking.log_part import next_start
 from mqcore.store.checking.queue_files import (
     LogBounds,
     QueueFiles,
@@ -34,11 +35,10 @@ from mqcore.store.incarnations import Incarnations
 from mqcore.store.log.places import is_file_name
 from mqcore.store.queues.tally import OFFSET_MAX, Coverage
 from mqcore.store.reader import StoreReader
-from mqcore.store.reader_extent import LogExtent
-from mqcore.store.reader_queues import find_queues
-from mqcore.store.reader_segments import Segment, SegmentPlanner
+from mqcore.store.reader_segments import Segment
 
 PART_SIZE: Final = 64 << 20
+PARTS_PER_THREAD: Final = 64
 TRIES: Final = 10
 PAUSE_S: Final = 0.3
 """A running broker may be behind with a unit or with the files of a new queue: they are waited for."""
@@ -178,23 +178,25 @@ class StoreCheck:
             self._unit_end = OFFSET_MAX if confirmed is None else confirmed
 
     def _plan(self) -> list[Segment]:
-        """Cut the log into parts that begin with a record; whole files where consume queues do not tell."""
-        births: dict[str, dict[int, int]] = {}
-        for (topic, queue_id), born in self._births.items():
-            births.setdefault(topic, {})[queue_id] = born
-        extent = LogExtent(self.files.min_offset, self.files.end_offset, 0)
-        queues = find_queues(self.paths, extent.start, extent.end, births)
-        planner = SegmentPlanner(self.files, extent, queues)
-        segments = planner.file_segments()
-        if self._options.threads > 1:
-            guides = planner.guides()
-            size = max(1, min(PART_SIZE, self.files.file_size))
-            segments = (
-                [piece for segment in segments for piece in planner.split(segment, size, guides)]
-                if guides
-                else segments
-            )
-        return segments
+        """Cut the log into parts that begin with a record, so that all threads have something to do."""
+        size = self.files.file_size
+        files = [Segment(start, start + size) for start in self.files.starts]
+        if self._options.threads == 1:
+            return files
+        # Of each part a row of each of its queues is kept: of a large store few parts.
+        part_size = max(PART_SIZE, size * len(files) // (self._options.threads * PARTS_PER_THREAD))
+        return [part for file in files for part in self._split(file, part_size)]
+
+    def _split(self, file: Segment, part_size: int) -> Iterator[Segment]:
+        path = self.files.path_of(file.start)
+        start = file.start
+        while file.end - start > part_size:
+            place = next_start(path, file, start + part_size)
+            if place is None:
+                break
+            yield Segment(start, place)
+            start = place
+        yield Segment(start, file.end)
 
     def _check_listings(self) -> None:
         for damage in file_damage(self.files):

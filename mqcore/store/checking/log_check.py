@@ -108,7 +108,23 @@ class LogCheck:
         parts = [part for part in found if part is not None and part.segment.start >= self.gone_before]
         if self._state.use is StoreUse.IN_USE:
             self._look_again(parts)
+        self._join(parts)
         return parts
+
+    def _join(self, parts: list[LogPart]) -> None:
+        """Read two parts as one where the first does not end with a record: the cut may lie in the body of one."""
+        index = 0
+        while index + 1 < len(parts):
+            one, other = parts[index : index + 2]
+            last = one.items[-1] if one.items else None
+            if isinstance(last, LogGap) and last.end == other.segment.start and last.kind is GapKind.BYTES:
+                joined = None
+                if self._files.start_of(last.start) == self._files.start_of(other.segment.start):
+                    joined = self._read_one(Segment(one.segment.start, other.segment.end))
+                if joined is not None:
+                    parts[index : index + 2] = [joined]
+                    continue
+            index += 1
 
     def _read_one(self, segment: Segment) -> LogPart | None:
         start = self._files.start_of(segment.start)

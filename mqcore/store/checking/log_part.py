@@ -25,6 +25,7 @@ from mqcore.store.queues.tally import QueueTally, SequenceBreak
 from mqcore.store.reader_segments import Segment
 
 WINDOW_SIZE: Final = 4 << 20
+SEARCHED: Final = 1 << 20
 STRETCHES_MAX: Final = 1000
 """Where a part has more damage than this the rest of it counts as damaged."""
 
@@ -134,6 +135,20 @@ def check_part(
         return _PartCheck(reading, file_start, file_start + file_size, segment, make_tally, on_read).run()
 
 
+def next_start(path: Path, file: Segment, place: int) -> int | None:
+    """Return where the next whole record behind *place* starts that says so, SEARCHED bytes on at most; None without.
+
+    That it lies within the body of another one is not ruled out: whoever cuts there looks whether the ends meet.
+    """
+    searched = Segment(place, min(place + SEARCHED, file.end))
+    try:
+        with Reading(path) as reading:
+            found = _PartCheck(reading, file.start, file.end, searched, LogTally, lambda size: None).find(place)
+    except OSError:
+        return None
+    return found if found < searched.end else None
+
+
 class _PartCheck:
     def __init__(
         self, reading: Reading, file_start: int, file_end: int, segment: Segment, make_tally: Callable[[], LogTally],
@@ -146,6 +161,11 @@ class _PartCheck:
         self._make_tally = make_tally
         self._part = LogPart(segment)
         self._at = segment.start
+
+    def find(self, place: int) -> int:
+        """Return where the next whole record behind *place* starts, or the end."""
+        self._window.read_on(self._position(place))
+        return self._next_whole(place)[1]
 
     def run(self) -> LogPart:
         while self._at < self._segment.end:
