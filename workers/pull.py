@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-from mqcore._fast.base.process import ask_for_short_slices
 from mqcore._fast.pull.loop import PullLoop
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import BrokerRole, SettingValues
@@ -62,7 +61,6 @@ def run(settings: SettingValues, segment: SharedSegment, handover: Handover) -> 
             **live_options(settings),
         },
     )
-    ask_for_short_slices()
     follower = SettingsFollower(segment, handover, lambda changed: loop.use(live_options(changed)))
     while loop.run(follower.version):
         follower.follow()
