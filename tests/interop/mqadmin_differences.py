@@ -52,6 +52,11 @@ _SETTING: Final = r"[\w.]+ =.*"
 
 DIFFERENCES: Final[tuple[LineDifference, ...]] = (
     LineDifference(
+        ".*", "RocketMQ's page of help is gone; ours names a reason on a page that is there.",
+        ours=r"See docs/errors\.md#[a-z-]+ for further details\..*",
+        apaches=r"See http://rocketmq\.apache\.org/docs/faq/ for further details\..*",
+    ),
+    LineDifference(
         "(getBrokerConfig|getNamesrvConfig).*", "Settings of ours and of release 5 are there as well.", ours=_SETTING,
     ),
     LineDifference(
