@@ -48,6 +48,11 @@ def queue_units(paths: StorePaths, queue_id: int) -> list[tuple[int, ...]]:
     return [unit for unit in units if unit[1] > 0]
 
 
+def index_files(paths: StorePaths) -> list[bytes]:
+    """In their order; their names are times."""
+    return [path.read_bytes() for path in sorted(paths.index.iterdir())]
+
+
 @pytest.fixture(scope="module")
 def template() -> Iterator[StoreBuilder]:
     with memory_directory() as path:
@@ -88,6 +93,33 @@ def test_a_dispatcher_killed_at_random_is_gone_on_with(tmp_path, template, make,
         key = key_hash(b"TopicA", b"k%d" % number)
         found = {offset for data in indexed for offset in query(data, LARGE.index, key, 0, 1 << 60, 64)}
         assert template.records[number].physical_offset in found
+
+
+@dispatchers
+def test_keys_that_could_not_be_put_are_put_when_they_can(tmp_path, make):
+    """Units that were written meanwhile come once, and the index is what it would have been."""
+    store = StoreBuilder(tmp_path / "store", LARGE)
+    for number in range(200):
+        store.append(queue_id=number % 5, TAGS="T", KEYS=f"k{number} other", UNIQ_KEY=f"u{number}")
+    whole, broken = (StorePaths.at(tmp_path / name) for name in ("whole", "broken"))
+    for paths in (whole, broken):
+        paths.make_directories()
+    ((offset, data),) = store.runs()
+    dispatch_runs(whole, LARGE, make, [(offset, data)])
+    broken.index.rmdir()
+    broken.index.write_bytes(b"a file where a directory is wanted")
+    dispatcher = make(broken, LARGE)
+    for _ in range(2):
+        with pytest.raises(StoreError, match=r"cannot write .*index"):
+            dispatcher.dispatch(data, offset)
+    broken.index.unlink()
+    broken.index.mkdir()
+    assert dispatcher.dispatch(data, offset).consumed == len(data)
+    dispatcher.close()
+    for queue_id in range(5):
+        assert queue_units(broken, queue_id) == queue_units(whole, queue_id)
+    assert index_files(broken) == index_files(whole)
+    assert len(index_files(broken)) == 200 * 3 // (GEOMETRY.index.entry_count - 1) + 1
 
 
 @pytest.fixture

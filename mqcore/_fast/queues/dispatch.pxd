@@ -17,6 +17,18 @@ cdef enum DispatchStatus:
 
 cdef enum:
     DELAY_LEVELS_MAX = 128
+    KEYED_MAX = 64
+
+
+cdef struct KeyedRecord:    # what the index wants of a record; borrowed
+    const uint8_t *topic
+    int32_t topic_size
+    int64_t physical_offset
+    int64_t store_timestamp
+    const uint8_t *unique_key
+    int32_t unique_key_size
+    const uint8_t *keys
+    int32_t keys_size
 
 
 # What the unit of a record says of its tag: for a delayed message its delivery time, ms, else a hash.
@@ -66,6 +78,10 @@ cdef class Dispatcher:
     cdef readonly int64_t dead_count            # records of queues that were dropped
     cdef readonly int64_t ext_failed_count      # units that hold their tags code since no ext unit could be written
     cdef FileFailure failure                    # of the last DISPATCH_FAILED
+    # Records whose units are in place, and whose keys are not in the index yet: who asks for messages waits for units,
+    # and an entry of the index may have to wait for a page of its file.
+    cdef KeyedRecord keyed[KEYED_MAX]
+    cdef int32_t keyed_count
     cdef bint pauses                            # dispatch_range ends behind the record that has set it
     cdef DispatchStatus status                  # of the last dispatch_range
     cdef DecodeStatus decode_status             # of the record where it stopped
@@ -86,8 +102,10 @@ cdef class Dispatcher:
     cdef bint dispatch_record(self, const RecordView *record) noexcept nogil
     cdef bint put_unit(self, const RecordView *record, int64_t tags_code, bint with_ext) noexcept nogil
     cdef bint put_more_units(self, const RecordView *record, int64_t tags_code) noexcept nogil
-    cdef bint put_keys(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
-    cdef bint put_key(self, const RecordView *record, const uint8_t *key, int32_t key_size) noexcept nogil
+    cdef void keep_keys(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil
+    cdef Py_ssize_t put_kept(self, int64_t physical_offset, Py_ssize_t at) noexcept nogil
+    cdef bint put_keys(self, const KeyedRecord *record) noexcept nogil
+    cdef bint put_key(self, const KeyedRecord *record, const uint8_t *key, int32_t key_size) noexcept nogil
     # The filter bitmap of a record in out[0:EXT_BITMAP_MAX]; its size, 0 = none. The base class makes none.
     cdef int32_t bitmap_of(self, const RecordView *record, uint8_t *out) noexcept nogil
     cdef int64_t unit_code(self, QueueWriter *queue, const RecordView *record, int64_t tags_code) noexcept nogil

@@ -1,7 +1,8 @@
 """From the commit log to consume queues and index, without a Python object per message.
 
-The twin, and the readable statement of the rules, is mqcore/store/queues/dispatch.py. A message with two keys takes
-0.42 us, one that is not indexed 0.22 us; the twin takes 44 and 17 us.
+The twin, and the readable statement of the rules, is mqcore/store/queues/dispatch.py; here the units of up to 64
+records are written before their keys. A message with two keys takes 0.42 us, one that is not indexed 0.22 us; the twin
+takes 44 and 17 us.
 """
 
 from libc.errno cimport EBADF
@@ -187,6 +188,7 @@ cdef class Dispatcher:
     ) noexcept nogil:
         cdef Py_ssize_t at = 0
         cdef RecordView record
+        self.keyed_count = 0
         self.decode_status = DECODE_OK
         self.status = DISPATCH_ALL
         self.pauses = False
@@ -212,7 +214,11 @@ cdef class Dispatcher:
             at += record.total_size
             if self.pauses:
                 break
-        return at
+            if self.keyed_count == KEYED_MAX:
+                at = self.put_kept(physical_offset, at)
+                if self.status == DISPATCH_FAILED:
+                    break
+        return self.put_kept(physical_offset, at)
 
     cdef bint dispatch_record(self, const RecordView *record) noexcept nogil:
         cdef int32_t transaction = record.sys_flag & SYS_TRANSACTION_MASK
@@ -227,8 +233,7 @@ cdef class Dispatcher:
             if self.multi_dispatch_enabled and not self.put_more_units(record, tags_code):
                 return False
         if self.index_enabled and transaction != SYS_TRANSACTION_ROLLBACK:
-            if not self.put_keys(record, &properties):
-                return False
+            self.keep_keys(record, &properties)
         self.record_count += 1
         self.store_timestamp = record.store_timestamp
         return True
@@ -304,17 +309,39 @@ cdef class Dispatcher:
         self.ext_failed_count += 1
         return tags_code
 
-    cdef bint put_keys(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil:
-        cdef const uint8_t *keys = properties.keys
-        cdef int32_t keys_size = properties.keys_size, start = 0, stop
-        if properties.unique_key_size == 0 and keys_size == 0:
-            return True
+    cdef void keep_keys(self, const RecordView *record, const IndexedProperties *properties) noexcept nogil:
+        cdef KeyedRecord *keyed = &self.keyed[self.keyed_count]
+        if properties.unique_key_size == 0 and properties.keys_size == 0:
+            return
+        keyed.topic = record.topic
+        keyed.topic_size = record.topic_size
+        keyed.physical_offset = record.physical_offset
+        keyed.store_timestamp = record.store_timestamp
+        keyed.unique_key = properties.unique_key
+        keyed.unique_key_size = properties.unique_key_size
+        keyed.keys = properties.keys
+        keyed.keys_size = properties.keys_size
+        self.keyed_count += 1
+
+    cdef Py_ssize_t put_kept(self, int64_t physical_offset, Py_ssize_t at) noexcept nogil:
+        # How far the range from *physical_offset* on is dispatched with its keys: to *at*, where its units end, or to
+        # the first record whose keys could not be put.
+        cdef int32_t index, count = self.keyed_count
+        self.keyed_count = 0
+        for index in range(count):
+            if not self.put_keys(&self.keyed[index]):
+                self.status = DISPATCH_FAILED
+                return self.keyed[index].physical_offset - physical_offset
+        return at
+
+    cdef bint put_keys(self, const KeyedRecord *record) noexcept nogil:
+        cdef const uint8_t *keys = record.keys
+        cdef int32_t keys_size = record.keys_size, start = 0, stop
         if not index_open(&self.index, &self.failure):
             return False
         if record.physical_offset < index_end(&self.index):
             return True
-        if properties.unique_key_size > 0 and not self.put_key(record, properties.unique_key,
-                                                               properties.unique_key_size):
+        if record.unique_key_size > 0 and not self.put_key(record, record.unique_key, record.unique_key_size):
             return False
         while start < keys_size:
             stop = start
@@ -325,7 +352,7 @@ cdef class Dispatcher:
             start = stop + 1
         return True
 
-    cdef bint put_key(self, const RecordView *record, const uint8_t *key, int32_t key_size) noexcept nogil:
+    cdef bint put_key(self, const KeyedRecord *record, const uint8_t *key, int32_t key_size) noexcept nogil:
         return index_append(&self.index, index_key_hash(record.topic, record.topic_size, key, key_size),
                             record.physical_offset, record.store_timestamp, &self.failure)
 
