@@ -17,6 +17,7 @@ import pytest
 from mqcore.client import Client, ReceivedMessage
 from mqcore.client.settings import ConsumeFromWhere
 from tests.rigs import ApacheServer, GoClient, JavaDriver, MqcoreBroker, RunningBroker, wire
+from tests.rigs.go_client import queues_of_go
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.compat
@@ -125,9 +126,9 @@ class PythonMember:
         self, name_server: str, topic: str, group: str, where: str, moment: datetime, stack: ExitStack
     ) -> None:
         self.seen: list[tuple[int, int]] = []
-        mq = stack.enter_context(Client(name_server, route_refresh_interval_s=0.5))
+        self.mq = stack.enter_context(Client(name_server, route_refresh_interval_s=0.5))
         self._consumer = stack.enter_context(
-            mq.consumer(
+            self.mq.consumer(
                 group, topic, handler=self._handle, from_where=ConsumeFromWhere(where), from_timestamp=moment,
                 rebalance_interval_s=0.5,
             )
@@ -156,6 +157,11 @@ def test_a_group_of_java_go_and_python_begins_where_it_asks_to(
         # What they have is the third's then.
         wait_until(lambda: len(java.queues()) == 1 and python.queue_count() == 1, 120, "each has a queue")
         is_last = where == "CONSUME_FROM_LAST_OFFSET"
+        if is_last:
+            # Who asks for the end of its queue only now would begin behind what is sent now.
+            wait_until(
+                lambda: len(queues_of_go(python.mq, group, SHARED)) == 1, 120, "Go's member knows where it begins"
+            )
         begin = [before[queue] if is_last else min_offset(broker, SHARED, queue) for queue in range(MEMBERS)]
         for queue_id in range(MEMBERS):
             send(broker, SHARED, 1, queue_id)
