@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
+from mqcore.client.errors import ClientClosedError
 from mqcore.client.loop_thread import LoopThread
 
 Inner = TypeVar("Inner", covariant=True)
@@ -36,6 +38,20 @@ def plain(
         return self._thread.call(work)
 
     functools.update_wrapper(call, method)
+    return call
+
+
+def until_closed(
+    method: Callable[Concatenate[Inner, P], Coroutine[Any, Any, None]],
+) -> Callable[Concatenate[PlainFace[Inner], P], None]:
+    """Return the same wait for an end without ``async``: the end of the client is that of all that it made."""
+    wait = plain(method)
+
+    @functools.wraps(method)
+    def call(self: PlainFace[Inner], /, *arguments: P.args, **named: P.kwargs) -> None:
+        with suppress(ClientClosedError):
+            wait(self, *arguments, **named)
+
     return call
 
 

@@ -20,7 +20,7 @@ from mqcore.client.counters import ConsumerCounts
 from mqcore.client.errors import ClientStateError
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage, Settler
-from mqcore.client.plain_calls import PlainFace, face_of, in_loop, plain
+from mqcore.client.plain_calls import PlainFace, face_of, in_loop, plain, until_closed
 from mqcore.client.postbox import Postbox
 from mqcore.client.settings import ConsumerSettings
 from mqcore.protocol.message import MessageQueue
@@ -54,7 +54,7 @@ class Consumer(PlainFace[AsyncConsumer]):
             inner.on_ended = lambda: pool.shutdown(wait=False, cancel_futures=True)
 
     start = plain(AsyncConsumer.start)
-    wait_closed = plain(AsyncConsumer.wait_closed)
+    wait_closed = until_closed(AsyncConsumer.wait_closed)
     subscribe = plain(AsyncConsumer.subscribe)
     unsubscribe = plain(AsyncConsumer.unsubscribe)
     persist_offsets = plain(AsyncConsumer.persist_offsets)

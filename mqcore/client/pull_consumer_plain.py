@@ -16,7 +16,7 @@ from mqcore.client.handler_threads import HandlerThreads
 from mqcore.client.lite_pull_assignment import QueuesCallback
 from mqcore.client.loop_thread import LoopThread
 from mqcore.client.messages import ReceivedMessage
-from mqcore.client.plain_calls import PlainFace, face_of, in_loop, plain
+from mqcore.client.plain_calls import PlainFace, face_of, in_loop, plain, until_closed
 from mqcore.client.postbox import Postbox
 from mqcore.client.pull_consumer import PullConsumer as AsyncPullConsumer
 from mqcore.client.pull_consumer import check_poll
@@ -68,7 +68,7 @@ class PullConsumer(PlainFace[AsyncPullConsumer]):
         self.group = inner.group
 
     start = plain(AsyncPullConsumer.start)
-    wait_closed = plain(AsyncPullConsumer.wait_closed)
+    wait_closed = until_closed(AsyncPullConsumer.wait_closed)
     subscribe = plain(AsyncPullConsumer.subscribe)
     unsubscribe = plain(AsyncPullConsumer.unsubscribe)
     assign = plain(AsyncPullConsumer.assign)

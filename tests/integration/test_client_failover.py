@@ -127,15 +127,11 @@ async def test_a_silent_broker_uses_up_the_time_of_all_attempts(mq: aio.Client, 
     cluster.first.code = cluster.second.code = None
     async with mq.producer("P") as producer:
         queue = (await producer.queues("T"))[0]
-        to_any, to_one = await asyncio.gather(
-            producer.send(message(), timeout_s=REACHED_S),
-            producer.send(message(), queue=queue, timeout_s=REACHED_S),
-            return_exceptions=True,
-        )
-    with pytest.raises(RemotingTimeoutError, match="send timed out: 1 attempts in"):
-        raise to_any if isinstance(to_any, BaseException) else AssertionError(to_any)
-    with pytest.raises(TimeoutError, match="no response from"):
-        raise to_one if isinstance(to_one, BaseException) else AssertionError(to_one)
+        # One after the other: a call that times out closes its connection, which would end the other one's.
+        with pytest.raises(RemotingTimeoutError, match="send timed out: 1 attempts in"):
+            await producer.send(message(), timeout_s=REACHED_S)
+        with pytest.raises(TimeoutError, match="no response from"):
+            await producer.send(message(), queue=queue, timeout_s=REACHED_S)
 
 
 async def test_when_every_attempt_fails_the_error_says_what_was_tried(mq: aio.Client, cluster: Cluster) -> None:

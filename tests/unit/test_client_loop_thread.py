@@ -11,6 +11,7 @@ import pytest
 
 from mqcore.client.errors import ClientClosedError
 from mqcore.client.loop_thread import LoopThread
+from mqcore.client.plain_calls import PlainFace, until_closed
 
 DEADLINE_S = 60.0
 THREADS = 8
@@ -61,6 +62,36 @@ def test_who_waits_hears_that_the_client_was_closed(thread: LoopThread, callers:
     with pytest.raises(ClientClosedError, match="closed while this call was under way"):
         call.result(DEADLINE_S)
     assert endless.was_cancelled
+
+
+class Ended:
+    """Something that a program waits for, and that only its client ends."""
+
+    def __init__(self) -> None:
+        self.wait = Endless()
+
+    async def wait_closed(self) -> None:
+        await self.wait()
+
+
+class PlainEnded(PlainFace[Ended]):
+    wait_closed = until_closed(Ended.wait_closed)
+
+
+@pytest.mark.parametrize("is_waiting", [True, False], ids=["meanwhile", "before"])
+def test_who_waits_for_the_end_is_not_told_that_it_came(
+    thread: LoopThread, callers: ThreadPoolExecutor, is_waiting: bool
+) -> None:
+    face = PlainEnded(thread, ended := Ended())
+    if is_waiting:
+        waiting = callers.submit(face.wait_closed)
+        assert ended.wait.has_begun.wait(DEADLINE_S)
+        thread.stop()
+    else:
+        thread.call(nothing())
+        thread.stop()
+        waiting = callers.submit(face.wait_closed)
+    waiting.result(DEADLINE_S)
 
 
 def test_what_the_loop_has_not_begun_is_over_too(thread: LoopThread, callers: ThreadPoolExecutor) -> None:
