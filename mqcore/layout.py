@@ -424,7 +424,7 @@ PUT_TALLY_BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 1
 
 STORE_BOARD = Layout(
     "store_board",
-    size=30 * CACHE_LINE,
+    size=29 * CACHE_LINE,
     place="shared",
     source="mqcore",
     doc="One row: watermarks, locks, flags and totals of the store.",
@@ -469,7 +469,6 @@ STORE_BOARD = Layout(
             Field("error_where", "i", "WorkerKind that met it"),
             Field("error_offset", "q", "physical offset where it was met, bytes"),
         ),
-        *line(Field("waiting_pulls", "q", "pulls that are held, over all queues")),
         *line(Field("locked_since", "q", "when the put lock was taken, ms; 0 when free")),
         *line(Field("put_lock", "64s", "pthread mutex, robust and process-shared: guards appends")),
         *line(Field("board_lock", "64s", "pthread mutex, robust and process-shared: guards new rows")),

@@ -154,7 +154,7 @@ def kill_while_filtering(prices: Prices, talker: Talker, group: Group, point: Po
     if is_held:
         # Woken, it goes on over what it does not want, of which its successor knows nothing.
         talker.send([group.pull(60_000)])
-        wait_until(lambda: segment.get("waiting_pulls") == 1, DEADLINE_S, "the pull is held")
+        wait_until(lambda: segment.waiting_pulls() == 1, DEADLINE_S, "the pull is held")
     with Talker(prices.broker.broker_address) as sender, Stopped(worker.pid) as stopped:
         prices.send(sender)
         prices.await_dispatch()

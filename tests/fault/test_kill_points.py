@@ -156,7 +156,7 @@ def kill_reput(broker: MqcoreBroker, sends: OneByOne, talker: Talker, number: in
     history = sends.history
     segment = attach_segment(broker)
     talker.send([pull_request(history.topic, 0, number, suspend_ms=60_000)])
-    wait_until(lambda: segment.get("waiting_pulls") == 1, DEADLINE_S, "the pull is held")
+    wait_until(lambda: segment.waiting_pulls() == 1, DEADLINE_S, "the pull is held")
     worker = find_worker(broker, "reput")
     with Stopped(worker.pid) as stopped:
         sends.send()
@@ -193,7 +193,7 @@ def kill_pull(broker: MqcoreBroker, sends: OneByOne, talker: Talker, number: int
     history = sends.history
     segment = attach_segment(broker)
     talker.send([pull_request(history.topic, 0, number, suspend_ms=60_000)])
-    wait_until(lambda: segment.get("waiting_pulls") == 1, DEADLINE_S, "the pull is held")
+    wait_until(lambda: segment.waiting_pulls() == 1, DEADLINE_S, "the pull is held")
     worker = find_worker(broker, "pull")
     with Stopped(worker.pid) as stopped:
         sends.send()
@@ -207,7 +207,7 @@ def kill_pull(broker: MqcoreBroker, sends: OneByOne, talker: Talker, number: int
     history.note_read(message)
     assert message.queue_offset == number
     await_successor(broker, "pull", worker.pid)
-    wait_until(lambda: segment.get("waiting_pulls") == 0, DEADLINE_S, "nobody waits any more")
+    wait_until(lambda: segment.waiting_pulls() == 0, DEADLINE_S, "nobody waits any more")
 
 
 def kill_pulls(tmp_path: Path, seed: int, points: int) -> None:

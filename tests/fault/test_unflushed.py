@@ -80,7 +80,7 @@ def test_what_is_not_flushed_is_not_read(tmp_path: Path) -> None:
                     assert reader.call(view_request(physical_offset)).code == ResponseCode.SYSTEM_ERROR
                     assert reader.call(query(KEY)).code == ResponseCode.QUERY_NOT_FOUND
                 reader.send([pull_request(TOPIC, 0, 1, suspend_ms=30_000)])
-                wait_until(lambda: segment.get("waiting_pulls") == 1, describe="a pull is held")
+                wait_until(lambda: segment.waiting_pulls() == 1, describe="a pull is held")
                 assert segment.get("flushed_offset") <= physical_offset
             (message,) = pulled(reader.receive())
             assert message.body == b"not yet"

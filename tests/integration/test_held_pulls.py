@@ -35,7 +35,7 @@ def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
 
 def held(broker: MqcoreBroker) -> int:
     """How many pulls the pull worker holds."""
-    return attach_segment(broker).get("waiting_pulls")
+    return attach_segment(broker).waiting_pulls()
 
 
 def park(talker: Talker, count: int) -> None:

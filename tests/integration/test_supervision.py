@@ -122,7 +122,7 @@ def test_a_held_pull_does_not_wait_for_the_next_worker(tmp_path: Path) -> None:
             pause_ms = 0
             while pause_ms != LONG_PAUSE_MS:
                 talker.send([pull_request(TOPIC, 0, 0, suspend_ms=60_000)])
-                wait_until(lambda: segment.get("waiting_pulls") == 1, DEADLINE_S, "the pull is held")
+                wait_until(lambda: segment.waiting_pulls() == 1, DEADLINE_S, "the pull is held")
                 pid = kill_worker(broker, "pull")
                 killed_at = time.monotonic()
                 response = talker.receive()

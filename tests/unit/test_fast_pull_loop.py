@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from fast_rig import RawRing, RawSegment, shared_segment
+from fast_rig import RawRing, shared_segment
 from store_builder import GEOMETRY as SMALL
 from store_builder import StoreBuilder
 
@@ -105,6 +105,7 @@ class PullRig:
             "is_slave": False, "in_group": False, "corrects_offsets": False,
             "pull_wait_ms": 0, "quotas": (), "quota_delay_max_ms": 1000,
         }  # fmt: skip
+        segment.describe_worker(PULL_ROW, layout.constants("WorkerKind")["PULL"], 0)
         self._loop = PullLoop(segment, {**options, **changes})
         self._options = options | changes
         self._version = 0
@@ -885,7 +886,7 @@ def hold(rig: PullRig, ticket: int, *tags: str, **changes: int) -> None:
 
 def test_a_held_pull_is_answered_when_its_message_comes(rig: PullRig) -> None:
     hold(rig, 1, "T1")
-    assert rig.segment.get("waiting_pulls") == rig.segment.worker_word(PULL_ROW, "parked") == 1
+    assert rig.segment.waiting_pulls() == rig.segment.worker_word(PULL_ROW, "parked") == 1
     rig.store.append("TopicA", 0, b"of another tag", TAGS="T2")
     rig.store.append("TopicA", 0, b"the one", TAGS="T1")
     rig.dispatch()
@@ -894,7 +895,7 @@ def test_a_held_pull_is_answered_when_its_message_comes(rig: PullRig) -> None:
     reply = rig.reply()
     assert (reply["ticket"], reply["was_held"], reply["next_begin_offset"]) == (1, 1, 17)
     assert bodies(rig, reply) == [b"the one"]
-    assert (rig.waiters(), rig.segment.get("waiting_pulls")) == (0, 0)
+    assert (rig.waiters(), rig.segment.waiting_pulls()) == (0, 0)
 
 
 def test_a_held_pull_is_answered_when_its_time_is_over(rig: PullRig) -> None:
@@ -927,7 +928,7 @@ def test_pulls_that_nobody_waits_for_are_let_go(rig: PullRig) -> None:
     # 7 was never asked for, and the second use of 4 was not either.
     rig.end(SERIAL | 2, SERIAL | 7, SERIAL | 1, 2 * SERIAL | 4)
     wait_until(lambda: rig.waiters() == 2, describe="two are let go of")
-    assert rig.segment.get("waiting_pulls") == rig.segment.worker_word(PULL_ROW, "parked") == 2
+    assert rig.segment.waiting_pulls() == rig.segment.worker_word(PULL_ROW, "parked") == 2
     rig.arrive(0, 16, "T0")
     assert [rig.reply()["ticket"] for _ in range(2)] == [SERIAL | 3, SERIAL | 4]
     rig.end(SERIAL | 3)
@@ -966,7 +967,7 @@ def test_a_ticket_that_comes_again_ends_the_pull_that_had_it(rig: PullRig) -> No
     rig.asked()
     rig.arrive(0, 16, "T0")
     assert rig.reply()["ticket"] == SERIAL | 1
-    assert (rig.waiters(), rig.segment.get("waiting_pulls")) == (0, 0)
+    assert (rig.waiters(), rig.segment.waiting_pulls()) == (0, 0)
 
 
 def test_a_pull_that_does_not_want_to_wait_is_answered_at_once(rig: PullRig) -> None:
@@ -1003,12 +1004,12 @@ def test_a_new_worker_forgets_what_its_predecessor_held_and_not_what_others_hold
         queues = range(8)
         for queue_id in queues:
             segment.set_queue_word(segment.queue_row(TOPIC, queue_id, True), "waiters", 10)
-        segment.set("waiting_pulls", 80)
+        segment.set_worker_word(PULL_ROW, "parked", 80)
         rig = PullRig(tmp_path, segment, puller_count=2)
         left = [rig.waiters(queue_id) for queue_id in queues]
         rig.close()
         assert left == [0 if puller_of(queue_id) == 0 else 10 for queue_id in queues]
-        assert int(RawSegment(segment.fd).board["waiting_pulls"]) == sum(left)
+        assert segment.waiting_pulls() == 0
         assert 0 < sum(left) < 80
 
 

@@ -349,7 +349,6 @@ cdef extern from "shared_layout.h" nogil:
         int32_t error_number
         int32_t error_where
         int64_t error_offset
-        int64_t waiting_pulls
         int64_t locked_since
         uint8_t put_lock[64]
         uint8_t board_lock[64]

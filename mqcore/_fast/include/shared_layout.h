@@ -41,8 +41,6 @@ typedef struct {
     int32_t error_where;
     int64_t error_offset;
     uint8_t pad_store_flags[40];
-    int64_t waiting_pulls;
-    uint8_t pad_waiting_pulls[56];
     int64_t locked_since;
     uint8_t pad_locked_since[56];
     uint8_t put_lock[64];
@@ -137,8 +135,8 @@ typedef struct {
     int64_t doubts_until;
     uint8_t pad_doubts_until[56];
 } StoreBoard;
-static_assert(sizeof(StoreBoard) == 1920, "StoreBoard");
-static_assert(offsetof(StoreBoard, pad_doubts_until) == 1864, "StoreBoard.pad_doubts_until");
+static_assert(sizeof(StoreBoard) == 1856, "StoreBoard");
+static_assert(offsetof(StoreBoard, pad_doubts_until) == 1800, "StoreBoard.pad_doubts_until");
 
 typedef struct {
     int64_t state;

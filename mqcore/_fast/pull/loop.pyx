@@ -496,7 +496,6 @@ cdef int32_t read_queue(PullState *state, const Held *held, PullReply *reply, Pu
 
 cdef void count_waiter(PullState *state, int32_t row, int64_t change) noexcept nogil:
     add_full(&state.shared.queues[row].waiters, change)
-    add_full(&state.shared.board.waiting_pulls, change)
     put_relaxed(&state.row.parked, state.pulls.waiting)
 
 
@@ -1063,8 +1062,8 @@ cdef class PullLoop:
             queue = &shared.queues[row]
             topic = &shared.topics[queue.topic_row]
             if puller_of(topic.name, topic.name_size, queue.queue_id, puller_count) == self.state.worker_number:
-                add_full(&shared.board.waiting_pulls, -queue.waiters)
                 publish(&queue.waiters, 0)
+        put_relaxed(&self.state.row.parked, 0)
 
     def use(self, dict options not None):
         """Go by what *options* has of ``live_options`` in workers/pull.py. Not while another thread is in ``run``."""

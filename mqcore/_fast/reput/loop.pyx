@@ -270,6 +270,13 @@ cdef class ReputLoop(Dispatcher):
             return -1
         return -2 if self.status == DISPATCH_INVALID else 1
 
+    cdef bint are_pulls_held(self) noexcept nogil:
+        cdef int puller
+        for puller in range(self.puller_count):
+            if peek(&self.puller_rows[puller].parked) != 0:
+                return True
+        return False
+
     cdef int rest(self) noexcept nogil:
         # Nothing to do: nap while traffic lasts, then sleep. True when the link has something to say.
         cdef pollfd fds[2]
@@ -281,7 +288,7 @@ cdef class ReputLoop(Dispatcher):
         fds[1].revents = 0
         pause.tv_sec = 0
         pause.tv_nsec = self.nap_ns
-        if self.napped_ns >= TIRED_NS or peek(&self.shared.board.waiting_pulls) != 0:
+        if self.napped_ns >= TIRED_NS or self.are_pulls_held():
             exchange_full(&self.row.sleeping, 1)
             pause.tv_sec = 0 if peek(&self.shared.board.dispatched_offset) < self.dispatchable_end() else SLEEP_S
             pause.tv_nsec = 0

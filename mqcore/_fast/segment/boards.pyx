@@ -29,8 +29,8 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, GROUP_MEMBE
                                        SLAVE_CAPACITY, STORE_FLAG_SYNC_FAILED, TOPIC_CAPACITY, TOPIC_SIZE_MAX,
                                        TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_PERM_SHIFT,
                                        TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT,
-                                       WORKER_CAPACITY, CradleRow, EpochRow, GroupRow, OffsetRow, QueueRow,
-                                       QuotaRow, SlaveRow, StoreBoard, TopicRow, WorkerRow)
+                                       WORKER_CAPACITY, WORKER_KIND_PULL, CradleRow, EpochRow, GroupRow, OffsetRow,
+                                       QueueRow, QuotaRow, SlaveRow, StoreBoard, TopicRow, WorkerRow)
 from mqcore._fast.segment.doubts cimport are_doubts, begin_doubts, believed_commit, doubt_from
 from mqcore._fast.segment.offset_changes cimport put_committed
 from mqcore._fast.segment.cradle cimport CRADLE_BYTES, copy_cradle
@@ -715,6 +715,15 @@ cdef class SharedSegment:
         if not 0 <= index < WORKER_CAPACITY:
             raise IndexError(f"worker row {index}: wanted 0 to {WORKER_CAPACITY - 1}")
         publish(<int64_t *>(<uint8_t *>&self.shared.workers[index] + at), value)
+
+    def waiting_pulls(self):
+        """How many pulls the pull workers hold, over all queues."""
+        cdef int64_t count = 0
+        cdef int index
+        for index in range(WORKER_CAPACITY):
+            if self.shared.workers[index].kind == WORKER_KIND_PULL:
+                count += observe(&self.shared.workers[index].parked)
+        return count
 
     def describe_worker(self, int index, int kind, int number):
         """Write down which worker owns a row; done by the broker process before it is started."""

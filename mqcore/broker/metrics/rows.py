@@ -299,7 +299,7 @@ OWN_ROWS: Final = (
     _own("pulls_missed_total", COUNTER, Subject.BROKER, "get_miss", OWN, "pulls", "Pulls that found nothing",
          "store_board.get_missed"),
     _own("waiting_pulls", GAUGE, Subject.BROKER, "waiting_pulls", OWN, "pulls", "Pulls that are held",
-         "store_board.waiting_pulls"),
+         "worker_row.parked of the pull workers"),
     _own("commit_log_min_offset_bytes", GAUGE, Subject.BROKER, "log_min", OWN, "bytes", "Where the log begins",
          "store_board.min_offset"),
     _own("commit_log_max_offset_bytes", GAUGE, Subject.BROKER, "log_max", OWN, "bytes",

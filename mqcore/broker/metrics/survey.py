@@ -278,7 +278,7 @@ class BrokerSurvey:
             "get_rate": rate("get_nums", word("get_times")),
             "get_found": word("get_found"),
             "get_miss": word("get_missed"),
-            "waiting_pulls": word("waiting_pulls"),
+            "waiting_pulls": self._observed.figures.waiting_pulls(),
             "log_min": word("min_offset"),
             "log_max": word("readable_offset"),
             "file_rolls": word("file_rolls"),

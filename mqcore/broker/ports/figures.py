@@ -15,6 +15,10 @@ class FigureView(Protocol):
         """Return a word of ``layout.STORE_BOARD``."""
         ...
 
+    def waiting_pulls(self) -> int:
+        """Return how many pulls are held, over all queues."""
+        ...
+
     def flags(self) -> Mapping[str, bool]:
         """Return which bits of ``StoreFlag`` are set."""
         ...

@@ -41,6 +41,9 @@ class SharedFigures:
     def word(self, name: str) -> int:
         return self._segment.get(name)
 
+    def waiting_pulls(self) -> int:
+        return self._segment.waiting_pulls()
+
     def flags(self) -> Mapping[str, bool]:
         flags = self._segment.get("store_flags")
         return {name: bool(flags & bit) for name, bit in STORE_FLAG.items()}
