@@ -112,9 +112,10 @@ def ha_status(common: Common, cluster: str | None, broker: str | None, address: 
 
 
 def missing_in(group: GroupReport, found: Survey) -> Iterator[str]:
-    """What a group lacks beside those whose addresses do not answer."""
+    """What a group lacks: members that announce themselves no more, or not where they can be asked, and who leads."""
     for known in group.statuses():
-        if known.member not in group.answers and known.address not in found.silent:
+        is_asked = known.is_there and known.address in found.silent
+        if known.member not in group.answers and not is_asked:
             yield f"member {known.member} of {group.broker_name} is gone"
     if not group.facts.is_master:
         yield f"nobody leads {group.broker_name}"
