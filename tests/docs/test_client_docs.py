@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import builtins
 import logging
+import os
 import re
 import subprocess
 import sys
@@ -100,7 +101,9 @@ def test_every_page_is_in_the_table_of_contents() -> None:
 
 @pytest.mark.parametrize("module", ["mqcore.client.settings_page", "mqcore.client.reference_page"])
 def test_a_generated_page_is_what_would_be_written(module: str) -> None:
-    done = subprocess.run([sys.executable, "-m", module, "--check"], cwd=ROOT)
+    # The signatures there are those of the extensions.
+    variables = {name: value for name, value in os.environ.items() if name != "MQ_PURE"}
+    done = subprocess.run([sys.executable, "-m", module, "--check"], cwd=ROOT, env=variables)
     assert done.returncode == 0
 
 
