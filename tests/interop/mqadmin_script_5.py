@@ -89,7 +89,7 @@ ELSEWHERE_5: Final = {
 """Commands that are not compared, and why."""
 REFUSED_5: Final = frozenset(
     (
-        *("getBrokerEpoch", "setCommitLogReadAheadMode", "getColdDataFlowCtrInfo", "updateColdDataFlowCtrGroupConfig"),
+        *("setCommitLogReadAheadMode", "getColdDataFlowCtrInfo", "updateColdDataFlowCtrGroupConfig"),
         *("removeColdDataFlowCtrGroupConfig", "resetMasterFlushOffset", "setConsumeMode", "exportPopRecord"),
         *("checkRocksdbCqWriteProgress", "createUser", "updateUser", "getUser", "listUser", "deleteUser"),
         *("createAcl", "updateAcl", "getAcl", "listAcl", "deleteAcl"),

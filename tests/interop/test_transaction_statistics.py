@@ -90,7 +90,9 @@ def scenes(tmp_path_factory: pytest.TempPathFactory, mqadmin_4_9_8: Mqadmin) -> 
         pair = [Scene(broker) for broker in brokers]
         for scene in pair:
             wire.create_topic(scene.broker.broker_address, TOPIC, queues=1)
-            wait_until(lambda s=scene: has_half_topic(s.broker), DEADLINE_S, "the half topic is there")
+            wait_until(
+                lambda s=scene: has_half_topic(s.broker), DEADLINE_S, f"the half topic of {type(scene.broker).__name__}"
+            )
         for scene, printed in zip(pair, both.map(lambda one: one.printed(mqadmin_4_9_8), pair), strict=True):
             scene.before = printed
         for scene in pair:
