@@ -9,6 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
+from tests.waiting import wait_until
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.mincore.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_void_p)
 
@@ -24,6 +26,21 @@ def resident_share(path: Path, offset: int = 0, size: int | None = None) -> floa
     if failed:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()), str(path))
     return float((states & 1).mean())
+
+
+def evict(path: Path) -> None:
+    """Have the pages of *path* leave the page cache.
+
+    The kernel is asked, and keeps a page that another processor has just had in hand: it is asked again.
+    """
+    with path.open("r+b") as file:
+        os.fsync(file.fileno())
+
+        def is_out() -> bool:
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            return resident_share(path) == 0
+
+        wait_until(is_out, describe=f"{path} is not in the page cache")
 
 
 def keeps_pages(directory: Path) -> bool:

@@ -317,7 +317,8 @@ class Follower(threading.Thread):
         self._history = history
         self._address = address
         self._halt = threading.Event()
-        self._offsets = [0] * history.queues
+        # Behind what is sure to be there. All of it is read again when the load is over.
+        self._offsets = [history.acked_end(queue_id) for queue_id in range(history.queues)]
         self.pulls = 0
         """How many have been sent, or are just about to be."""
         self.failure: BaseException | None = None

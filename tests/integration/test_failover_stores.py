@@ -191,17 +191,24 @@ def test_a_store_of_another_etcd_is_refused(group: Group, tmp_path: Path) -> Non
 def test_a_copied_store_is_found_out_and_the_copy_stops(group: Group, sends: Sends, tmp_path: Path) -> None:
     group.await_in_sync(3)
     number = a_slave(group)
+    member = member_of(group, number)
+    nonce = group.view().alive[member].nonce
     group.brokers[number].kill()
     shutil.copytree(group.brokers[number].store_dir, tmp_path / "copy")
     group.start_again(number)
-    group.await_in_sync(3)
+    # Of two that wait until the process that was killed is given up, either may be the first to announce itself.
+    wait_until(
+        lambda: (now := group.view().alive.get(member)) is not None and now.nonce != nonce,
+        DEADLINE_S,
+        "its next process is there",
+    )
     epoch = epoch_of(group)
     said = said_until_its_end(
         group.brokers[number], tmp_path, listenPort=str(free_broker_ports().listen),
         storePathRootDir=str(tmp_path / "copy"), storePathCommitLog=str(tmp_path / "copy" / "commitlog"),
     )  # fmt: skip
     assert "another process" in said
-    assert f"announces itself as member {member_of(group, number)}: was this store copied?" in said
+    assert f"announces itself as member {member}: was this store copied?" in said
     sends.send(5)
     assert epoch_of(group) == epoch
     group.await_in_sync(3)

@@ -21,7 +21,7 @@ from mqcore.store.backup.manifest import CELL_SIZE, LogFile, Manifest
 from mqcore.store.backup.streams import Pace
 from mqcore.store.checkpoint import Checkpoint
 from mqcore.store.reader import StoreReader
-from tests.page_cache import keeps_pages, resident_share
+from tests.page_cache import evict, keeps_pages, resident_share
 from tests.unit.store_builder import FIRST_TIMESTAMP, GEOMETRY, StoreBuilder
 
 
@@ -388,9 +388,7 @@ def test_pages_that_were_not_in_memory_leave_it_again_and_those_that_were_stay(t
         store.append(body=os.urandom(100_000))
     cold, warm, *_, last = sorted(store.paths.commit_log.iterdir())
     for path in (cold, warm):
-        with path.open("rb") as file:
-            os.fsync(file.fileno())
-            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        evict(path)
     warm.read_bytes()
     back_up(store, target)
     assert last.exists()

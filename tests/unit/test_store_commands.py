@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import os
 import sys
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,13 +17,14 @@ from mqcore.store.checking import log_part
 from mqcore.store.codec import property_value
 from mqcore.store.log.record import Record
 from mqcore.store.recovery import Recovery
-from tests.page_cache import keeps_pages, resident_share
+from tests.page_cache import evict, keeps_pages, resident_share
 from tests.rows import walked
 from tests.suite.seeds import chance_of_run
 from tests.unit.store_builder import FIRST_TIMESTAMP, GEOMETRY, STEP_MS, StoreBuilder, memory_directory
 
 COUNT = 150
 TOPICS = ("Orders", "Events")
+TRIES = 5
 
 
 @pytest.fixture(scope="module")
@@ -243,16 +243,19 @@ def test_pages_that_were_not_in_memory_leave_it_again(original, tmp_path):
     files = [path for path in store.paths.root.rglob("*") if path.is_file() and path.parent != store.paths.root]
     warm = store.log_file(0)
     for path in files:
-        descriptor = os.open(path, os.O_RDWR)
-        os.fsync(descriptor)
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-        os.close(descriptor)
+        evict(path)
     warm.read_bytes()
-    assert mqcore("store", "check", store.paths.root, "--quiet", "--jobs", 1)[0] == 0
-    assert resident_share(warm) == 1
     # The kernel is asked, and may keep a page that another processor has just had.
-    kept = [path for path in files if path != warm and resident_share(path) > 0]
-    assert len(kept) < len(files) / 3, kept
+    for _ in range(TRIES):
+        assert mqcore("store", "check", store.paths.root, "--quiet", "--jobs", 1)[0] == 0
+        assert resident_share(warm) == 1
+        kept = [path for path in files if path != warm and resident_share(path) > 0]
+        if len(kept) < len(files) / 3:
+            break
+        for path in kept:
+            evict(path)
+    else:
+        pytest.fail(f"in memory after {TRIES} checks: {kept}")
     code, _, err = mqcore("store", "export", store.paths.root, "--quiet", "--topic", "Orders", "--until", 3)
     assert code == 0, err
     # Of what is exported the places are looked up first, in consume queues and in the last files of the log.
