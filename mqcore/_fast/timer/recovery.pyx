@@ -20,8 +20,8 @@ from mqcore._fast.timer.units cimport UNIT_FILLER, UNIT_NONE, UNIT_OK, TimerUnit
 from mqcore._fast.timer.waiting cimport count_waiting, forget_waiting
 from mqcore._fast.timer.wheel cimport WheelSlot, wheel_add, wheel_place, wheel_set_count, wheel_slot
 
-cdef enum:
-    NAMES = 1 << 62                 # in the set of places: no log is so long
+# The bit of names in the set of places: no log is so long. (A constant of an enum has 32 bits in C, and would be 0.)
+cdef int64_t NAMES = <int64_t>1 << 62
 
 
 cdef void apply_unit(TimerState *state, const TimerUnit *unit, int64_t position) noexcept nogil:
