@@ -8,7 +8,7 @@ could be taken for records if another master sent other ones up to their start. 
 
 from libc.errno cimport EAGAIN, EINTR, errno
 from libc.stdint cimport int32_t, int64_t, uint8_t
-from libc.string cimport memcpy, memset
+from libc.string cimport memcpy, memmove, memset
 
 from mqcore._fast.base.atomics cimport now_ms, observe, peek, publish, put_relaxed
 from mqcore._fast.base.big_endian cimport load_i32, load_i64, store_i32, store_i64
@@ -181,7 +181,7 @@ cdef void take_staged(HaState *state) noexcept nogil:
             take_head(state)
         else:
             break
-    memcpy(replica.staged, replica.staged + replica.staged_start, replica.staged_end - replica.staged_start)
+    memmove(replica.staged, replica.staged + replica.staged_start, replica.staged_end - replica.staged_start)
     replica.staged_end -= replica.staged_start
     replica.staged_start = 0
 
