@@ -67,7 +67,8 @@ static inline const uint8_t *next_mark(Cursor *c) {
 #if defined(__SSE2__)
     uint64_t marks;
     while (at < c->end) {
-        if (c->block == NULL || at >= c->block + SCAN_BLOCK) look_at_block(c, at);
+        /* Behind the block, before it (who could not read on has gone back), or there is none yet. */
+        if ((uintptr_t)at - (uintptr_t)c->block >= SCAN_BLOCK) look_at_block(c, at);
         marks = c->marks >> (at - c->block);
         if (marks) return at + __builtin_ctzll(marks);
         at = c->block + SCAN_BLOCK;

@@ -13,6 +13,7 @@ cdef enum:
     FIELDS_MAX = 32
     SERIALIZE_JSON = 0
     SERIALIZE_BINARY = 1
+    UNESCAPE_ROOM = 4           # a character beyond the BMP
 
 cdef struct TextView:           # borrowed from the frame
     const uint8_t *at           # NULL = absent
@@ -53,5 +54,6 @@ cdef inline bint text_to_i32(const TextView *text, int32_t *out) noexcept nogil:
 
 # Java's Boolean.parseBoolean.
 cdef bint text_to_bool(const TextView *text) noexcept nogil
-# Write the text's bytes to out[0:capacity]; the size, or -1 if it does not fit or an escape is broken.
+# Write the text's bytes to out[0:capacity]; the size, or -1 if an escape is broken or fewer than UNESCAPE_ROOM bytes
+# would be left: text.size + UNESCAPE_ROOM is always enough.
 cdef int32_t text_unescape(const TextView *text, uint8_t *out, int32_t capacity) noexcept nogil

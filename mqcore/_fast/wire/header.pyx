@@ -448,7 +448,7 @@ cdef int32_t text_unescape(const TextView *text, uint8_t *out, int32_t capacity)
         if stop < end and stop[0] == 0x22:
             stop += 1
         run = <int32_t>(stop - at)
-        if capacity - size < run + 4:
+        if capacity - size < run + UNESCAPE_ROOM:
             return -1
         memcpy(out + size, at, run)
         size += run

@@ -79,7 +79,7 @@ cdef uint8_t *put_escaped(uint8_t *at, const uint8_t *text, int32_t size) noexce
     cdef int32_t index = 0
     cdef int32_t run
     cdef uint8_t c, second
-    while True:
+    while index < size:                     # an empty text may be NULL
         run = <int32_t>(find_not_plain(text + index, text + size) - text) - index
         memcpy(at, text + index, run)
         at += run
