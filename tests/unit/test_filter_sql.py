@@ -159,6 +159,24 @@ def test_a_damaged_program_is_not_loaded() -> None:
             LoadedProgram(damaged)
 
 
+LEAVES = [layout.constants("FilterOp")[f"LEAVE_IF_{what}"] for what in ("FALSE", "TRUE", "NULL")]
+
+
+@pytest.mark.parametrize("expression", ["a > 5 AND b = 'x'", "a = 'x' OR b IN ('x', 'y')"])
+def test_a_program_that_leaves_to_where_other_values_lie_is_not_loaded(expression: str) -> None:
+    whole = compile_sql(expression).program
+    count = int.from_bytes(whole[:4], sys.byteorder)
+    places = [layout.FILTER_HEAD.size + number * layout.FILTER_STEP.size for number in range(count)]
+    steps = [layout.FILTER_STEP.struct.unpack_from(whole, place) for place in places]
+    (leave,) = (number for number, (op, _, _) in enumerate(steps) if op in LEAVES)
+    assert steps[leave][2] == count, "behind the junction, with one value"
+    for target in range(leave + 2, count):  # between what is compared, among the texts of IN, before the junction
+        damaged = bytearray(whole)
+        layout.FILTER_STEP.struct.pack_into(damaged, places[leave], *steps[leave][:2], target)
+        with pytest.raises(ValueError, match="not a filter program"):
+            LoadedProgram(damaged)
+
+
 def test_the_grammar_is_not_read_before_the_first_expression() -> None:
     code = "import sys, mqcore.filter.sql, mqcore.broker.core; sys.exit('lark' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False, timeout=60).returncode == 0

@@ -4,7 +4,7 @@ The twin, and the readable statement of what they mean, are the trees of mqcore/
 six properties to look through takes 0.1 us, the tree 5 us.
 """
 
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t
+from libc.stdint cimport int16_t, int32_t, int64_t, uint8_t, uint32_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memchr, memcmp, memcpy, memset
 
@@ -30,6 +30,7 @@ cdef enum:
     PROPERTY_SEPARATOR = 2
     NAME_VALUE_SEPARATOR = 1
     REPLACEMENT_SIZE = 3            # bytes of U+FFFD
+    NO_STEP = -1
 
 cdef enum ValueKind:
     IS_NULL, IS_TRUTH, IS_INTEGER, IS_LONG, IS_DOUBLE, IS_TEXT
@@ -62,10 +63,13 @@ cdef int change_of(const FilterStep *step, int32_t *behind) noexcept nogil:
     return -1 if FILTER_OP_EQUAL <= step.op <= FILTER_OP_OR else -2
 
 
-# Whether every step names what is there, leaves forwards, and finds the values that it takes.
-cdef bint is_sound(const FilterProgram *program, int64_t text_size) noexcept nogil:
-    cdef int32_t at = 0, depth = 0, behind, number
-    cdef int change
+cdef inline bint is_leave(const FilterStep *step) noexcept nogil:
+    return FILTER_OP_LEAVE_IF_FALSE <= step.op <= FILTER_OP_LEAVE_IF_NULL
+
+
+# Whether every step names what is there and leaves forwards.
+cdef bint names_what_is_there(const FilterProgram *program, int64_t text_size) noexcept nogil:
+    cdef int32_t at, number
     cdef const FilterStep *step
     for number in range(program.name_count):
         if not 0 <= program.names[number].at <= text_size - program.names[number].size or (
@@ -77,10 +81,20 @@ cdef bint is_sound(const FilterProgram *program, int64_t text_size) noexcept nog
             return False
         if step.op == FILTER_OP_PROPERTY and not 0 <= step.size < program.name_count:
             return False
-        if FILTER_OP_LEAVE_IF_FALSE <= step.op <= FILTER_OP_LEAVE_IF_NULL and not at < step.value <= program.step_count:
+        if is_leave(step) and not at < step.value <= program.step_count:
             return False
-    at = 0
+    return True
+
+
+# Whether every step finds the values that it takes, and the same ones lie there for who leaves to it. *depths* has room
+# for one more than there are steps.
+cdef bint finds_its_values(const FilterProgram *program, int16_t *depths) noexcept nogil:
+    cdef int32_t at = 0, depth = 0, behind, number
+    cdef int change
+    for number in range(program.step_count + 1):
+        depths[number] = NO_STEP
     while at < program.step_count:
+        depths[at] = depth
         change = change_of(&program.steps[at], &behind)
         if change == -2 or behind < 0 or behind >= program.step_count - at:
             return False
@@ -93,7 +107,20 @@ cdef bint is_sound(const FilterProgram *program, int64_t text_size) noexcept nog
             if program.steps[at + 1 + number].op != FILTER_OP_TEXT:
                 return False
         at += 1 + behind
+    depths[at] = depth
+    for number in range(program.step_count):
+        # A text of IN or SEARCH is no step; what leaves takes nothing and adds nothing.
+        if depths[number] != NO_STEP and is_leave(&program.steps[number]) and (
+                depths[program.steps[number].value] != depths[number]):
+            return False
     return depth == 1
+
+
+cdef bint is_sound(const FilterProgram *program, int64_t text_size) noexcept nogil:
+    cdef int16_t *depths = <int16_t *>malloc((<size_t>program.step_count + 1) * sizeof(int16_t))
+    cdef bint answer = depths != NULL and names_what_is_there(program, text_size) and finds_its_values(program, depths)
+    free(depths)
+    return answer
 
 
 cdef bint filter_load(FilterProgram *out, const uint8_t *data, int64_t size) noexcept nogil:
