@@ -17,7 +17,8 @@ PROCESSES := 2
 # A run of the tests starts thousands of Python processes: they need not compile the same modules, each for itself.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: setup run run-pair run-group test costs test-all test-whole test-pure test-debug debug-build lint clean
+.PHONY: setup run run-pair run-group test costs test-all test-whole test-pure test-debug debug-build test-sanitized \
+	sanitize-build fuzz lint clean
 
 setup: $(STAMP) $(BUILT)
 
@@ -67,7 +68,7 @@ costs: setup
 
 # Hours: it may be stopped, and goes on with what has not passed on this tree (tests/suite/resuming.py). With -k it does
 # not end with the first part in which something fails.
-test-all: test-whole test-pure test-debug
+test-all: test-whole test-pure test-debug test-sanitized
 
 test-whole: setup
 	$(PYTEST) --resume --hypothesis-profile=thorough
@@ -82,6 +83,21 @@ debug-build: $(READY)
 test-debug: setup debug-build
 	MQ_DEBUG=1 $(PYTEST) --resume -m "not slow and not quarantine" tests/unit tests/fault tests/interop
 	MQ_DEBUG=1 MQCORE_FAULT_ROUNDS=1 $(PYTEST) --resume -m "slow and not quarantine" tests/fault/test_kill_points.py
+
+# Once more, watched by AddressSanitizer and UndefinedBehaviorSanitizer, in build/sanitize: kernels under their unit tests,
+# and what reads bytes of peers and files under inputs by chance (tests/fuzz).
+sanitize-build: $(READY)
+	MQ_SANITIZE=1 $(BIN)/python setup.py --quiet build_ext
+
+KERNEL_TESTS = $(wildcard tests/unit/test_fast_*.py tests/unit/test_store_*.py tests/unit/test_timer*.py \
+	tests/unit/test_log_*.py tests/unit/test_filter_*.py tests/unit/test_protocol_*.py)
+
+test-sanitized: setup sanitize-build
+	$(BIN)/python -m tests.fuzz.under $(PYTEST) --resume -m "not slow and not quarantine" $(KERNEL_TESTS)
+	$(PYTEST) --resume -m "not quarantine" tests/fuzz
+
+fuzz: setup sanitize-build
+	$(BIN)/python -m tests.fuzz --inputs 1e8
 
 lint: setup
 	$(BIN)/ruff format --check conftest.py mqcore workers spark tests benchmarks

@@ -2,7 +2,9 @@
 
 The folders workers/ and spark/ stand at the top of the tree and are imported as mqcore.workers and mqcore.spark.
 ``python setup.py build_ext --inplace`` builds what has changed. MQ_BUILD_JOBS is the number of compilers side by side.
-With MQ_DEBUG=1 it makes the debug build, in build/debug: the extensions in the tree stay as they are.
+With MQ_DEBUG=1 it makes the debug build, in build/debug: the extensions in the tree stay as they are. With
+MQ_SANITIZE=1 it is the sanitized build, in build/sanitize: the debug build with AddressSanitizer and
+UndefinedBehaviorSanitizer, and with it the fuzzer of tests/fuzz (see there).
 
 An installation does without the extensions where they cannot be compiled, with a warning, or with
 MQ_BUILD_EXTENSIONS=0, and takes their Python twins: a client works, a broker does not start. With MQ_BUILD_EXTENSIONS=1
@@ -28,12 +30,21 @@ HEADERS = FAST / "include"
 SHARED = "mqcore._fast.base.memory_views"
 # Line tables, for the stacks of perf, gdb and callgrind, and no more: types and variables take a third of the time.
 COMPILE = ["-O3", "-g1", "-fno-strict-aliasing", "-fwrapv", "-Wno-unused-function"]
+# A constant that has lost its bits is 0, and nobody would see it: enums of Cython have 32 of them in C.
+COMPILE += ["-Werror=shift-count-overflow", "-Werror=overflow"]
 WANTED = os.environ.get("MQ_BUILD_EXTENSIONS")
 MUST = WANTED == "1" or "build_ext" in sys.argv
 DEBUG = os.environ.get("MQ_DEBUG") == "1"
-KEPT = Path("build/debug" if DEBUG else "build/fast")
-if DEBUG:
+SANITIZE = os.environ.get("MQ_SANITIZE") == "1"
+VARIANT = "sanitize" if SANITIZE else "debug" if DEBUG else ""
+KEPT = Path("build", VARIANT or "fast")
+LINK: list[str] = []
+if VARIANT:
     COMPILE += ["-O1", "-g", "-UNDEBUG", "-DMQ_DEBUG"]
+if SANITIZE:
+    LINK = ["-fsanitize=address,undefined"]
+    # What is undefined ends the process, as a bad address does. trace-pc tells the fuzzer where it has been.
+    COMPILE += [*LINK, "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-fsanitize-coverage=trace-pc"]
 INCLUDED = re.compile(r'^\s*#include "([\w.]+)"', re.MULTILINE)
 JOBS = int(os.environ.get("MQ_BUILD_JOBS", len(os.sched_getaffinity(0))))
 
@@ -44,6 +55,7 @@ def extension(name: str, source: str) -> Extension:
         [source],
         include_dirs=[str(HEADERS)],
         extra_compile_args=COMPILE,
+        extra_link_args=LINK,
         libraries=["pthread"],
         depends=["setup.py"],
     )
@@ -70,8 +82,8 @@ class BuildFast(build_ext):
 
     def finalize_options(self) -> None:
         super().finalize_options()
-        if DEBUG:
-            self.inplace, self.build_lib, self.build_temp = False, str(KEPT), "build/temp.debug"
+        if VARIANT:
+            self.inplace, self.build_lib, self.build_temp = False, str(KEPT), f"build/temp.{VARIANT}"
         self.parallel = self.parallel or JOBS
         # The long ones first, so that no compiler is left alone with one at the end.
         self.extensions.sort(key=lambda item: -Path(item.sources[0]).stat().st_size)
@@ -87,7 +99,7 @@ class BuildFast(build_ext):
                 Path(self.get_ext_fullpath(ext.name)).unlink(missing_ok=True)
             self.extensions = []
             warnings.warn(f"the extensions cannot be compiled, their Python twins take over: {error}", stacklevel=1)
-        if DEBUG:
+        if VARIANT:
             for package in FAST.glob("*/__init__.py"):
                 copy(package, KEPT / package)
 
@@ -114,6 +126,8 @@ def copy(source: Path, target: Path) -> None:
 
 sources = [] if WANTED == "0" else sorted(FAST.rglob("*.pyx"))
 extensions = [extension(".".join(source.with_suffix("").parts), str(source)) for source in sources]
+if SANITIZE:
+    extensions.append(extension("mqcore_fuzz", "tests/fuzz/mqcore_fuzz.pyx"))
 if extensions:
     extensions.append(extension(SHARED, f"{SHARED.replace('.', '/')}.c"))
 

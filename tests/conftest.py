@@ -67,7 +67,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_report_header(config: pytest.Config) -> str:
     from mqcore.store import codec
 
-    build = "the Cython extensions, debug build" if os.environ.get("MQ_DEBUG") == "1" else "the Cython extensions"
+    variants = {"MQ_SANITIZE": ", sanitized build", "MQ_DEBUG": ", debug build"}
+    build = "the Cython extensions" + next((what for name, what in variants.items() if os.environ.get(name) == "1"), "")
     kind = "the Python twins (MQ_PURE=1)" if codec.PURE else build
     note = ", some extensions are not built" if missing_extensions() else ""
     return f"mqcore: {kind}, crc32 on {codec.crc32_implementation()}{note}"

@@ -1,4 +1,4 @@
-"""With MQ_DEBUG=1, what the debug build has found not to hold, in whichever process of whichever test.
+"""With MQ_DEBUG=1 or MQ_SANITIZE=1, what the debug build has found not to hold, in whichever process of whichever test.
 
 A worker that ends so is started again by its broker, and the test may well pass: the run does not.
 """
@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-DEBUG = os.environ.get("MQ_DEBUG") == "1"
+DEBUG = "1" in (os.environ.get("MQ_DEBUG"), os.environ.get("MQ_SANITIZE"))
 VARIABLE = "MQ_CHECK_LOG"
 
 

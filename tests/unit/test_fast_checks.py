@@ -13,7 +13,7 @@ from fast_rig import shared_segment
 
 from mqcore._fast.base.process import is_checked
 
-DEBUG = os.environ.get("MQ_DEBUG") == "1"
+DEBUG = "1" in (os.environ.get("MQ_DEBUG"), os.environ.get("MQ_SANITIZE"))
 # A ring whose consumer has read more than its producer wrote.
 BREAK_A_RING = """
 import mmap, struct, sys

@@ -158,6 +158,7 @@ def test_warming_stops_at_the_end_of_the_file(directory: Path, files: MappedFile
     files.advise_needed(SIZE * 7, PAGE)
 
 
+@pytest.mark.skipif(os.environ.get("MQ_SANITIZE") == "1", reason="AddressSanitizer lets nothing be locked")
 def test_locking_pages_is_bounded_by_the_limit(files: MappedFiles) -> None:
     files.make(0)
     soft, _ = resource.getrlimit(resource.RLIMIT_MEMLOCK)
