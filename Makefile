@@ -111,7 +111,7 @@ lint: setup
 	$(BIN)/python -m mqcore.config --check
 	$(BIN)/python -m mqcore.refusals --check
 	$(BIN)/python -m mqcore.broker.metrics --check
-	$(BIN)/python -m mqcore.client.settings_page --check
+	$(BIN)/python -m mqcore.client.settings.page --check
 	$(BIN)/python -m mqcore.client.reference_page --check
 
 clean:

@@ -23,7 +23,7 @@ from benchmarks.harness import frames
 from benchmarks.harness.loads import Connections, Load
 from benchmarks.harness.native import Engine
 from benchmarks.harness.procstat import tree_cpu_seconds
-from mqcore.client.credentials import Signer
+from mqcore.client.session.credentials import Signer
 from mqcore.codes import SerializeType
 from mqcore.protocol.command import RemotingCommand
 from tests.rigs.apache import SMALL, ApacheServer

@@ -46,7 +46,7 @@ class Calling:
         """Return what adds key and signature to a request; None without keys."""
         if self.access_key is None or self.secret_key is None:
             return None
-        from mqcore.client.credentials import Signer
+        from mqcore.client.session.credentials import Signer
 
         signer = Signer(self.access_key, self.secret_key, self.security_token)
         return lambda command: signer("", command)

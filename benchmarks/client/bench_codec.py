@@ -16,8 +16,8 @@ from mqcore._fast.client import batch as fast_batch
 from mqcore._fast.client import exchange as fast_exchange
 from mqcore._fast.client import frames as fast_frames
 from mqcore._fast.client import records as fast_records
-from mqcore.client import batch_body, exchange
-from mqcore.client.messages import Message, ReceivedMessage
+from mqcore.client.model.messages import Message, ReceivedMessage
+from mqcore.client.produce import batch_body, exchange
 from mqcore.protocol import frame, pulled, send_frames
 from mqcore.protocol.batch import decode_batch
 from mqcore.protocol.command import RemotingCommand

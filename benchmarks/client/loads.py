@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from mqcore.client import PullConsumer
-    from mqcore.client.options import ConsumerOptions, PullConsumerOptions
+    from mqcore.client.settings.options import ConsumerOptions, PullConsumerOptions
 
 BODY_SIZE: Final = 1024
 WARM_UP_SHARE: Final = 10

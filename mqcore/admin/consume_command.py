@@ -12,10 +12,10 @@ import click
 from mqcore.admin.output import FORMAT_HELP, message_json, parse_format, print_json, talk, write
 from mqcore.admin.running import Common, hint_of, run
 from mqcore.client.asynchronous import Client
+from mqcore.client.consume.polled.pull_api import PullStatus
 from mqcore.client.errors import NoRouteError
-from mqcore.client.messages import ReceivedMessage
-from mqcore.client.pull_api import PullStatus
-from mqcore.client.tasks import cancel_and_wait
+from mqcore.client.model.messages import ReceivedMessage
+from mqcore.client.session.tasks import cancel_and_wait
 from mqcore.errors import MQError
 from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.protocol.message import MessageQueue

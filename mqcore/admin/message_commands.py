@@ -13,7 +13,7 @@ from mqcore.admin.running import Common, run_admin
 from mqcore.admin.send_command import send
 from mqcore.client.admin import Admin
 from mqcore.client.admin.messages import QUERY_MAX, FoundMessages
-from mqcore.client.messages import ReceivedMessage
+from mqcore.client.model.messages import ReceivedMessage
 from mqcore.protocol.message import MessageExt, MessageQueue
 
 BODY_SHOWN_MAX = 60

@@ -17,7 +17,7 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from mqcore.client.messages import ReceivedMessage, SendReceipt
+from mqcore.client.model.messages import ReceivedMessage, SendReceipt
 
 OUTPUTS = ("table", "json", "yaml")
 

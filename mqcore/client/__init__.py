@@ -10,33 +10,39 @@ with Client("127.0.0.1:9876") as mq:
 
 from typing import TYPE_CHECKING
 
-from mqcore.client.backoff import Backoff
-from mqcore.client.batches import PlainBatch as MessageBatch
-from mqcore.client.batching import SendFuture
-from mqcore.client.codecs import JSON, Codec
-from mqcore.client.consume_hooks import ConsumeContext, ConsumerHook, FilterContext
-from mqcore.client.consuming import Done
-from mqcore.client.counters import ClientCounts, ConsumerCounts, ProducerCounts
+from mqcore.client.consume.handling import Done
+from mqcore.client.consume.polled.pull_api import PullResult, PullStatus
+from mqcore.client.consume.push.batches import PlainBatch as MessageBatch
 from mqcore.client.errors import Reject, Retry, Rollback
-from mqcore.client.fault_strategy import BrokerFault
-from mqcore.client.hooks import EndTransactionContext, ProducerHook, SendContext
-from mqcore.client.messages import Message, ReceivedMessage, SendReceipt, SendStatus
-from mqcore.client.plain import Client, Producer, TransactionProducer
-from mqcore.client.plain_consumer import Consumer
-from mqcore.client.pull_api import PullResult, PullStatus
-from mqcore.client.pull_consumer_plain import PullConsumer
-from mqcore.client.pull_consumer_settings import PullConsumerSettings
-from mqcore.client.rebalance import ConsistentHash, FixedQueues, MachineRooms, NearbyRooms
-from mqcore.client.request_reply import create_reply, is_request
-from mqcore.client.selectors import select_by_hash, select_by_machine_room, select_by_random
-from mqcore.client.settings import ClientSettings, ConsumeFromWhere, ConsumerSettings, MessageModel, ProducerSettings
-from mqcore.client.subscription import Sql
-from mqcore.client.transactions import TransactionReceipt, TransactionState
+from mqcore.client.model.backoff import Backoff
+from mqcore.client.model.codecs import JSON, Codec
+from mqcore.client.model.counters import ClientCounts, ConsumerCounts, ProducerCounts
+from mqcore.client.model.messages import Message, ReceivedMessage, SendReceipt, SendStatus
+from mqcore.client.model.rebalance import ConsistentHash, FixedQueues, MachineRooms, NearbyRooms
+from mqcore.client.model.selectors import select_by_hash, select_by_machine_room, select_by_random
+from mqcore.client.model.subscription import Sql
+from mqcore.client.plain.client import Client, Producer, TransactionProducer
+from mqcore.client.plain.consumer import Consumer
+from mqcore.client.plain.pull_consumer import PullConsumer
+from mqcore.client.produce.batching import SendFuture
+from mqcore.client.produce.fault_strategy import BrokerFault
+from mqcore.client.produce.request_reply import create_reply, is_request
+from mqcore.client.produce.transactions import TransactionReceipt, TransactionState
+from mqcore.client.settings.classes import (
+    ClientSettings,
+    ConsumeFromWhere,
+    ConsumerSettings,
+    MessageModel,
+    ProducerSettings,
+)
+from mqcore.client.settings.pull_consumer import PullConsumerSettings
+from mqcore.client.telemetry.consumer_hooks import ConsumeContext, ConsumerHook, FilterContext
+from mqcore.client.telemetry.producer_hooks import EndTransactionContext, ProducerHook, SendContext
 from mqcore.lazy_names import lazy_names
 from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
-    from mqcore.client.admin.plain import Admin
+    from mqcore.client.plain.admin import Admin
 
 __all__ = [
     "JSON",
@@ -92,4 +98,4 @@ __all__ = [
 ]
 
 # Few programs administer, and its bodies take as long to import as half of the rest.
-__getattr__ = lazy_names(globals(), {"Admin": "mqcore.client.admin.plain"})
+__getattr__ = lazy_names(globals(), {"Admin": "mqcore.client.plain.admin"})

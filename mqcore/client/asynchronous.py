@@ -9,23 +9,23 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
-from mqcore.client.configuration import configure
-from mqcore.client.consumer import Consumer
-from mqcore.client.consuming import BatchHandler, EachMessage, Handler, check_async
-from mqcore.client.counters import ClientCounts, CountsCallback
-from mqcore.client.handlers import Declared, H, start_declared, wait_declared
-from mqcore.client.instance import ClientInstance
-from mqcore.client.lite_pull_assignment import QueuesCallback
-from mqcore.client.options import ClientOptions, ConsumerOptions, ProducerOptions, PullConsumerOptions
-from mqcore.client.producer import Producer
-from mqcore.client.pull_api import PullApi
-from mqcore.client.pull_consumer import PullConsumer
-from mqcore.client.pull_consumer_settings import PullConsumerSettings
-from mqcore.client.settings import ClientSettings, ConsumerSettings, ProducerSettings
-from mqcore.client.stop_signals import run_until, stop_signals
-from mqcore.client.subscription import Expression, Topics, topics_with_expressions
-from mqcore.client.transactions import Check, TransactionProducer, check_callable
-from mqcore.client.validators import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, check_group
+from mqcore.client.consume.declared import Declared, H, start_declared, wait_declared
+from mqcore.client.consume.handling import BatchHandler, EachMessage, Handler, check_async
+from mqcore.client.consume.polled.assignment import QueuesCallback
+from mqcore.client.consume.polled.consumer import PullConsumer
+from mqcore.client.consume.polled.pull_api import PullApi
+from mqcore.client.consume.push.consumer import Consumer
+from mqcore.client.model.counters import ClientCounts, CountsCallback
+from mqcore.client.model.subscription import Expression, Topics, topics_with_expressions
+from mqcore.client.model.validators import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, check_group
+from mqcore.client.produce.producer import Producer
+from mqcore.client.produce.transactions import Check, TransactionProducer, check_callable
+from mqcore.client.session.instance import ClientInstance
+from mqcore.client.session.stop_signals import run_until, stop_signals
+from mqcore.client.settings.classes import ClientSettings, ConsumerSettings, ProducerSettings
+from mqcore.client.settings.configuration import configure
+from mqcore.client.settings.options import ClientOptions, ConsumerOptions, ProducerOptions, PullConsumerOptions
+from mqcore.client.settings.pull_consumer import PullConsumerSettings
 from mqcore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -36,8 +36,8 @@ class Client(PullApi):
     """A client of the brokers behind some name servers. Used inside ``async with``, from one event loop.
 
     *name_servers* is ``host:port`` or several of them, separated by ``;``, or a URL. What is not given here comes from
-    the environment, the URL and the TOML file *config_file*, in this order; see configuration.py. Other keyword
-    arguments are the fields of ClientSettings.
+    the environment, the URL and the TOML file *config_file*, in this order; see settings/configuration.py. Other
+    keyword arguments are the fields of ClientSettings.
     """
 
     def __init__(

@@ -41,7 +41,7 @@ from mqcore.errors import (
 )
 
 if TYPE_CHECKING:
-    from mqcore.client.messages import SendReceipt
+    from mqcore.client.model.messages import SendReceipt
 
 __all__ = [
     "ArgumentError",

@@ -14,8 +14,8 @@ from enum import Enum
 from pathlib import Path
 
 from mqcore import client
-from mqcore.client.checked import Checked
-from mqcore.client.settings_page import write_or_check
+from mqcore.client.settings.checked import Checked
+from mqcore.client.settings.page import write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "client" / "reference.md"
 

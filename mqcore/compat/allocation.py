@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from mqcore.client.rebalance import (
+from mqcore.client.model.rebalance import (
     ConsistentHash,
     FixedQueues,
     MachineRooms,

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import ClassVar
 
 from mqcore.client import Consumer, Sql
-from mqcore.client.subscription import Expression
+from mqcore.client.model.subscription import Expression
 from mqcore.compat.allocation import AllocateMessageQueueStrategy
 from mqcore.compat.config import AclClientRPCHook, ClientConfig
 from mqcore.compat.enums import ConsumeConcurrentlyStatus, ConsumeFromWhere, MessageModel

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from mqcore.client import PullConsumer
-from mqcore.client.subscription import Expression
+from mqcore.client.model.subscription import Expression
 from mqcore.compat.config import AclClientRPCHook
 from mqcore.compat.consumer import MemberConfig, MessageSelector, expression_of
 from mqcore.compat.message import MessageExt, MessageQueue, as_java, core_queue

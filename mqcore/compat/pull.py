@@ -7,8 +7,8 @@ from typing import overload
 
 from mqcore import client
 from mqcore.client import PullConsumer, PullStatus
-from mqcore.client.handler_threads import HandlerThreads
-from mqcore.client.pull_api import RECONSUME_TIMES_MAX
+from mqcore.client.consume.polled.pull_api import RECONSUME_TIMES_MAX
+from mqcore.client.session.handler_threads import HandlerThreads
 from mqcore.compat.config import AclClientRPCHook
 from mqcore.compat.consumer import MemberConfig, MessageSelector, expression_of
 from mqcore.compat.enums import MessageModel

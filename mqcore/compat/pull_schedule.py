@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable
 
-from mqcore.client.handler_threads import HandlerThreads
+from mqcore.client.session.handler_threads import HandlerThreads
 from mqcore.compat.config import AclClientRPCHook
 from mqcore.compat.enums import MessageModel
 from mqcore.compat.message import MessageQueue

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from mqcore import client
-from mqcore.client.selectors import ShardKey, select_by_hash, select_by_machine_room, select_by_random
+from mqcore.client.model.selectors import ShardKey, select_by_hash, select_by_machine_room, select_by_random
 from mqcore.compat.message import Message, MessageQueue
 from mqcore.protocol.message import MessageQueue as CoreMessageQueue
 

@@ -8,7 +8,7 @@ from datetime import datetime
 from enum import Enum
 
 from mqcore import clock
-from mqcore.client.messages import DEAD_LETTER, Message, ReceivedMessage, moment_ms
+from mqcore.client.model.messages import DEAD_LETTER, Message, ReceivedMessage, moment_ms
 from mqcore.protocol import properties as names
 from mqcore.protocol.message import MessageExt, MessageQueue
 

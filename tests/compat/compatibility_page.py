@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mqcore.broker.processors.table import TABLE
-from mqcore.client.settings_page import write_or_check
+from mqcore.client.settings.page import write_or_check
 from mqcore.codes import RequestCode
 from tests.compat.clients_compared import CLIENTS, MQADMIN
 from tests.compat.differential.differences import (

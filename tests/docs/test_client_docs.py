@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 from page_runner import Block, blocks, remarks, run, topics
 
-from mqcore.client.configuration import SECTIONS
-from mqcore.client.settings_page import PAGE
+from mqcore.client.settings.configuration import SECTIONS
+from mqcore.client.settings.page import PAGE
 from mqcore.testing import RunningBroker, running_broker
 from tests.rigs import maven, wire
 from tests.rigs.apache import ApacheServer
@@ -99,7 +99,7 @@ def test_every_page_is_in_the_table_of_contents() -> None:
     assert [page.name for page in PAGES if page.name != "README.md" and f"({page.name})" not in contents] == []
 
 
-@pytest.mark.parametrize("module", ["mqcore.client.settings_page", "mqcore.client.reference_page"])
+@pytest.mark.parametrize("module", ["mqcore.client.settings.page", "mqcore.client.reference_page"])
 def test_a_generated_page_is_what_would_be_written(module: str) -> None:
     # The signatures there are those of the extensions.
     variables = {name: value for name, value in os.environ.items() if name != "MQ_PURE"}

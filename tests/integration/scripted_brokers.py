@@ -9,7 +9,7 @@ import asyncio
 from types import TracebackType
 from typing import Self
 
-from mqcore.client.loop_thread import LoopThread
+from mqcore.client.session.loop_thread import LoopThread
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from mqcore.protocol.command import RemotingCommand

@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from mqcore import aio
-from mqcore.client.broker_api import request
 from mqcore.client.errors import ClientStateError
+from mqcore.client.session.broker_api import request
 from mqcore.codes import RequestCode
 from mqcore.errors import ArgumentError, BrokerError
 from mqcore.protocol.bodies import ConsumerRunningInfo

@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 
 from mqcore import aio
+from mqcore.client.consume.polled.pull_api import RECONSUME_TIMES_MAX
 from mqcore.client.errors import SendFailedError
-from mqcore.client.messages import DEAD_LETTER
-from mqcore.client.pull_api import RECONSUME_TIMES_MAX
+from mqcore.client.model.messages import DEAD_LETTER
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError, ClientError, RemotingError, RemotingSendError, RemotingTimeoutError
 from mqcore.protocol.bodies import BrokerData, HeartbeatData, QueueData, TopicRouteData
@@ -197,7 +197,7 @@ async def test_closing_gives_up_on_sends_that_take_too_long(
         stuck = asyncio.create_task(producer.send(message(), timeout_s=60))
         await eventually(lambda: cluster.first.sends + cluster.second.sends == 1, "the send is under way")
         begin = time.monotonic()
-        with caplog.at_level(logging.WARNING, "mqcore.client.producer"):
+        with caplog.at_level(logging.WARNING, "mqcore.client.produce.producer"):
             await producer.close(timeout_s=0.05)
         assert time.monotonic() - begin < 30, "the send has 60 s"
     assert "closing with sends under way group=P messages=1" in caplog.text

@@ -10,7 +10,7 @@ import pytest
 
 from mqcore import aio
 from mqcore.client.errors import SendFailedError, SendForbiddenError
-from mqcore.client.hooks import ProducerHook, SendContext
+from mqcore.client.telemetry.producer_hooks import ProducerHook, SendContext
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import RemotingTimeoutError
 from mqcore.protocol.properties import decode_properties
@@ -114,7 +114,7 @@ async def test_a_broken_hook_costs_neither_the_message_nor_the_other_hooks(
     mq: aio.Client, caplog: pytest.LogCaptureFixture
 ) -> None:
     recorder = Recorder()
-    with caplog.at_level(logging.ERROR, "mqcore.client.hooks"):
+    with caplog.at_level(logging.ERROR, "mqcore.client.telemetry.producer_hooks"):
         async with mq.producer("P") as producer:
             producer.add_hook(Broken())
             producer.add_hook(recorder)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mqcore.client import broker_api
-from mqcore.client.broker_api import BrokerApi
+from mqcore.client.session import broker_api
+from mqcore.client.session.broker_api import BrokerApi
 from mqcore.errors import RemotingTimeoutError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import MessageQueue

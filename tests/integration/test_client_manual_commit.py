@@ -164,7 +164,7 @@ async def test_a_queue_full_of_kept_messages_says_so(
         return None if commit.is_set() else KEPT
 
     settings = {**ORDERLY, "pull_threshold_for_queue": 5, "pull_batch_size": 4}
-    with caplog.at_level(logging.WARNING, "mqcore.client.consume_orderly"):
+    with caplog.at_level(logging.WARNING, "mqcore.client.consume.push.orderly"):
         async with mq.consumer(group, topic, handler=handle, **settings):
             await eventually(lambda: "nothing more is pulled before a commit" in caplog.text, "the warning")
     assert len(seen) < 40

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 import pytest
 
 from mqcore.client import Client, ConsumeContext, ConsumerHook, Done, Message, ReceivedMessage, Reject, Retry, Rollback
-from mqcore.client.options import ConsumerOptions
+from mqcore.client.settings.options import ConsumerOptions
 from tests.integration.client_helpers import make_topic
 from tests.rigs import RunningBroker
 from tests.waiting import wait_until

@@ -12,7 +12,7 @@ import pytest
 from mqcore import aio, compat
 from mqcore.client import Client
 from mqcore.client.errors import CreateReplyError, RequestTimeoutError, SendFailedError
-from mqcore.client.request_reply import create_reply, is_request
+from mqcore.client.produce.request_reply import create_reply, is_request
 from mqcore.codes import RequestCode, ResponseCode, SysFlag
 from mqcore.errors import RemotingTimeoutError
 from mqcore.protocol.command import RemotingCommand

@@ -9,7 +9,7 @@ import pytest
 
 from mqcore import aio
 from mqcore.client.errors import SendFailedError
-from mqcore.client.trace import QUEUE_MAX, TraceBean, TraceContext, TraceDispatcher, TraceKind, TraceSide
+from mqcore.client.telemetry.trace import QUEUE_MAX, TraceBean, TraceContext, TraceDispatcher, TraceKind, TraceSide
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol.properties import decode_properties
 from tests.integration.client_helpers import DEADLINE_S, eventually, make_topic, read_queue

@@ -11,9 +11,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from mqcore.client import Client, Message, Producer
-from mqcore.client.blocking import SOCKETS_MAX
 from mqcore.client.errors import ClientClosedError, ClientStateError, InvalidMessageError
-from mqcore.client.hooks import ProducerHook, SendContext
+from mqcore.client.produce.blocking import SOCKETS_MAX
+from mqcore.client.telemetry.producer_hooks import ProducerHook, SendContext
 from mqcore.codes import ResponseCode
 from mqcore.errors import BrokerError, RemotingSendError, RemotingTimeoutError
 from mqcore.protocol.message import MessageQueue

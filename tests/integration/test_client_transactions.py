@@ -14,8 +14,8 @@ import pytest
 
 from mqcore import aio
 from mqcore.client import Client
-from mqcore.client.hooks import EndTransactionContext, ProducerHook
-from mqcore.client.transactions import TransactionState
+from mqcore.client.produce.transactions import TransactionState
+from mqcore.client.telemetry.producer_hooks import EndTransactionContext, ProducerHook
 from mqcore.codes import RequestCode, ResponseCode, SysFlag
 from mqcore.errors import ArgumentError
 from mqcore.protocol.command import RemotingCommand

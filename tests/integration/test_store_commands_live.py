@@ -10,8 +10,8 @@ import orjson
 import pytest
 
 from mqcore.admin.output import message_json
-from mqcore.client.messages import Message
-from mqcore.client.plain import Client
+from mqcore.client.model.messages import Message
+from mqcore.client.plain.client import Client
 from tests.integration.backup_rig import DEADLINE_S, QUEUES, TOPIC, assert_holds, grow, mqcore, served, stored, talking
 from tests.rigs import MqcoreBroker, wire
 

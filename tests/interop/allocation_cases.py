@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Iterator, Sequence
 
-from mqcore.client.rebalance import (
+from mqcore.client.model.rebalance import (
     STRATEGIES,
     ConsistentHash,
     FixedQueues,

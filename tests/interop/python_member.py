@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TextIO
 
 from mqcore import aio, client
-from mqcore.client.options import ConsumerOptions
+from mqcore.client.settings.options import ConsumerOptions
 from mqcore.protocol.message import MessageQueue
 
 

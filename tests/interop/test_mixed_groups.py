@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pytest
 
 from mqcore import aio
-from mqcore.client.rebalance import allocate, strategy_of
+from mqcore.client.model.rebalance import allocate, strategy_of
 from mqcore.protocol.message import MessageQueue
 from tests.rigs import JavaConsumer, JavaDriver, QueueName, ReceivedMessage, RunningBroker
 from tests.rigs.process import Child

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from mqcore.client import Client, ReceivedMessage
-from mqcore.client.settings import ConsumeFromWhere
+from mqcore.client.settings.classes import ConsumeFromWhere
 from tests.rigs import ApacheServer, GoClient, JavaDriver, MqcoreBroker, RunningBroker, wire
 from tests.rigs.go_client import queues_of_go
 from tests.waiting import wait_until

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from mqcore.client.messages import ReceivedMessage
+from mqcore.client.model.messages import ReceivedMessage
 from mqcore.codes import PullSysFlag, RequestCode
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import MessageQueue

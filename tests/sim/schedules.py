@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mqcore.client.consumer import Consumer
-from mqcore.client.messages import ReceivedMessage
+from mqcore.client.consume.push.consumer import Consumer
+from mqcore.client.model.messages import ReceivedMessage
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import is_retry_topic
 from tests.sim.brokers import SimBroker

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from mqcore.broker.queue_locks import QueueLocks as LocksOfBroker
-from mqcore.client.assignment import Assignment
-from mqcore.client.instance import ClientInstance
-from mqcore.client.offsets import RemoteOffsets
-from mqcore.client.process_queue import ProcessQueue
-from mqcore.client.pulling import QueuePullLoop
+from mqcore.client.consume.assignment import Assignment
+from mqcore.client.consume.offsets import RemoteOffsets
+from mqcore.client.consume.pull_loop import QueuePullLoop
+from mqcore.client.model.process_queue import ProcessQueue
+from mqcore.client.session.instance import ClientInstance
 from mqcore.errors import MQError
 from mqcore.protocol.message import MessageQueue
 from tests.sim.schedules import Chaos, Habits, Player, in_world, seeds_until_found
@@ -191,7 +191,7 @@ def test_a_failure_that_counts_as_done_is_found(root: Path, monkeypatch: pytest.
     async def send_back(*_: object) -> bool:
         return True
 
-    monkeypatch.setattr("mqcore.client.consume_concurrently.send_back", send_back)
+    monkeypatch.setattr("mqcore.client.consume.push.concurrently.send_back", send_back)
     assert seeds_until_found(in_world(root, chaos(habits=habits)), limit=FOUND_WITHIN)
 
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from mqcore.client import master_search, waiting_sends
-from mqcore.client.master_search import MasterSearch
-from mqcore.client.pulling import FAILED_DELAY_S
-from mqcore.client.routes import RouteTable
+from mqcore.client.consume.pull_loop import FAILED_DELAY_S
+from mqcore.client.session import master_search, waiting_sends
+from mqcore.client.session.master_search import MasterSearch
+from mqcore.client.session.routes import RouteTable
 from mqcore.errors import RemotingTimeoutError
 from mqcore.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from mqcore.protocol.message import MessageQueue
@@ -120,7 +120,7 @@ def test_another_pace_is_found(monkeypatch: pytest.MonkeyPatch, quietly: None, n
             return wanted[each]
 
     monkeypatch.setitem(globals(), "master_search", Demanded())
-    monkeypatch.setattr(f"mqcore.client.master_search.{name}", value)
+    monkeypatch.setattr(f"mqcore.client.session.master_search.{name}", value)
     assert seeds_until_found(schedule, limit=FOUND_WITHIN)
 
 
@@ -213,7 +213,7 @@ def test_a_pull_loop_that_rests_after_every_failure_is_found(root: Path, monkeyp
     async def rest(*_: object) -> float:
         return 5.0
 
-    monkeypatch.setattr("mqcore.client.pulling.pause_after", rest)
+    monkeypatch.setattr("mqcore.client.consume.pull_loop.pause_after", rest)
     assert seeds_until_found(take_over(root, lambda number: None), limit=FOUND_WITHIN)
 
 
@@ -250,7 +250,7 @@ def test_no_send_waits_for_a_master_that_stands_still_when_there_is_another(root
 
 
 def test_sends_that_wait_until_their_time_is_over_are_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqcore.client.waiting_sends.LONG_S", 500.0)
+    monkeypatch.setattr("mqcore.client.session.waiting_sends.LONG_S", 500.0)
     assert seeds_until_found(stand_still(root), limit=FOUND_WITHIN)
 
 

@@ -23,13 +23,13 @@ from mqcore.broker.queue_locks import QueueLocks
 from mqcore.broker.services.delay_levels import ScheduleMessageService
 from mqcore.broker.statistics import BrokerStatsManager
 from mqcore.broker.subscription_conflicts import SubscriptionConflicts
-from mqcore.client import process_queue
-from mqcore.client.consume_workers import Workers
-from mqcore.client.fault_strategy import FaultStrategy, not_available_duration_ms
-from mqcore.client.process_queue import NOTHING_TO_COMMIT, ProcessQueue
-from mqcore.client.rebalance import STRATEGIES, allocate
-from mqcore.client.selectors import Rotation
-from mqcore.client.tasks import Periodic
+from mqcore.client.consume.workers import Workers
+from mqcore.client.model import process_queue
+from mqcore.client.model.process_queue import NOTHING_TO_COMMIT, ProcessQueue
+from mqcore.client.model.rebalance import STRATEGIES, allocate
+from mqcore.client.model.selectors import Rotation
+from mqcore.client.produce.fault_strategy import FaultStrategy, not_available_duration_ms
+from mqcore.client.session.tasks import Periodic
 from mqcore.protocol.bodies import ConsumeFromWhere, ConsumeType, MessageModel
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.message_id import HostAddress
@@ -217,7 +217,7 @@ def test_every_queue_has_one_owner_after_each_join_and_leave(player: Player) -> 
 
 
 def test_members_that_sort_differently_are_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqcore.client.rebalance.java_order", lambda text: 0)
+    monkeypatch.setattr("mqcore.client.model.rebalance.java_order", lambda text: 0)
     assert seeds_until_found(on_a_clock(division_schedule), limit=FOUND_WITHIN)
 
 
@@ -283,7 +283,7 @@ def test_a_broker_that_is_avoided_is_not_chosen_while_another_is_free(player: Pl
 
 
 def test_a_choice_that_forgets_failures_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqcore.client.fault_strategy.ISOLATION_LATENCY_MS", 0)
+    monkeypatch.setattr("mqcore.client.produce.fault_strategy.ISOLATION_LATENCY_MS", 0)
     assert seeds_until_found(on_a_clock(avoidance_schedule), limit=FOUND_WITHIN)
 
 

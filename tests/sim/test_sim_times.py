@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 
-from mqcore.client.backoff import Backoff
-from mqcore.client.messages import ReceivedMessage
+from mqcore.client.model.backoff import Backoff
+from mqcore.client.model.messages import ReceivedMessage
 from mqcore.codes import RequestCode
 from mqcore.delay_levels import DELAY_LEVELS_S
 from mqcore.protocol.names import dlq_topic

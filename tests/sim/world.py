@@ -15,13 +15,13 @@ from typing import Any, TypeVar
 
 from mqcore import clock
 from mqcore.client.asynchronous import Client
-from mqcore.client.consumer import Consumer
+from mqcore.client.consume.polled.consumer import PullConsumer
+from mqcore.client.consume.push.consumer import Consumer
 from mqcore.client.errors import ClientClosedError
-from mqcore.client.fault_strategy import BrokerFault
-from mqcore.client.messages import Message, ReceivedMessage
-from mqcore.client.pull_consumer import PullConsumer
-from mqcore.client.pull_consumer_settings import PullConsumerSettings
-from mqcore.client.settings import ClientSettings, ConsumeFromWhere, ConsumerSettings, ProducerSettings
+from mqcore.client.model.messages import Message, ReceivedMessage
+from mqcore.client.produce.fault_strategy import BrokerFault
+from mqcore.client.settings.classes import ClientSettings, ConsumeFromWhere, ConsumerSettings, ProducerSettings
+from mqcore.client.settings.pull_consumer import PullConsumerSettings
 from mqcore.errors import MQError
 from mqcore.protocol.message import MessageQueue
 from tests.sim.brokers import SimBroker, SimNameServer

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mqcore.client.backoff import Backoff
-from mqcore.client.settings import ConsumerSettings
+from mqcore.client.model.backoff import Backoff
+from mqcore.client.settings.classes import ConsumerSettings
 from mqcore.delay_levels import DELAY_LEVELS_S, level_of
 from mqcore.errors import ConfigError
 

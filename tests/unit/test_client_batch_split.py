@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqcore.client.batch_split import BatchPart, member_size, split_batch, whole_batch
 from mqcore.client.errors import InvalidMessageError
+from mqcore.client.produce.batch_split import BatchPart, member_size, split_batch, whole_batch
 from mqcore.protocol.batch import encode_batch
 from mqcore.protocol.message import Message
 

@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from mqcore.client.batching import REQUESTS_MAX, Batcher, SendFuture
-from mqcore.client.broker_api import SendResponse
-from mqcore.client.codec import UniqueIdGenerator
-from mqcore.client.counters import SendTally
 from mqcore.client.errors import ClientClosedError
-from mqcore.client.inflight import InflightLimit
-from mqcore.client.messages import Message
-from mqcore.client.producer_core import Outgoing, Sent
-from mqcore.client.settings import ProducerSettings
+from mqcore.client.model.counters import SendTally
+from mqcore.client.model.messages import Message
+from mqcore.client.produce.batching import REQUESTS_MAX, Batcher, SendFuture
+from mqcore.client.produce.codec import UniqueIdGenerator
+from mqcore.client.produce.core import Outgoing, Sent
+from mqcore.client.produce.inflight import InflightLimit
+from mqcore.client.session.broker_api import SendResponse
+from mqcore.client.settings.classes import ProducerSettings
 from mqcore.codes import ResponseCode
 from mqcore.errors import BrokerError, HeaderError
 from mqcore.protocol.batch import decode_batch

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from mqcore import aio
-from mqcore.client.configuration import SECTIONS, Configuration, configure, converted
-from mqcore.client.credentials import Signer, signature
 from mqcore.client.errors import ConfigError, NoNameServerError
-from mqcore.client.settings import ClientSettings, ConsumeFromWhere, ConsumerSettings, ProducerSettings
+from mqcore.client.session.credentials import Signer, signature
+from mqcore.client.settings.classes import ClientSettings, ConsumeFromWhere, ConsumerSettings, ProducerSettings
+from mqcore.client.settings.configuration import SECTIONS, Configuration, configure, converted
 from mqcore.codes import RequestCode
 from mqcore.protocol.command import RemotingCommand
 

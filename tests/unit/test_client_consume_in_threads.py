@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 
-from mqcore.client.consume_in_threads import ThreadWorkers
+from mqcore.client.consume.push.in_threads import ThreadWorkers
 from mqcore.client.errors import ClientClosedError
-from mqcore.client.handler_threads import HandlerThreads
+from mqcore.client.session.handler_threads import HandlerThreads
 from tests.waiting import wait_until
 
 DEADLINE_S = 60.0

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from mqcore.client.consume_workers import Workers
+from mqcore.client.consume.workers import Workers
 from tests.integration.client_helpers import eventually
 
 TURNS = 60

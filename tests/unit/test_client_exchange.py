@@ -14,7 +14,7 @@ import pytest
 
 from mqcore._fast.client import exchange as fast
 from mqcore._fast.client import frames as fast_frames
-from mqcore.client import exchange as python
+from mqcore.client.produce import exchange as python
 from mqcore.codes import SerializeType
 from mqcore.errors import HeaderError, ProtocolError, RemotingSendError, RemotingTimeoutError
 from mqcore.protocol import send_frames as python_frames

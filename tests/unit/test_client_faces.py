@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from mqcore import aio, client
-from mqcore.client.plain_calls import in_plain_words
+from mqcore.client.plain.calls import in_plain_words
 
 PAIRS = [
     pytest.param(getattr(aio, name), getattr(client, name), id=name)

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mqcore.client.fault_strategy import FaultStrategy, LatencyFaultTolerance, not_available_duration_ms
-from mqcore.client.selectors import Rotation
-from mqcore.client.settings import ProducerSettings
+from mqcore.client.model.selectors import Rotation
+from mqcore.client.produce.fault_strategy import FaultStrategy, LatencyFaultTolerance, not_available_duration_ms
+from mqcore.client.settings.classes import ProducerSettings
 from mqcore.errors import ConfigError
 from mqcore.protocol.message import MessageQueue
 

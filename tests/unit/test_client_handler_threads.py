@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqcore.client.handler_threads import HandlerThreads
+from mqcore.client.session.handler_threads import HandlerThreads
 from tests.waiting import wait_until
 
 DEADLINE_S = 60.0
@@ -83,7 +83,7 @@ def test_after_a_shutdown_nothing_new_is_taken_and_what_waits_is_cancelled() -> 
 
 def test_a_function_that_never_returns_does_not_keep_the_process_alive() -> None:
     program = (
-        "import threading; from mqcore.client.handler_threads import HandlerThreads\n"
+        "import threading; from mqcore.client.session.handler_threads import HandlerThreads\n"
         "begun = threading.Event()\n"
         "def stuck():\n    begun.set(); threading.Event().wait()\n"
         "HandlerThreads(1, 'stuck').submit(stuck); begun.wait(); print('ends')"

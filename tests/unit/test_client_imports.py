@@ -39,7 +39,7 @@ def test_modules_of_the_client_come_with_the_package() -> None:
 
 
 def test_a_face_has_its_admin_without_importing_it_for_all() -> None:
-    assert client.Admin.__module__ == "mqcore.client.admin.plain"
+    assert client.Admin.__module__ == "mqcore.client.plain.admin"
     assert aio.Admin.__module__ == "mqcore.client.admin.api"
     assert run("import sys, mqcore.client, mqcore.aio; print('mqcore.client.admin' in sys.modules)") == "False"
 

@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from mqcore.client.inflight import InflightLimit
+from mqcore.client.produce.inflight import InflightLimit
 
 
 async def start(limit: InflightLimit, size: int) -> asyncio.Task[None]:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from mqcore.client.blocking import KEPT_IDLE_S, SOCKETS_MAX, TIDY_EVERY_S, Line, Lines
+from mqcore.client.produce.blocking import KEPT_IDLE_S, SOCKETS_MAX, TIDY_EVERY_S, Line, Lines
 
 THREADS = 6
 ROUNDS = 3000
@@ -98,7 +98,7 @@ def test_a_connection_that_fails_leaves_its_place(address: str) -> None:
 def test_no_line_is_in_two_hands_and_none_is_lost(
     address: str, tidy_every_s: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqcore.client.blocking.TIDY_EVERY_S", tidy_every_s)
+    monkeypatch.setattr("mqcore.client.produce.blocking.TIDY_EVERY_S", tidy_every_s)
     lines = Lines()
     in_hand: set[int] = set()
     twice: list[int] = []

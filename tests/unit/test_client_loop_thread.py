@@ -10,8 +10,8 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 import pytest
 
 from mqcore.client.errors import ClientClosedError
-from mqcore.client.loop_thread import LoopThread
-from mqcore.client.plain_calls import PlainFace, until_closed
+from mqcore.client.plain.calls import PlainFace, until_closed
+from mqcore.client.session.loop_thread import LoopThread
 
 DEADLINE_S = 60.0
 THREADS = 8

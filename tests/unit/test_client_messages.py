@@ -18,9 +18,9 @@ from mqcore.client.errors import (
     Retry,
     SendFailedError,
 )
-from mqcore.client.messages import Message, ReceivedMessage
-from mqcore.client.subscription import Sql, subscription_data, tags_wanted, topics_with_expressions
-from mqcore.client.validators import check_group, check_message, check_new_topic, check_topic
+from mqcore.client.model.messages import Message, ReceivedMessage
+from mqcore.client.model.subscription import Sql, subscription_data, tags_wanted, topics_with_expressions
+from mqcore.client.model.validators import check_group, check_message, check_new_topic, check_topic
 from mqcore.errors import ArgumentError, ConfigError
 from mqcore.protocol.message import MessageExt, MessageQueue
 

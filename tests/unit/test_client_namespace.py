@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from mqcore.client import Client
-from mqcore.client.namespace import Namespace
-from mqcore.client.settings import ClientSettings
+from mqcore.client.model.namespace import Namespace
+from mqcore.client.settings.classes import ClientSettings
 from mqcore.errors import ConfigError
 from mqcore.protocol.bodies import ConsumerData, HeartbeatData, ProducerData, SubscriptionData
 from mqcore.protocol.message import MessageQueue

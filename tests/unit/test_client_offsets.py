@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.client.offsets import FileOffsets, MemoryOffsets
+from mqcore.client.consume.offsets import FileOffsets, MemoryOffsets
 from mqcore.errors import StoreError
 from mqcore.protocol.message import MessageQueue
 

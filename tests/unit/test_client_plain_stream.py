@@ -6,10 +6,10 @@ from typing import cast
 
 import pytest
 
-from mqcore.client import plain_consumer
-from mqcore.client.consumer import RECEIVE_MAX
-from mqcore.client.messages import ReceivedMessage
-from mqcore.client.plain_consumer import FETCH_MAX, FETCH_TIME_S, Consumer, MessageStream
+from mqcore.client.consume.push.consumer import RECEIVE_MAX
+from mqcore.client.model.messages import ReceivedMessage
+from mqcore.client.plain import consumer as plain_consumer
+from mqcore.client.plain.consumer import FETCH_MAX, FETCH_TIME_S, Consumer, MessageStream
 from mqcore.protocol.message import MessageExt, MessageQueue
 
 QUEUE = MessageQueue("T", "broker-a", 0)

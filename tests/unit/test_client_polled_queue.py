@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from mqcore._fast.client import polled as fast
-from mqcore.client import polled_batch as python
-from mqcore.client.messages import ReceivedMessage
-from mqcore.client.polled_queue import AssignedQueue, PolledQueue
+from mqcore.client.consume.polled import batch as python
+from mqcore.client.consume.polled.queue import AssignedQueue, PolledQueue
+from mqcore.client.model.messages import ReceivedMessage
 from mqcore.protocol.codec import PURE, body_sizes, decode_pulled
 from mqcore.protocol.message import MessageExt, MessageQueue
 from mqcore.protocol.message_decoder import encode_message

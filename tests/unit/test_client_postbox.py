@@ -7,8 +7,8 @@ import threading
 import pytest
 
 from mqcore.client.errors import ClientClosedError
-from mqcore.client.loop_thread import LoopThread
-from mqcore.client.postbox import Postbox
+from mqcore.client.session.loop_thread import LoopThread
+from mqcore.client.session.postbox import Postbox
 
 COUNT = 5000
 THREADS = 4

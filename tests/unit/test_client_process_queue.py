@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from mqcore.client.process_queue import LOCK_LIVE_MAX_S, NOTHING_TO_COMMIT, PULL_IDLE_MAX_S, ProcessQueue
+from mqcore.client.model.process_queue import LOCK_LIVE_MAX_S, NOTHING_TO_COMMIT, PULL_IDLE_MAX_S, ProcessQueue
 from mqcore.protocol.message import MessageQueue
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.client.rebalance import (
+from mqcore.client.model.rebalance import (
     STRATEGIES,
     ConsistentHash,
     FixedQueues,

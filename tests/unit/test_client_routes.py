@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from mqcore.client.errors import NoRouteError
-from mqcore.client.routes import RouteTable, publish_queues, subscribe_queues
+from mqcore.client.session.routes import RouteTable, publish_queues, subscribe_queues
 from mqcore.codes import PermName, ResponseCode
 from mqcore.errors import BrokerError, RemotingConnectError
 from mqcore.protocol.bodies import BrokerData, QueueData, TopicRouteData

@@ -6,8 +6,8 @@ from collections import Counter
 
 import pytest
 
-from mqcore.client.messages import Message
-from mqcore.client.selectors import (
+from mqcore.client.model.messages import Message
+from mqcore.client.model.selectors import (
     Rotation,
     ShardKey,
     java_hash,

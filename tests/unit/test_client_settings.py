@@ -7,12 +7,18 @@ from pathlib import Path
 
 import pytest
 
-from mqcore.client.checked import Checked, changed
-from mqcore.client.identity import client_id
-from mqcore.client.name_servers import parse_addresses
-from mqcore.client.producer import compression_named
-from mqcore.client.pull_consumer_settings import PullConsumerSettings
-from mqcore.client.settings import ClientSettings, ConsumeFromWhere, ConsumerSettings, MessageModel, ProducerSettings
+from mqcore.client.produce.producer import compression_named
+from mqcore.client.session.identity import client_id
+from mqcore.client.session.name_servers import parse_addresses
+from mqcore.client.settings.checked import Checked, changed
+from mqcore.client.settings.classes import (
+    ClientSettings,
+    ConsumeFromWhere,
+    ConsumerSettings,
+    MessageModel,
+    ProducerSettings,
+)
+from mqcore.client.settings.pull_consumer import PullConsumerSettings
 from mqcore.errors import ConfigError
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from mqcore.client.statistics import TopicStatistics
+from mqcore.client.telemetry.statistics import TopicStatistics
 
 
 class Clock:

@@ -7,16 +7,16 @@ import logging
 
 import pytest
 
-from mqcore.client.batches import MessageBatch
-from mqcore.client.consuming import Abandoned
+from mqcore.client.consume.handling import Abandoned
+from mqcore.client.consume.membership import Membership
+from mqcore.client.consume.offsets import MemoryOffsets
+from mqcore.client.consume.push.batches import MessageBatch
+from mqcore.client.consume.push.streams import Handoff, MessageBuffer, StreamService
 from mqcore.client.errors import ClientStateError, Retry
-from mqcore.client.membership import Membership
-from mqcore.client.messages import ReceivedMessage, Settler
-from mqcore.client.offsets import MemoryOffsets
-from mqcore.client.process_queue import ProcessQueue
-from mqcore.client.settings import ConsumerSettings
-from mqcore.client.streams import Handoff, MessageBuffer, StreamService
-from mqcore.client.tasks import Periodic, cancel_and_wait
+from mqcore.client.model.messages import ReceivedMessage, Settler
+from mqcore.client.model.process_queue import ProcessQueue
+from mqcore.client.session.tasks import Periodic, cancel_and_wait
+from mqcore.client.settings.classes import ConsumerSettings
 from mqcore.errors import RemotingConnectError
 from mqcore.protocol.message import MessageExt, MessageQueue
 
@@ -113,7 +113,7 @@ async def test_background_work_goes_on_after_a_failed_round(caplog: pytest.LogCa
         third.set()
 
     work = Periodic("work", action, first_s=0.001, every_s=0.001)
-    with caplog.at_level(logging.WARNING, "mqcore.client.tasks"):
+    with caplog.at_level(logging.WARNING, "mqcore.client.session.tasks"):
         work.start()
         await asyncio.wait_for(third.wait(), 60)
         await work.stop()
@@ -242,8 +242,8 @@ async def test_who_failed_a_message_that_could_not_be_sent_back_does_not_settle_
     async def cannot_send_back(*_: object) -> bool:
         return False
 
-    monkeypatch.setattr("mqcore.client.consume_concurrently.send_back", cannot_send_back)
-    monkeypatch.setattr("mqcore.client.streams.RESUBMIT_DELAY_S", 0.0)
+    monkeypatch.setattr("mqcore.client.consume.push.concurrently.send_back", cannot_send_back)
+    monkeypatch.setattr("mqcore.client.consume.push.streams.RESUBMIT_DELAY_S", 0.0)
     held: ProcessQueue[ReceivedMessage] = ProcessQueue(QUEUE)
     hub = None
     service = StreamService(Membership(hub, "g", ConsumerSettings(), MemoryOffsets(), {}))  # type: ignore[arg-type]

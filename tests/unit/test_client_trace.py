@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from mqcore.client.messages import MessageKind
-from mqcore.client.trace import (
+from mqcore.client.model.messages import MessageKind
+from mqcore.client.produce.transactions import TransactionState
+from mqcore.client.telemetry.trace import (
     DATA_SIZE_MAX,
     KEYS_SIZE_MAX,
     ConsumeCode,
@@ -17,7 +18,6 @@ from mqcore.client.trace import (
     trace_messages,
     trace_topic_of,
 )
-from mqcore.client.transactions import TransactionState
 
 FIRST = TraceBean(
     topic="T",

@@ -19,7 +19,7 @@ import pytest
 
 import mqcore
 from mqcore.client import ClientSettings, ConsumerSettings, ProducerSettings, PullConsumerSettings
-from mqcore.client.options import ClientOptions, ConsumerOptions, ProducerOptions, PullConsumerOptions
+from mqcore.client.settings.options import ClientOptions, ConsumerOptions, ProducerOptions, PullConsumerOptions
 from tests.rows import walked
 
 ROOT = Path(__file__).resolve().parents[2]

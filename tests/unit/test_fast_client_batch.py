@@ -12,9 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcore._fast.client import batch as fast
-from mqcore.client import batch_body as python
-from mqcore.client.messages import Message, SendReceipt, SendStatus
-from mqcore.client.request_reply import ReplyMessage
+from mqcore.client.model.messages import Message, SendReceipt, SendStatus
+from mqcore.client.produce import batch_body as python
+from mqcore.client.produce.request_reply import ReplyMessage
 from mqcore.errors import HeaderError, ProtocolError
 from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.protocol import message as wire

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from protocol_golden import GOLDEN
 
 from mqcore._fast.client import records as fast
-from mqcore.client.messages import ReceivedMessage
+from mqcore.client.model.messages import ReceivedMessage
 from mqcore.errors import ProtocolError
 from mqcore.protocol import pulled as python
 from mqcore.protocol.codec import PURE

@@ -7,7 +7,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from mqcore.client import MessageQueue, ReceivedMessage, Reject, Retry
-from mqcore.client.batches import MessageBatch
+from mqcore.client.consume.push.batches import MessageBatch
 from mqcore.client.errors import ArgumentError, ClientStateError
 from mqcore.testing import Settled, message
 

@@ -1,7 +1,7 @@
 from typing import Any
 
-from mqcore.client import batch_body
-from mqcore.client.messages import Message
+from mqcore.client.produce import batch_body
+from mqcore.client.model.messages import Message
 
 class UniqueIdGenerator:
     def __init__(self, ip: str) -> None: ...

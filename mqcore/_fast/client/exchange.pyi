@@ -1,7 +1,7 @@
 from typing_extensions import Buffer
 
 from mqcore._fast.client.frames import SendHead
-from mqcore.client.exchange import SendAnswer
+from mqcore.client.produce.exchange import SendAnswer
 
 class Exchange:
     @property

@@ -1,5 +1,7 @@
-"""One request and its answer on a blocking socket, without the interpreter in between; the twin is
-mqcore.client.exchange. To write the request and read the answer takes 0.8 us, the twin 23 us, without system calls."""
+"""One request and its answer on a blocking socket, without the interpreter in between.
+
+The twin is mqcore.client.produce.exchange. To write the request and read the answer takes 0.8 us, the twin 23 us, without
+system calls."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_CheckSignals
@@ -17,7 +19,7 @@ from mqcore._fast.wire.header cimport (COMMAND_OK, CommandView, TextView, field_
                                        text_to_i64)
 
 from mqcore import codes
-from mqcore.client import exchange as twin
+from mqcore.client.produce import exchange as twin
 from mqcore.errors import RemotingSendError, RemotingTimeoutError
 
 cdef extern from "sys/socket.h" nogil:

@@ -1,4 +1,4 @@
-"""The messages of one pull, while an application takes them; the readable twin is mqcore.client.polled_batch.
+"""The messages of one pull, while an application takes them; the readable twin is mqcore.client.consume.polled.batch.
 
 Nothing here runs Python code between a look and what depends on it, so threads see each step whole. The load
 ``receive_each`` of benchmarks.client measures it.

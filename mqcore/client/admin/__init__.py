@@ -1,6 +1,6 @@
 """What operators ask of name servers and brokers, as typed calls.
 
-``Admin`` here is the asyncio face, as in ``mqcore.aio``; ``mqcore.client.Admin`` (plain.py) has the same calls.
+``Admin`` here is the asyncio face, as in ``mqcore.aio``; ``mqcore.client.Admin`` (plain/admin.py) has the same calls.
 """
 
 from mqcore.client.admin.api import Admin

@@ -9,7 +9,7 @@ from mqcore.client.admin.dead_letters import DeadLetterCalls
 from mqcore.client.admin.groups import GroupCalls
 from mqcore.client.admin.offsets import OffsetCalls
 from mqcore.client.admin.topics import TopicCalls
-from mqcore.client.instance import ClientInstance
+from mqcore.client.session.instance import ClientInstance
 
 
 class HasInstance(Protocol):

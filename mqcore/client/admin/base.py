@@ -10,9 +10,9 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from mqcore.client.broker_api import request
 from mqcore.client.errors import NoRouteError, NotFoundError
-from mqcore.client.instance import ClientInstance
+from mqcore.client.session.broker_api import request
+from mqcore.client.session.instance import ClientInstance
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError, MQError
 from mqcore.protocol.bodies import ClusterInfo, TopicRouteData

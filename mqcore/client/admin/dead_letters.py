@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from datetime import datetime
 
 from mqcore.client.admin.messages import FoundMessages, MessageCalls
-from mqcore.client.broker_api import PullRequest
+from mqcore.client.consume.polled.offsets import timestamp_ms
+from mqcore.client.consume.polled.pull_api import MESSAGES_MAX, PULL_TIMEOUT_S
 from mqcore.client.errors import NoRouteError, NotFoundError
-from mqcore.client.producer_core import Outgoing
-from mqcore.client.pull_api import MESSAGES_MAX, PULL_TIMEOUT_S
-from mqcore.client.pull_consumer_offsets import timestamp_ms
+from mqcore.client.produce.core import Outgoing
+from mqcore.client.session.broker_api import PullRequest
 from mqcore.codes import ResponseCode
 from mqcore.errors import ClientError, MQError
 from mqcore.protocol import properties as names

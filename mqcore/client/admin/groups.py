@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from mqcore.client.admin.base import AdminCalls, Outcomes, answers_of, outcomes_of
 from mqcore.client.errors import NotFoundError
-from mqcore.client.validators import DEFAULT_CONSUMER_GROUP, check_group
+from mqcore.client.model.validators import DEFAULT_CONSUMER_GROUP, check_group
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError, MQError
 from mqcore.protocol.bodies import (

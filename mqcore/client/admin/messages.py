@@ -9,10 +9,10 @@ from collections.abc import Iterable
 from datetime import datetime
 
 from mqcore.client.admin.base import AdminCalls
-from mqcore.client.broker_api import PullRequest
+from mqcore.client.consume.polled.offsets import timestamp_ms
+from mqcore.client.consume.polled.pull_api import PULL_TIMEOUT_S
 from mqcore.client.errors import NotFoundError
-from mqcore.client.pull_api import PULL_TIMEOUT_S
-from mqcore.client.pull_consumer_offsets import timestamp_ms
+from mqcore.client.session.broker_api import PullRequest
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError, ProtocolError
 from mqcore.protocol.headers import INT64_MAX

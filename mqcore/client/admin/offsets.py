@@ -12,8 +12,8 @@ from datetime import datetime
 from enum import StrEnum
 
 from mqcore.client.admin.base import AdminCalls, Outcomes, answers_of, outcomes_of
+from mqcore.client.consume.polled.offsets import timestamp_ms
 from mqcore.client.errors import NotFoundError
-from mqcore.client.pull_consumer_offsets import timestamp_ms
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError, ClientError, MQError
 from mqcore.protocol.bodies import (

@@ -9,7 +9,7 @@ from typing import Any
 from mqcore.client.admin.base import Outcomes, answers_of, outcomes_of
 from mqcore.client.admin.name_servers import NameServerCalls
 from mqcore.client.errors import NotFoundError
-from mqcore.client.validators import check_new_topic, check_topic
+from mqcore.client.model.validators import check_new_topic, check_topic
 from mqcore.codes import PermName, RequestCode
 from mqcore.protocol.bodies import (
     GroupList,

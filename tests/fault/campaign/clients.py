@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from mqcore import aio, clock
-from mqcore.client.failures import is_not_stored
-from mqcore.client.pull_api import PullStatus
+from mqcore.client.consume.polled.pull_api import PullStatus
+from mqcore.client.session.failures import is_not_stored
 from mqcore.codes import RequestCode
 from mqcore.errors import MQError
 from tests.fault.campaign.evidence import GroupOffset, Log, Outcome, Read, Send, message_id

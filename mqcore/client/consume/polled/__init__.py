@@ -1,0 +1,1 @@
+"""Consumers that are asked for messages, with a group or without."""

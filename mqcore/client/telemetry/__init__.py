@@ -1,0 +1,1 @@
+"""What can be seen of sending and consuming: hooks, trace records, figures."""
