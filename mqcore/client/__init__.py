@@ -10,6 +10,7 @@ with Client("127.0.0.1:9876") as mq:
 
 from typing import TYPE_CHECKING
 
+from mqcore.client import moved
 from mqcore.client.consume.handling import Done
 from mqcore.client.consume.polled.pull_api import PullResult, PullStatus
 from mqcore.client.consume.push.batches import PlainBatch as MessageBatch
@@ -98,4 +99,6 @@ __all__ = [
 ]
 
 # Few programs administer, and its bodies take as long to import as half of the rest.
-__getattr__ = lazy_names(globals(), {"Admin": "mqcore.client.plain.admin"})
+__getattr__ = lazy_names(globals(), {"Admin": "mqcore.client.plain.admin", **dict.fromkeys(moved.MOVED, "")})
+
+moved.install()
