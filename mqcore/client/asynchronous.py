@@ -20,7 +20,7 @@ from mqcore.client.model.subscription import Expression, Topics, topics_with_exp
 from mqcore.client.model.validators import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, check_group
 from mqcore.client.produce.producer import Producer
 from mqcore.client.produce.transactions import Check, TransactionProducer, check_callable
-from mqcore.client.session.instance import ClientInstance
+from mqcore.client.session.session import Session
 from mqcore.client.session.stop_signals import run_until, stop_signals
 from mqcore.client.settings.classes import ClientSettings, ConsumerSettings, ProducerSettings
 from mqcore.client.settings.configuration import configure
@@ -50,7 +50,7 @@ class Client(PullApi):
     ) -> None:
         self.configuration = configure(name_servers, config_file)
         wanted = self.configuration.settings(ClientSettings(), settings, changes)
-        self.instance = ClientInstance(self.configuration.name_servers, wanted)
+        self.instance = Session(self.configuration.name_servers, wanted)
         super().__init__(self.instance)
         self._declared: Declared[Consumer] = Declared(self.consumer)
 

@@ -27,8 +27,8 @@ _ROOMS: Final = {
         checked configuration options pull_consumer_settings=pull_consumer settings_page=page
     """,
     "session": """
-        instance routes name_servers broker_api identity forks tasks credentials master_search waiting_sends failures
-        tls loop_thread postbox handler_threads stop_signals inside
+        instance=session routes name_servers broker_api identity forks tasks credentials master_search waiting_sends
+        failures tls loop_thread postbox handler_threads stop_signals inside
     """,
     "telemetry": """
         statistics hooks=producer_hooks consume_hooks=consumer_hooks trace trace_hooks

@@ -15,7 +15,7 @@ from mqcore.client.consume.assignment import Assignment
 from mqcore.client.consume.offsets import RemoteOffsets
 from mqcore.client.consume.pull_loop import QueuePullLoop
 from mqcore.client.model.process_queue import ProcessQueue
-from mqcore.client.session.instance import ClientInstance
+from mqcore.client.session.session import Session
 from mqcore.errors import MQError
 from mqcore.protocol.message import MessageQueue
 from tests.sim.schedules import Chaos, Habits, Player, in_world, seeds_until_found
@@ -141,15 +141,15 @@ def test_an_orderly_group_consumes_each_message_once_and_in_order_while_members_
 
 
 def test_a_member_that_goes_on_believing_in_one_that_left_is_found(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def once_known(hub: ClientInstance, topic: str, group: str) -> list[str] | None:
+    async def once_known(hub: Session, topic: str, group: str) -> list[str] | None:
         known: list[str] = hub.__dict__.setdefault("believes_in", [])
         for client_id in await original(hub, topic, group) or []:
             if client_id not in known:
                 known.append(client_id)
         return known
 
-    original = ClientInstance.consumer_ids
-    monkeypatch.setattr(ClientInstance, "consumer_ids", once_known)
+    original = Session.consumer_ids
+    monkeypatch.setattr(Session, "consumer_ids", once_known)
     assert seeds_until_found(in_world(root, chaos()), limit=FOUND_WITHIN)
 
 

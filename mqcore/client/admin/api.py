@@ -9,14 +9,14 @@ from mqcore.client.admin.dead_letters import DeadLetterCalls
 from mqcore.client.admin.groups import GroupCalls
 from mqcore.client.admin.offsets import OffsetCalls
 from mqcore.client.admin.topics import TopicCalls
-from mqcore.client.session.instance import ClientInstance
+from mqcore.client.session.session import Session
 
 
 class HasInstance(Protocol):
     """A client, as far as administration needs one."""
 
     @property
-    def instance(self) -> ClientInstance: ...
+    def instance(self) -> Session: ...
 
 
 class Admin(TopicCalls, GroupCalls, OffsetCalls, BrokerCalls, DeadLetterCalls):

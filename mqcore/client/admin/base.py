@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 from mqcore.client.errors import NoRouteError, NotFoundError
 from mqcore.client.session.broker_api import request
-from mqcore.client.session.instance import ClientInstance
+from mqcore.client.session.session import Session
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError, MQError
 from mqcore.protocol.bodies import ClusterInfo, TopicRouteData
@@ -42,7 +42,7 @@ class BrokerPlace:
 class AdminCalls:
     """Calls over the connections of one client instance."""
 
-    def __init__(self, hub: ClientInstance) -> None:
+    def __init__(self, hub: Session) -> None:
         self._hub = hub
 
     async def cluster_info(self) -> ClusterInfo:

@@ -20,7 +20,7 @@ from mqcore.protocol.names import retry_topic
 from mqcore.protocol.properties import PROPERTY_RETRY_TOPIC
 
 if TYPE_CHECKING:
-    from mqcore.client.session.instance import ClientInstance
+    from mqcore.client.session.session import Session
 
 HeldQueue = ProcessQueue[ReceivedMessage]
 
@@ -29,7 +29,7 @@ HeldQueue = ProcessQueue[ReceivedMessage]
 class Membership:
     """The state of one consumer. ``held`` are its queues now, ``preferred_broker_id`` is what brokers advised."""
 
-    hub: ClientInstance
+    hub: Session
     group: str
     settings: ConsumerSettings
     offsets: OffsetStore

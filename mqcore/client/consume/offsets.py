@@ -23,7 +23,7 @@ from mqcore.protocol import fastjson
 from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
-    from mqcore.client.session.instance import ClientInstance
+    from mqcore.client.session.session import Session
 
 log = CauseLog(logging.getLogger(__name__))
 
@@ -82,7 +82,7 @@ class MemoryOffsets:
 class RemoteOffsets(MemoryOffsets):
     """Offsets at the brokers. Source: RocketMQ RemoteBrokerOffsetStore.java."""
 
-    def __init__(self, hub: ClientInstance, group: str) -> None:
+    def __init__(self, hub: Session, group: str) -> None:
         super().__init__()
         self._hub = hub
         self._group = group

@@ -22,7 +22,7 @@ from mqcore.protocol import properties as names
 
 if TYPE_CHECKING:
     from mqcore.client.consume.membership import Membership
-    from mqcore.client.session.instance import ClientInstance
+    from mqcore.client.session.session import Session
     from mqcore.client.settings.classes import ConsumerSettings
     from mqcore.client.settings.pull_consumer import PullConsumerSettings
 
@@ -39,7 +39,7 @@ def trace_consumer(membership: Membership, settings: ConsumerSettings | PullCons
 class ConsumeTraceHook(ConsumerHook):
     """Offers records to *dispatcher*; messages whose sender switched tracing off leave none."""
 
-    def __init__(self, hub: ClientInstance, dispatcher: TraceDispatcher) -> None:
+    def __init__(self, hub: Session, dispatcher: TraceDispatcher) -> None:
         self._hub = hub
         self._dispatcher = dispatcher
 

@@ -39,7 +39,7 @@ from mqcore.protocol.names import is_retry_topic
 from mqcore.protocol.properties import encode_properties
 
 if TYPE_CHECKING:
-    from mqcore.client.session.instance import ClientInstance
+    from mqcore.client.session.session import Session
     from mqcore.client.session.waiting_sends import WaitingSends
 
 log = CauseLog(logging.getLogger(__name__))
@@ -89,7 +89,7 @@ class FailedAttempt:
 class ProducerCore:
     """Sends for *group*. It keeps no message: back-pressure and life cycle are the producer's."""
 
-    def __init__(self, hub: ClientInstance, group: str, settings: ProducerSettings) -> None:
+    def __init__(self, hub: Session, group: str, settings: ProducerSettings) -> None:
         self._hub = hub
         self._settings = settings
         hub.namespace.leave_alone(settings.create_topic_key)

@@ -44,8 +44,8 @@ from mqcore.protocol.names import is_retry_topic
 from mqcore.protocol.properties import encode_properties
 
 if TYPE_CHECKING:
-    from mqcore.client.session.instance import ClientInstance
     from mqcore.client.session.loop_thread import LoopThread
+    from mqcore.client.session.session import Session
 
 log = CauseLog(logging.getLogger(__name__))
 
@@ -76,7 +76,7 @@ class Producer:
     send waits its turn before its timeout begins.
     """
 
-    def __init__(self, hub: ClientInstance, group: str, settings: ProducerSettings) -> None:
+    def __init__(self, hub: Session, group: str, settings: ProducerSettings) -> None:
         self._hub = hub
         self._core = ProducerCore(hub, group, settings)
         self._settings = settings

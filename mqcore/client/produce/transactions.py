@@ -35,7 +35,7 @@ from mqcore.protocol.message_decoder import decode_message
 from mqcore.remoting.connection import Connection
 
 if TYPE_CHECKING:
-    from mqcore.client.session.instance import ClientInstance
+    from mqcore.client.session.session import Session
 
 log = CauseLog(logging.getLogger(__name__))
 
@@ -86,7 +86,7 @@ class TransactionProducer(Producer):
     again, 15 times in all by default, and then drops the message.
     """
 
-    def __init__(self, hub: ClientInstance, group: str, settings: ProducerSettings, check: Check) -> None:
+    def __init__(self, hub: Session, group: str, settings: ProducerSettings, check: Check) -> None:
         super().__init__(hub, group, settings)
         self._check = check
         self._checks: set[asyncio.Task[None]] = set()

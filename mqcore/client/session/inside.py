@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from mqcore.client.consume.membership import Membership
-    from mqcore.client.session.instance import ClientInstance
+    from mqcore.client.session.session import Session
 
 
 class HandlerCall:
@@ -37,7 +37,7 @@ def is_inside(membership: Membership) -> bool:
     return call is not None and not call.is_over and call.membership is membership
 
 
-def is_inside_any(hub: ClientInstance) -> bool:
+def is_inside_any(hub: Session) -> bool:
     """Whether a handler of any consumer of *hub* is calling."""
     call = CALL.get()
     return call is not None and not call.is_over and call.membership.hub is hub

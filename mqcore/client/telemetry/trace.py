@@ -36,7 +36,7 @@ from mqcore.protocol import properties as names
 from mqcore.protocol.names import TRACE_TOPIC
 
 if TYPE_CHECKING:
-    from mqcore.client.session.instance import ClientInstance
+    from mqcore.client.session.session import Session
 
 log = CauseLog(logging.getLogger(__name__))
 
@@ -239,7 +239,7 @@ class TraceDispatcher:
 
     def __init__(
         self,
-        hub: ClientInstance,
+        hub: Session,
         group: str,
         side: TraceSide,
         trace_topic: str | None = None,

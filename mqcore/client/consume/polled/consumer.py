@@ -49,7 +49,7 @@ from mqcore.protocol.heartbeat import (
 from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
-    from mqcore.client.session.instance import ClientInstance
+    from mqcore.client.session.session import Session
 
 log = CauseLog(logging.getLogger(__name__))
 
@@ -67,7 +67,7 @@ class PullConsumer:
 
     def __init__(
         self,
-        hub: ClientInstance,
+        hub: Session,
         group: str,
         topics: Mapping[str, Expression],
         settings: PullConsumerSettings,
@@ -503,7 +503,7 @@ def check_poll(timeout_s: float | None, max_messages: int | None) -> None:
         check_count("max_messages", max_messages)
 
 
-def _offset_store(hub: ClientInstance, group: str, settings: PullConsumerSettings) -> OffsetStore:
+def _offset_store(hub: Session, group: str, settings: PullConsumerSettings) -> OffsetStore:
     if settings.message_model == Model.CLUSTERING:
         return CommitOffsets(hub, group)
     if settings.offsets_dir is None:

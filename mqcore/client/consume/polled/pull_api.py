@@ -24,7 +24,7 @@ from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
 
 if TYPE_CHECKING:
-    from mqcore.client.session.instance import ClientInstance
+    from mqcore.client.session.session import Session
 
 log = CauseLog(logging.getLogger(__name__))
 
@@ -71,7 +71,7 @@ class PullResult:
 class PullApi:
     """The calls of a client that need no group."""
 
-    def __init__(self, hub: ClientInstance) -> None:
+    def __init__(self, hub: Session) -> None:
         self._hub = hub
 
     async def queues(self, topic: str) -> list[MessageQueue]:

@@ -15,7 +15,7 @@ from mqcore.errors import MQError
 from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
-    from mqcore.client.session.instance import ClientInstance
+    from mqcore.client.session.session import Session
 
 log = CauseLog(logging.getLogger(__name__))
 
@@ -28,7 +28,7 @@ TopicCallback = Callable[[str, Sequence[MessageQueue]], Awaitable[None] | None]
 class RouteWatch:
     """Compares the queues of the watched topics with those of the last look."""
 
-    def __init__(self, hub: ClientInstance, group: str, interval_s: float) -> None:
+    def __init__(self, hub: Session, group: str, interval_s: float) -> None:
         self._hub = hub
         self._callbacks: defaultdict[str, list[TopicCallback]] = defaultdict(list)
         self._seen: dict[str, list[MessageQueue]] = {}

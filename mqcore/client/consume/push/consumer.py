@@ -42,7 +42,7 @@ from mqcore.protocol.heartbeat import SUB_ALL, ConsumeFromWhere, ConsumerData, C
 from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
-    from mqcore.client.session.instance import ClientInstance
+    from mqcore.client.session.session import Session
 
 log = CauseLog(logging.getLogger(__name__))
 
@@ -62,7 +62,7 @@ class Consumer:
 
     def __init__(
         self,
-        hub: ClientInstance,
+        hub: Session,
         group: str,
         topics: Mapping[str, Expression],
         settings: ConsumerSettings,
@@ -363,7 +363,7 @@ class Consumer:
         return stream
 
     @staticmethod
-    def _offset_store(hub: ClientInstance, group: str, settings: ConsumerSettings) -> OffsetStore:
+    def _offset_store(hub: Session, group: str, settings: ConsumerSettings) -> OffsetStore:
         if settings.message_model == "CLUSTERING":
             return RemoteOffsets(hub, group)
         if settings.offsets_dir is None:

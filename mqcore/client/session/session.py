@@ -88,7 +88,7 @@ class ConsumerMember(GroupMember, Protocol):
     async def persist_offsets(self) -> None: ...
 
 
-class ClientInstance:
+class Session:
     """One client id. It opens nothing before ``start``, which must run in the event loop that uses it from then on."""
 
     def __init__(self, name_servers: Sequence[str], settings: ClientSettings) -> None:
