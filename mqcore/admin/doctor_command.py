@@ -14,7 +14,7 @@ from mqcore.admin.machine_checks import machine_findings, store_findings
 from mqcore.admin.options import output_option
 from mqcore.admin.output import show_records, talk
 from mqcore.admin.running import EXIT_ERROR, Common, run
-from mqcore.client.session.name_servers import parse_addresses
+from mqcore.client.settings.addresses import parse_addresses
 
 COLUMNS = {"state": "STATE", "check": "CHECK", "subject": "OF", "found": "FOUND", "mend": "WHAT TO DO"}
 

@@ -17,7 +17,8 @@ import orjson
 from rich.console import Console
 from rich.table import Table
 
-from mqcore.client.model.messages import ReceivedMessage, SendReceipt
+from mqcore.client.model.messages import ReceivedMessage
+from mqcore.client.model.receipt import SendReceipt
 
 OUTPUTS = ("table", "json", "yaml")
 

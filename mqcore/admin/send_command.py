@@ -12,7 +12,8 @@ import click
 
 from mqcore.admin.output import print_json, receipt_json, talk, write
 from mqcore.admin.running import Common, PartialError, run
-from mqcore.client.model.messages import Message, SendReceipt
+from mqcore.client.model.messages import Message
+from mqcore.client.model.receipt import SendReceipt
 from mqcore.client.produce.producer import Producer
 from mqcore.delay_levels import DELAY_LEVEL_MAX
 from mqcore.errors import ClientError, MQError

@@ -11,24 +11,25 @@ with Client("127.0.0.1:9876") as mq:
 from typing import TYPE_CHECKING
 
 from mqcore.client import moved
-from mqcore.client.consume.handling import Done
 from mqcore.client.consume.polled.pull_api import PullResult, PullStatus
 from mqcore.client.consume.push.batches import PlainBatch as MessageBatch
 from mqcore.client.errors import Reject, Retry, Rollback
 from mqcore.client.model.backoff import Backoff
 from mqcore.client.model.codecs import JSON, Codec
 from mqcore.client.model.counters import ClientCounts, ConsumerCounts, ProducerCounts
-from mqcore.client.model.messages import Message, ReceivedMessage, SendReceipt, SendStatus
+from mqcore.client.model.messages import Message, ReceivedMessage
+from mqcore.client.model.outcome import Done
 from mqcore.client.model.rebalance import ConsistentHash, FixedQueues, MachineRooms, NearbyRooms
+from mqcore.client.model.receipt import SendReceipt, SendStatus
 from mqcore.client.model.selectors import select_by_hash, select_by_machine_room, select_by_random
 from mqcore.client.model.subscription import Sql
+from mqcore.client.model.transaction import TransactionReceipt, TransactionState
 from mqcore.client.plain.client import Client, Producer, TransactionProducer
 from mqcore.client.plain.consumer import Consumer
 from mqcore.client.plain.pull_consumer import PullConsumer
 from mqcore.client.produce.batching import SendFuture
 from mqcore.client.produce.fault_strategy import BrokerFault
 from mqcore.client.produce.request_reply import create_reply, is_request
-from mqcore.client.produce.transactions import TransactionReceipt, TransactionState
 from mqcore.client.settings.classes import (
     ClientSettings,
     ConsumeFromWhere,

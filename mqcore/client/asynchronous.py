@@ -15,11 +15,13 @@ from mqcore.client.consume.polled.assignment import QueuesCallback
 from mqcore.client.consume.polled.consumer import PullConsumer
 from mqcore.client.consume.polled.pull_api import PullApi
 from mqcore.client.consume.push.consumer import Consumer
+from mqcore.client.consume.requests import ConsumerRequests
 from mqcore.client.model.counters import ClientCounts, CountsCallback
 from mqcore.client.model.subscription import Expression, Topics, topics_with_expressions
 from mqcore.client.model.validators import DEFAULT_CONSUMER_GROUP, DEFAULT_PRODUCER_GROUP, check_group
 from mqcore.client.produce.producer import Producer
-from mqcore.client.produce.transactions import Check, TransactionProducer, check_callable
+from mqcore.client.produce.request_reply import PendingReplies
+from mqcore.client.produce.transactions import Check, TransactionProducer, TransactionQuestions, check_callable
 from mqcore.client.session.session import Session
 from mqcore.client.session.stop_signals import run_until, stop_signals
 from mqcore.client.settings.classes import ClientSettings, ConsumerSettings, ProducerSettings
@@ -50,7 +52,7 @@ class Client(PullApi):
     ) -> None:
         self.configuration = configure(name_servers, config_file)
         wanted = self.configuration.settings(ClientSettings(), settings, changes)
-        self.instance = Session(self.configuration.name_servers, wanted)
+        self.instance = put_together(Session(self.configuration.name_servers, wanted))
         super().__init__(self.instance)
         self._declared: Declared[Consumer] = Declared(self.consumer)
 
@@ -213,3 +215,10 @@ class Client(PullApi):
 
     def _subscriptions(self, topics: Topics) -> dict[str, Expression]:
         return {self._short(topic): expression for topic, expression in topics_with_expressions(topics).items()}
+
+
+def put_together(session: Session) -> Session:
+    """Let whoever answers brokers' requests register with *session*, which itself knows none of them."""
+    for answering in (ConsumerRequests, PendingReplies, TransactionQuestions):
+        session.shared(answering)
+    return session

@@ -41,7 +41,7 @@ from mqcore.errors import (
 )
 
 if TYPE_CHECKING:
-    from mqcore.client.model.messages import SendReceipt
+    from mqcore.client.model.receipt import SendReceipt
 
 __all__ = [
     "ArgumentError",

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from mqcore import client
 from mqcore.cause_log import CauseLog
 from mqcore.client import Client, Done, ReceivedMessage, SendReceipt
+from mqcore.client.model.transaction import TransactionState
 from mqcore.client.plain.client import TransactionProducer
-from mqcore.client.produce.transactions import TransactionState
 from mqcore.errors import BaseMQError, ClientError
 
 log = CauseLog(logging.getLogger(__name__))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from mqcore import client
 from mqcore.client import Producer, ReceivedMessage, SendReceipt
+from mqcore.client.model.transaction import TransactionReceipt, TransactionState
 from mqcore.client.plain.client import TransactionProducer
-from mqcore.client.produce.transactions import TransactionReceipt, TransactionState
 from mqcore.compat.enums import LocalTransactionState
 from mqcore.compat.message import Message, MessageExt, SendResult
 from mqcore.compat.producer import DefaultMQProducer

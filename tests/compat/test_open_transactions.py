@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqcore import aio
-from mqcore.client.produce.transactions import TransactionState
+from mqcore.client.model.transaction import TransactionState
 from mqcore.protocol.names import TRANS_HALF_TOPIC, TRANS_OP_HALF_TOPIC
 from mqcore.store.log.record import decode
 from tests.compat import apache_requests as requests

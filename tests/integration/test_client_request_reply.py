@@ -12,7 +12,7 @@ import pytest
 from mqcore import aio, compat
 from mqcore.client import Client
 from mqcore.client.errors import CreateReplyError, RequestTimeoutError, SendFailedError
-from mqcore.client.produce.request_reply import create_reply, is_request
+from mqcore.client.produce.request_reply import PendingReplies, create_reply, is_request
 from mqcore.codes import RequestCode, ResponseCode, SysFlag
 from mqcore.errors import RemotingTimeoutError
 from mqcore.protocol.command import RemotingCommand
@@ -162,7 +162,7 @@ async def test_no_answer_is_an_error_that_says_what_happened(mq: aio.Client, bro
     assert (caught.value.code, caught.value.topic) == (10006, "T")
     assert isinstance(caught.value, TimeoutError)
     assert told.code == ResponseCode.SUCCESS
-    assert len(mq.instance.replies) == 0
+    assert len(mq.instance.shared(PendingReplies)) == 0
 
 
 async def test_a_question_that_cannot_be_sent_is_a_failed_send(mq: aio.Client, broker: ToldBroker) -> None:
@@ -170,7 +170,7 @@ async def test_a_question_that_cannot_be_sent_is_a_failed_send(mq: aio.Client, b
     async with mq.producer("P") as producer:
         with pytest.raises(SendFailedError):
             await producer.request(aio.Message("T", b"?"), 30)
-    assert len(mq.instance.replies) == 0
+    assert len(mq.instance.shared(PendingReplies)) == 0
 
 
 async def test_an_answer_counts_although_the_answer_to_the_send_was_lost(mq: aio.Client, broker: ToldBroker) -> None:

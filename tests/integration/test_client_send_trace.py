@@ -9,6 +9,7 @@ import pytest
 
 from mqcore import aio
 from mqcore.client.errors import SendFailedError
+from mqcore.client.produce.core import ProducerCore
 from mqcore.client.telemetry.trace import QUEUE_MAX, TraceBean, TraceContext, TraceDispatcher, TraceKind, TraceSide
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol.properties import decode_properties
@@ -134,7 +135,7 @@ async def test_in_the_cloud_traces_go_to_the_topic_of_the_region(cluster: ToldCl
 
 
 async def test_what_is_left_when_a_producer_closes_is_sent_then(mq: aio.Client, broker: ToldBroker) -> None:
-    dispatcher = TraceDispatcher(mq.instance, "G", TraceSide.CONSUME)
+    dispatcher = TraceDispatcher(ProducerCore, mq.instance, "G", TraceSide.CONSUME)
     await dispatcher.start()
     dispatcher.offer(TraceContext(kind=TraceKind.SUB_BEFORE, group="G", beans=(TraceBean(msg_id="ID"),)))
     await dispatcher.close(DEADLINE_S)
@@ -144,7 +145,7 @@ async def test_what_is_left_when_a_producer_closes_is_sent_then(mq: aio.Client, 
 async def test_a_full_buffer_drops_records_and_holds_nobody_up(
     mq: aio.Client, broker: ToldBroker, caplog: pytest.LogCaptureFixture
 ) -> None:
-    dispatcher = TraceDispatcher(mq.instance, "G", TraceSide.CONSUME)
+    dispatcher = TraceDispatcher(ProducerCore, mq.instance, "G", TraceSide.CONSUME)
     bean = TraceBean(msg_id="ID")
     taken = [
         dispatcher.offer(TraceContext(kind=TraceKind.SUB_BEFORE, group="G", beans=(bean,)))

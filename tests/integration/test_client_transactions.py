@@ -14,7 +14,8 @@ import pytest
 
 from mqcore import aio
 from mqcore.client import Client
-from mqcore.client.produce.transactions import TransactionState
+from mqcore.client.model.transaction import TransactionState
+from mqcore.client.produce.transactions import TransactionQuestions
 from mqcore.client.telemetry.producer_hooks import EndTransactionContext, ProducerHook
 from mqcore.codes import RequestCode, ResponseCode, SysFlag
 from mqcore.errors import ArgumentError
@@ -332,7 +333,7 @@ async def test_the_plain_client_runs_the_local_transaction_in_the_thread_that_se
 async def test_the_plain_producer_is_there_for_the_brokers_questions(cluster: ToldCluster) -> None:
     def use() -> tuple[list[str], list[str]]:
         with Client(cluster.address) as mq:
-            known = mq._inner.instance.transaction_producers
+            known = mq._inner.instance.shared(TransactionQuestions).producers
             with mq.transaction_producer("G", plain_check):
                 while_open = list(known)
             return while_open, list(known)

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from mqcore import aio
-from mqcore.client.produce.transactions import TransactionState
+from mqcore.client.model.transaction import TransactionState
 from tests.integration.client_helpers import DEADLINE_S, POLL_S, eventually, make_topic, running_broker
 from tests.rigs import RunningBroker
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from mqcore import aio
-from mqcore.client.produce.transactions import TransactionState
+from mqcore.client.model.transaction import TransactionState
 from mqcore.protocol.compression import CompressionType
 from tests.integration.client_helpers import eventually
 from tests.rigs import ApacheServer, Corpus, JavaDriver, Mqadmin, RunningBroker, gather, maven, wire

@@ -13,9 +13,10 @@ import pytest
 from mqcore.client.errors import ClientClosedError
 from mqcore.client.model.counters import SendTally
 from mqcore.client.model.messages import Message
+from mqcore.client.model.outgoing import Outgoing
+from mqcore.client.model.unique_ids import UniqueIdGenerator
 from mqcore.client.produce.batching import REQUESTS_MAX, Batcher, SendFuture
-from mqcore.client.produce.codec import UniqueIdGenerator
-from mqcore.client.produce.core import Outgoing, Sent
+from mqcore.client.produce.core import Sent
 from mqcore.client.produce.inflight import InflightLimit
 from mqcore.client.session.broker_api import SendResponse
 from mqcore.client.settings.classes import ProducerSettings

@@ -12,7 +12,7 @@ import pytest
 
 from mqcore.client import JSON, Codec, Message, ReceivedMessage, Reject
 from mqcore.client.errors import InvalidBodyError, MQError
-from mqcore.client.settings.options import MessageOptions
+from mqcore.client.model.message_options import MessageOptions
 from mqcore.testing import message
 
 

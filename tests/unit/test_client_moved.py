@@ -10,7 +10,7 @@ from importlib.util import find_spec
 import pytest
 
 from mqcore import client
-from mqcore.client.model.messages import SendStatus
+from mqcore.client.model.receipt import SendStatus
 from mqcore.client.moved import MOVED, MovedModules, install
 
 
@@ -37,7 +37,7 @@ def test_the_warning_is_of_the_line_that_imports(monkeypatch: pytest.MonkeyPatch
 
 def test_a_pickle_made_before_the_move_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
     old = pickle.dumps(SendStatus.SEND_OK, protocol=2).replace(
-        b"mqcore.client.model.messages", b"mqcore.client.messages"
+        b"mqcore.client.model.receipt", b"mqcore.client.messages"
     )
     assert b"mqcore.client.messages" in old
     monkeypatch.delitem(sys.modules, "mqcore.client.messages", raising=False)

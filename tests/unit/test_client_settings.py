@@ -9,7 +9,7 @@ import pytest
 
 from mqcore.client.produce.producer import compression_named
 from mqcore.client.session.identity import client_id
-from mqcore.client.session.name_servers import parse_addresses
+from mqcore.client.settings.addresses import parse_addresses
 from mqcore.client.settings.checked import Checked, changed
 from mqcore.client.settings.classes import (
     ClientSettings,

@@ -7,13 +7,13 @@ import logging
 
 import pytest
 
-from mqcore.client.consume.handling import Abandoned
 from mqcore.client.consume.membership import Membership
 from mqcore.client.consume.offsets import MemoryOffsets
 from mqcore.client.consume.push.batches import MessageBatch
 from mqcore.client.consume.push.streams import Handoff, MessageBuffer, StreamService
 from mqcore.client.errors import ClientStateError, Retry
 from mqcore.client.model.messages import ReceivedMessage, Settler
+from mqcore.client.model.outcome import Abandoned
 from mqcore.client.model.process_queue import ProcessQueue
 from mqcore.client.session.tasks import Periodic, cancel_and_wait
 from mqcore.client.settings.classes import ConsumerSettings

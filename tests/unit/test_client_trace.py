@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mqcore.client.model.messages import MessageKind
-from mqcore.client.produce.transactions import TransactionState
+from mqcore.client.model.transaction import TransactionState
 from mqcore.client.telemetry.trace import (
     DATA_SIZE_MAX,
     KEYS_SIZE_MAX,

@@ -15,7 +15,7 @@ import mqcore.admin.running
 from mqcore import errors
 from mqcore.broker.security.validator import AclError, Refusal
 from mqcore.client import errors as client_errors
-from mqcore.client.model.messages import SendReceipt, SendStatus
+from mqcore.client.model.receipt import SendReceipt, SendStatus
 from mqcore.codes import ClientErrorCode, ResponseCode
 from mqcore.errors import BaseMQError, BrokerError, MisuseError, MQError
 from mqcore.protocol.message import MessageQueue

@@ -12,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqcore._fast.client import batch as fast
-from mqcore.client.model.messages import Message, SendReceipt, SendStatus
+from mqcore.client.model.messages import Message
+from mqcore.client.model.receipt import SendReceipt, SendStatus
 from mqcore.client.produce import batch_body as python
 from mqcore.client.produce.request_reply import ReplyMessage
 from mqcore.errors import HeaderError, ProtocolError

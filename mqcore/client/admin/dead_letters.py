@@ -14,7 +14,8 @@ from mqcore.client.admin.messages import FoundMessages, MessageCalls
 from mqcore.client.consume.polled.offsets import timestamp_ms
 from mqcore.client.consume.polled.pull_api import MESSAGES_MAX, PULL_TIMEOUT_S
 from mqcore.client.errors import NoRouteError, NotFoundError
-from mqcore.client.produce.core import Outgoing
+from mqcore.client.model.outgoing import Outgoing
+from mqcore.client.produce.inner_producer import inner_producer
 from mqcore.client.session.broker_api import PullRequest
 from mqcore.codes import ResponseCode
 from mqcore.errors import ClientError, MQError
@@ -94,7 +95,7 @@ class DeadLetterCalls(MessageCalls):
         report = ResendReport()
         for ext in messages:
             try:
-                await self._hub.inner_producer.send(self._copy(group, ext, topic))
+                await self._hub.shared(inner_producer).send(self._copy(group, ext, topic))
                 report.sent.append(ext.msg_id)
             except MQError as error:
                 report.failed[ext.msg_id] = error

@@ -12,19 +12,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Generic, TypeVar, Unpack
+from typing import Generic, Protocol, TypeVar, Unpack
 
 from mqcore.client.errors import ClientStateError
 from mqcore.client.model.subscription import Topics
 from mqcore.client.settings.classes import ConsumerSettings
 from mqcore.client.settings.options import ConsumerOptions
 
-if TYPE_CHECKING:
-    from mqcore.client.consume.push.consumer import Consumer
-    from mqcore.client.plain.consumer import Consumer as PlainConsumer
-
 H = TypeVar("H", bound=Callable[..., object])
 C = TypeVar("C", covariant=True)
+
+
+class Startable(Protocol):
+    """A consumer of an event loop, as far as it is known here."""
+
+    async def start(self) -> None: ...
+
+    async def wait_closed(self) -> None: ...
 
 
 class Declared(Generic[C]):
@@ -75,16 +79,11 @@ class Declared(Generic[C]):
         return list(self._started)
 
 
-async def start_declared(declared: Declared[Consumer]) -> None:
+async def start_declared(declared: Declared[Startable]) -> None:
     for consumer in declared.take_waiting():
         await consumer.start()
 
 
-async def wait_declared(declared: Declared[Consumer]) -> None:
+async def wait_declared(declared: Declared[Startable]) -> None:
     """Return when all have been closed."""
     await asyncio.gather(*(consumer.wait_closed() for consumer in declared.started()))
-
-
-def start_declared_plain(declared: Declared[PlainConsumer]) -> None:
-    for consumer in declared.take_waiting():
-        consumer.start()

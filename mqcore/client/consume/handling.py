@@ -6,7 +6,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from mqcore import clock
@@ -14,36 +13,13 @@ from mqcore.cause_log import CauseLog
 from mqcore.client.consume.membership import HeldQueue, Membership
 from mqcore.client.errors import ClientStateError, Reject, Retry, Rollback
 from mqcore.client.model.messages import DEAD_LETTER, ReceivedMessage, Settler
+from mqcore.client.model.outcome import ALL_DONE, Abandoned, Done, Outcome
 from mqcore.client.session.inside import CALL, HandlerCall
 from mqcore.client.settings.classes import ConsumerSettings
 from mqcore.client.telemetry.consumer_hooks import ConsumeContext
 from mqcore.client.telemetry.trace import ConsumeCode
-from mqcore.errors import ConfigError
 
 log = CauseLog(logging.getLogger(__name__))
-
-
-@dataclass(frozen=True, slots=True)
-class Done:
-    """Returned by a handler: the first *count* messages are done, or all, and the others failed and come again.
-
-    *delay_level* says when, as Retry's does; -1 makes them dead letters. Returning anything else means all are done.
-
-    With *commit* false, which is for orderly consumers, the group's offset stays in front of them: should this member
-    die, they come again. A later return for the same queue commits them, a Rollback brings them back.
-    """
-
-    count: int | None = None
-    delay_level: int = 0
-    commit: bool = field(default=True, kw_only=True)
-
-    def __post_init__(self) -> None:
-        if self.count is not None and self.count < 0:
-            raise ConfigError(f"Done: got {self.count}, wanted how many messages are done, from the first on")
-
-
-class Abandoned(Exception):
-    """Nobody will say what became of the message: it was neither done nor a failure, and comes again."""
 
 
 Handler = Callable[[ReceivedMessage], Awaitable[object]]
@@ -74,26 +50,6 @@ class ConsumeService(Protocol):
 
     async def close(self, timeout_s: float) -> None:
         """Halt, and wait at most *timeout_s* for what is in hand."""
-
-
-@dataclass(frozen=True, slots=True)
-class Outcome:
-    """What a handler made of its messages: the first *done* are done.
-
-    *error* is what it raised; *delay_level* and *pause_s* are for the messages that are not done. The others are
-    described in Done and Rollback.
-    """
-
-    done: int
-    error: BaseException | None = None
-    delay_level: int = 0
-    pause_s: float | None = None
-    commit: bool = True
-    rollback: bool = False
-
-
-ALL_DONE = tuple(Outcome(count) for count in range(2))
-"""The outcomes that nearly every message has."""
 
 
 class EachMessage:

@@ -11,11 +11,12 @@ from collections.abc import Awaitable, Callable
 from dataclasses import fields
 
 from mqcore import clock
-from mqcore.client.consume.handling import ConsumeService, Outcome
+from mqcore.client.consume.handling import ConsumeService
 from mqcore.client.consume.membership import HeldQueue, Membership
 from mqcore.client.consume.pull_loop import IDLE_WAIT_S, MIB
 from mqcore.client.errors import ClientStateError, Reject, Retry
 from mqcore.client.model.messages import ReceivedMessage
+from mqcore.client.model.outcome import Outcome
 from mqcore.codes import CURRENT_VERSION, version_name
 from mqcore.protocol import fastjson
 from mqcore.protocol.bodies import (

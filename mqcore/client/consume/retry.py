@@ -7,7 +7,8 @@ import logging
 from mqcore.cause_log import CauseLog
 from mqcore.client.consume.membership import Membership
 from mqcore.client.model.messages import DEAD_LETTER, ReceivedMessage
-from mqcore.client.produce.core import Outgoing
+from mqcore.client.model.outgoing import Outgoing
+from mqcore.client.produce.inner_producer import inner_producer
 from mqcore.delay_levels import FIRST_RETRY_LEVEL
 from mqcore.errors import MQError
 from mqcore.protocol import properties as names
@@ -50,7 +51,7 @@ async def send_to_retry_topic(
     times_max = membership.settings.max_reconsume_times_effective
     topic = membership.hub.namespace.wrap(message.topic)
     copy = retry_copy(message, membership.group, topic, times, times_max, delay_level)
-    await membership.hub.inner_producer.send(copy)
+    await membership.hub.shared(inner_producer).send(copy)
 
 
 def retry_copy(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from mqcore import clock
 from mqcore.client.model.messages import ReceivedMessage
+from mqcore.client.produce.core import ProducerCore
 from mqcore.client.telemetry.consumer_hooks import ConsumeContext, ConsumerHook
 from mqcore.client.telemetry.trace import (
     REGION_DEFAULT,
@@ -31,7 +32,9 @@ def trace_consumer(membership: Membership, settings: ConsumerSettings | PullCons
     """Return what sends a consumer's traces, to be started and closed with it; None without the setting *trace*."""
     if not settings.trace:
         return None
-    dispatcher = TraceDispatcher(membership.hub, membership.group, TraceSide.CONSUME, settings.trace_topic)
+    dispatcher = TraceDispatcher(
+        ProducerCore, membership.hub, membership.group, TraceSide.CONSUME, settings.trace_topic
+    )
     membership.hooks.add(ConsumeTraceHook(membership.hub, dispatcher))
     return dispatcher
 

@@ -13,8 +13,8 @@ from typing import Any, Generic, TypeVar, Unpack
 import orjson
 
 from mqcore.client.errors import InvalidBodyError, Reject
+from mqcore.client.model.message_options import MessageOptions
 from mqcore.client.model.messages import Message, ReceivedMessage
-from mqcore.client.settings.options import MessageOptions
 
 T = TypeVar("T")
 R = TypeVar("R")

@@ -1,4 +1,4 @@
-"""Messages as applications write and read them, and what a broker said about a sent one.
+"""Messages as applications write and read them.
 
 ``mqcore.protocol.message`` has the wire's view of the same things: everything is a property there.
 """
@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING, Protocol
 from mqcore import clock
 from mqcore.client.errors import ArgumentError, ClientStateError
 from mqcore.client.model.validators import check_properties
-from mqcore.codes import ResponseCode
 from mqcore.delay_levels import exact_level_of, level_of, seconds_of
+from mqcore.lazy_names import lazy_names
 from mqcore.protocol import properties as names
 from mqcore.protocol.codec import RecordFields
-from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
     from mqcore.client.model.process_queue import ProcessQueue
@@ -175,31 +174,6 @@ def waits_from(properties: Mapping[str, str], now_ms: int) -> bool:
     return text.isdecimal() and int(text) > now_ms
 
 
-class SendStatus(IntEnum):
-    """How safely a broker stored a message. All four mean stored; only SEND_OK means as safely as it was told to."""
-
-    SEND_OK = ResponseCode.SUCCESS
-    FLUSH_DISK_TIMEOUT = ResponseCode.FLUSH_DISK_TIMEOUT
-    SLAVE_NOT_AVAILABLE = ResponseCode.SLAVE_NOT_AVAILABLE
-    FLUSH_SLAVE_TIMEOUT = ResponseCode.FLUSH_SLAVE_TIMEOUT
-
-
-@dataclass(frozen=True, slots=True)
-class SendReceipt:
-    """What a broker said about one stored message. *offset* is its queue offset."""
-
-    status: SendStatus
-    msg_id: str
-    offset_msg_id: str
-    queue: MessageQueue
-    offset: int
-    transaction_id: str | None = None
-    region_id: str = "DefaultRegion"
-    trace_on: bool = True
-    recall_handle: str | None = None
-    """By which ``Producer.recall`` takes a message back that waits for its time; None: this broker has no timers."""
-
-
 class MessageKind(IntEnum):
     """What kind of message was sent. The values are the numbers in trace records."""
 
@@ -312,3 +286,7 @@ class ReceivedMessage(RecordFields):
             raise ClientStateError(f"the message {self.msg_id} has been settled before")
         self.settled = True
         return self.settler
+
+
+# What a broker says of a message stood here once, and pickles say so.
+__getattr__ = lazy_names(globals(), dict.fromkeys(("SendReceipt", "SendStatus"), "mqcore.client.model.receipt"))

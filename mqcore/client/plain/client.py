@@ -16,13 +16,15 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from mqcore.client import asynchronous
-from mqcore.client.consume.declared import Declared, H, start_declared_plain
+from mqcore.client.consume.declared import Declared, H
 from mqcore.client.consume.push.in_threads import ThreadHandler
 from mqcore.client.errors import ClientClosedError
 from mqcore.client.model.counters import ClientCounts, ProducerCounts
-from mqcore.client.model.messages import Message, ReceivedMessage, SendReceipt, SendStatus
+from mqcore.client.model.messages import Message, ReceivedMessage
+from mqcore.client.model.receipt import SendReceipt, SendStatus
 from mqcore.client.model.selectors import QueueSelector, ShardKey
 from mqcore.client.model.subscription import Topics
+from mqcore.client.model.transaction import Outcome, TransactionReceipt, TransactionState
 from mqcore.client.plain.calls import PlainFace, face_of, plain
 from mqcore.client.plain.consumer import (
     HANDLER_THREADS_MAX,
@@ -35,7 +37,6 @@ from mqcore.client.plain.pull_consumer import Callbacks, PlainQueuesCallback, Pu
 from mqcore.client.produce.batching import SendFuture
 from mqcore.client.produce.fault_strategy import BrokerFault
 from mqcore.client.produce.producer import Producer as AsyncProducer
-from mqcore.client.produce.transactions import Outcome, TransactionReceipt, TransactionState
 from mqcore.client.produce.transactions import TransactionProducer as AsyncTransactionProducer
 from mqcore.client.session.handler_threads import HandlerThreads
 from mqcore.client.session.inside import is_inside_any
@@ -90,7 +91,11 @@ class Client(PlainFace[asynchronous.Client]):
 
     def start(self) -> None:
         self._thread.call(self._inner.start())
-        start_declared_plain(self._declared)
+        self._start_declared()
+
+    def _start_declared(self) -> None:
+        for consumer in self._declared.take_waiting():
+            consumer.start()
 
     def run(self, *, signals: Iterable[int] | None = None) -> None:
         """Start the handlers declared by ``on`` and return when the client is closed; interrupted, close it first.
@@ -108,7 +113,7 @@ class Client(PlainFace[asynchronous.Client]):
         try:
             self._thread.call(self._inner.start())  # from here on there is a thread to be told
             with stop_signals(signals, stop_soon), suppress(ClientClosedError):
-                start_declared_plain(self._declared)
+                self._start_declared()
                 self._thread.call(run_until(stop, all_closed(self._declared.started())))
         finally:
             self.close()

@@ -9,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from mqcore.client.consume.polled.assignment import QueuesCallback
+from mqcore.client.consume.polled.codec import Batch, Iteration
 from mqcore.client.consume.polled.consumer import PullConsumer as AsyncPullConsumer
 from mqcore.client.consume.polled.consumer import check_poll
 from mqcore.client.consume.polled.watch import TopicCallback
@@ -16,7 +17,6 @@ from mqcore.client.errors import ClientClosedError
 from mqcore.client.model.counters import ConsumerCounts
 from mqcore.client.model.messages import ReceivedMessage
 from mqcore.client.plain.calls import PlainFace, face_of, in_loop, plain, until_closed
-from mqcore.client.produce.codec import Batch, Iteration
 from mqcore.client.session.handler_threads import HandlerThreads
 from mqcore.client.session.loop_thread import LoopThread
 from mqcore.client.session.postbox import Postbox

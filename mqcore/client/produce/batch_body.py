@@ -10,7 +10,8 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from mqcore.client.model.messages import Message, SendReceipt, SendStatus
+from mqcore.client.model.messages import Message
+from mqcore.client.model.receipt import SendReceipt, SendStatus
 from mqcore.errors import FrameError, HeaderError, ProtocolError
 from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.protocol import message as wire

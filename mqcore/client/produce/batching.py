@@ -25,10 +25,13 @@ from mqcore import clock
 from mqcore.cause_log import CauseLog, name_of
 from mqcore.client.errors import ClientClosedError
 from mqcore.client.model.counters import SendTally
-from mqcore.client.model.messages import Message, SendReceipt, SendStatus
+from mqcore.client.model.messages import Message
+from mqcore.client.model.outgoing import Outgoing
+from mqcore.client.model.receipt import SendReceipt, SendStatus
+from mqcore.client.model.unique_ids import UniqueIdGenerator
 from mqcore.client.produce.batch_body import ALONE
-from mqcore.client.produce.codec import BatchBody, FutureFields, Joiner, Receipts, UniqueIdGenerator
-from mqcore.client.produce.core import Outgoing, ProducerCore, Sent
+from mqcore.client.produce.codec import BatchBody, FutureFields, Joiner, Receipts
+from mqcore.client.produce.core import ProducerCore, Sent
 from mqcore.client.produce.inflight import InflightLimit
 from mqcore.errors import BaseMQError
 from mqcore.protocol import properties as names

@@ -18,18 +18,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqcore import clock
 from mqcore.client.model.counters import SendTally
-from mqcore.client.model.messages import SendReceipt, SendStatus, has_timer
+from mqcore.client.model.messages import has_timer
+from mqcore.client.model.outgoing import Outgoing
+from mqcore.client.model.receipt import SendReceipt, SendStatus
 from mqcore.client.model.selectors import Rotation
 from mqcore.client.produce.codec import Exchange, Maker
-from mqcore.client.produce.core import (
-    ChooseQueue,
-    FailedAttempt,
-    Outgoing,
-    ProducerCore,
-    check_queue,
-    chosen_by,
-    warn_of_attempt,
-)
+from mqcore.client.produce.core import ChooseQueue, FailedAttempt, ProducerCore, check_queue, chosen_by, warn_of_attempt
 from mqcore.client.produce.exchange import SendAnswer
 from mqcore.client.session import forks
 from mqcore.client.session.failures import is_doubtful, is_not_stored

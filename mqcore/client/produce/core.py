@@ -17,6 +17,7 @@ from mqcore import clock as door_to_time
 from mqcore.cause_log import CauseLog
 from mqcore.client.errors import NoNameServerError, NoRouteError, SendFailedError, SendForbiddenError
 from mqcore.client.model.messages import MessageKind, waits_from
+from mqcore.client.model.outgoing import Outgoing
 from mqcore.client.model.selectors import Rotation
 from mqcore.client.produce.fault_strategy import FaultStrategy
 from mqcore.client.session.broker_api import SendResponse
@@ -47,26 +48,6 @@ log = CauseLog(logging.getLogger(__name__))
 VIP_PORT_DISTANCE = 2
 
 ChooseQueue = Callable[[Sequence[MessageQueue]], MessageQueue]
-
-
-@dataclass(slots=True)
-class Outgoing:
-    """A message, or a batch, as it goes over the wire: *body* is compressed or a batch already, as *sys_flag* says."""
-
-    topic: str
-    body: bytes
-    properties: dict[str, str]
-    flag: int = 0
-    sys_flag: int = 0
-    is_batch: bool = False
-    is_reply: bool = False
-    ids: tuple[str, ...] = ()
-    """The unique ids of the members of a batch."""
-
-    @property
-    def msg_id(self) -> str:
-        """The unique id, or those of a batch joined by commas."""
-        return ",".join(self.ids) or self.properties.get(names.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX, "")
 
 
 @dataclass(frozen=True, slots=True)

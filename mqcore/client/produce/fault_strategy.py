@@ -17,12 +17,8 @@ from typing import Final
 
 from mqcore import clock
 from mqcore.client.model.selectors import INDEX_MASK, Rotation
+from mqcore.client.settings.classes import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
 from mqcore.protocol.message import MessageQueue
-
-LATENCY_MAX_MS: Final = (50, 100, 550, 1_000, 2_000, 3_000, 15_000)
-NOT_AVAILABLE_DURATION_MS: Final = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
-assert len(LATENCY_MAX_MS) == len(NOT_AVAILABLE_DURATION_MS)
-assert list(LATENCY_MAX_MS) == sorted(LATENCY_MAX_MS)
 
 ISOLATION_LATENCY_MS: Final = 30_000
 """The latency that a failed send counts as."""

@@ -18,16 +18,18 @@ from mqcore.client.errors import (
     RequestTimeoutError,
 )
 from mqcore.client.model.counters import ProducerCounts, SendTally
-from mqcore.client.model.messages import Message, ReceivedMessage, SendReceipt, SendStatus
+from mqcore.client.model.messages import Message, ReceivedMessage
+from mqcore.client.model.outgoing import Outgoing
+from mqcore.client.model.receipt import SendReceipt, SendStatus
 from mqcore.client.model.selectors import QueueSelector, ShardKey, select_by_hash
 from mqcore.client.model.validators import check_message
 from mqcore.client.produce.batch_split import BatchPart, member_size, split_batch, whole_batch
 from mqcore.client.produce.batching import Batcher, SendFuture
 from mqcore.client.produce.blocking import BlockingSender
-from mqcore.client.produce.core import ChooseQueue, FailedAttempt, Outgoing, ProducerCore, Sent, check_queue, chosen_by
+from mqcore.client.produce.core import ChooseQueue, FailedAttempt, ProducerCore, Sent, check_queue, chosen_by
 from mqcore.client.produce.fault_strategy import BrokerFault
 from mqcore.client.produce.inflight import InflightLimit
-from mqcore.client.produce.request_reply import ReplyMessage, create_reply
+from mqcore.client.produce.request_reply import PendingReplies, ReplyMessage, create_reply
 from mqcore.client.session import forks
 from mqcore.client.settings.classes import ProducerSettings
 from mqcore.client.telemetry.producer_hooks import ProducerHook
@@ -79,6 +81,7 @@ class Producer:
     def __init__(self, hub: Session, group: str, settings: ProducerSettings) -> None:
         self._hub = hub
         self._core = ProducerCore(hub, group, settings)
+        self._replies = hub.shared(PendingReplies)
         self._settings = settings
         self._compression = compression_named(settings.compression, settings.compress_level)
         self._tally = SendTally()
@@ -103,7 +106,9 @@ class Producer:
         await self._hub.start()
         self._hub.add_producer(self)
         if self._settings.trace and self._tracer is None:
-            self._tracer = TraceDispatcher(self._hub, self.group, TraceSide.PRODUCE, self._settings.trace_topic)
+            self._tracer = TraceDispatcher(
+                ProducerCore, self._hub, self.group, TraceSide.PRODUCE, self._settings.trace_topic
+            )
             self.add_hook(ProducerTraceHook(self._tracer))
             await self._tracer.start()
         self._batcher.start()
@@ -328,7 +333,7 @@ class Producer:
         deadline_s = loop.time() + timeout_s
         choose = self.choice(message, queue, shard_key, selector)
         outgoing = self._outgoing(message)
-        correlation_id, reply = self._hub.replies.expect()
+        correlation_id, reply = self._replies.expect()
         outgoing.properties[names.PROPERTY_CORRELATION_ID] = correlation_id
         outgoing.properties[names.PROPERTY_MESSAGE_REPLY_TO_CLIENT] = self._hub.client_id
         outgoing.properties[names.PROPERTY_MESSAGE_TTL] = str(int(timeout_s * 1000))
@@ -341,7 +346,7 @@ class Producer:
                     raise
             return await self._await_reply(reply, message.topic, deadline_s, timeout_s)
         finally:
-            self._hub.replies.forget(correlation_id)
+            self._replies.forget(correlation_id)
 
     async def reply(
         self,

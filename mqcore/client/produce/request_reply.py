@@ -19,7 +19,8 @@ from mqcore.cause_log import CauseLog
 from mqcore.client.errors import CreateReplyError
 from mqcore.client.model.messages import Message, ReceivedMessage
 from mqcore.client.model.namespace import Namespace
-from mqcore.codes import ResponseCode
+from mqcore.client.session.session import Session
+from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import MQError
 from mqcore.protocol import properties as names
 from mqcore.protocol.command import RemotingCommand
@@ -75,11 +76,12 @@ def is_request(message: ReceivedMessage) -> bool:
 
 
 class PendingReplies:
-    """The questions of one client that have no answer yet."""
+    """The questions of one session that have no answer yet. ``Session.shared`` has them."""
 
-    def __init__(self, namespace: Namespace) -> None:
-        self._names = namespace
+    def __init__(self, session: Session) -> None:
+        self._names = session.namespace
         self._waiting: dict[str, asyncio.Future[ReceivedMessage]] = {}
+        session.inbox.answer(RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT, self.on_reply)
 
     def __len__(self) -> int:
         return len(self._waiting)

@@ -12,13 +12,14 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, fields, replace
-from enum import IntEnum
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
 from mqcore.cause_log import CauseLog
-from mqcore.client.model.messages import Message, ReceivedMessage, SendReceipt, SendStatus
+from mqcore.client.model.messages import Message, ReceivedMessage
 from mqcore.client.model.namespace import Namespace
+from mqcore.client.model.receipt import SendReceipt, SendStatus
+from mqcore.client.model.transaction import Outcome, TransactionReceipt, TransactionState
 from mqcore.client.produce.producer import Producer
 from mqcore.client.session.broker_api import request
 from mqcore.client.session.handler_threads import HandlerThreads
@@ -42,40 +43,11 @@ log = CauseLog(logging.getLogger(__name__))
 CHECK_ANSWER_TIMEOUT_S = 3.0
 
 
-class TransactionState(IntEnum):
-    """The outcome of a local transaction. The values are those on the wire."""
-
-    UNKNOWN = 0
-    COMMIT = SysFlag.TRANSACTION_COMMIT
-    ROLLBACK = SysFlag.TRANSACTION_ROLLBACK
-
-    @property
-    def java_name(self) -> str:
-        """The name of Java's LocalTransactionState, spelt as there."""
-        return _JAVA_NAMES[self]
-
-
-_JAVA_NAMES = {
-    TransactionState.UNKNOWN: "UNKNOW",
-    TransactionState.COMMIT: "COMMIT_MESSAGE",
-    TransactionState.ROLLBACK: "ROLLBACK_MESSAGE",
-}
-
-Outcome = TransactionState | None
-"""None counts as UNKNOWN."""
-
 Execute = Callable[[Message, SendReceipt], Outcome | Awaitable[Outcome]]
 """(message, receipt of its half) -> outcome of the local transaction, which runs here."""
 
 Check = Callable[[ReceivedMessage], Outcome | Awaitable[Outcome]]
 """(half message, with its real topic) -> what became of its local transaction."""
-
-
-@dataclass(frozen=True, slots=True)
-class TransactionReceipt(SendReceipt):
-    """What a broker said about a half message, and which outcome it was told."""
-
-    state: TransactionState = TransactionState.UNKNOWN
 
 
 class TransactionProducer(Producer):
@@ -97,11 +69,11 @@ class TransactionProducer(Producer):
         if not is_async(self._check):
             self._check_threads = HandlerThreads(self._settings.check_concurrency, "mqcore transaction check")
         await super().start()
-        self._hub.transaction_producers[self.group] = self
+        self._hub.shared(TransactionQuestions).producers[self.group] = self
 
     async def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
         """Refuse new sends, leave the group and stop answering questions; the broker will ask another producer."""
-        self._hub.transaction_producers.pop(self.group, None)
+        self._hub.shared(TransactionQuestions).producers.pop(self.group, None)
         await super().close(drain=drain, timeout_s=timeout_s)
         await cancel_and_wait(*self._checks)
         if self._check_threads is not None:
@@ -264,17 +236,22 @@ class TransactionProducer(Producer):
 
 
 class TransactionQuestions:
-    """Takes brokers' questions about transactions to the producer of their group in this client."""
+    """Takes brokers' questions about transactions to the producer of their group, one of ``producers``.
 
-    def __init__(self, producers: dict[str, TransactionProducer], namespace: Namespace) -> None:
-        self._producers = producers
-        self._names = namespace
+    ``Session.shared`` has them. A session answers from its first producer on: a broker may ask about the transactions
+    of one that has died.
+    """
+
+    def __init__(self, session: Session) -> None:
+        self.producers: dict[str, TransactionProducer] = {}
+        self._names = session.namespace
+        session.inbox.answer(RequestCode.CHECK_TRANSACTION_STATE, self.on_check)
 
     async def on_check(self, connection: Connection, command: RemotingCommand) -> None:
         """Take a question; it gets no answer of its own."""
         message = read_question(command, self._names)
         group = self._names.unwrap(message.properties.get(names.PROPERTY_PRODUCER_GROUP, ""))
-        producer = self._producers.get(group)
+        producer = self.producers.get(group)
         if producer is None:
             log.warning("a broker asks about a transaction of a group that is not here", group=group)
             return

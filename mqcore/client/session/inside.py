@@ -10,11 +10,14 @@ from __future__ import annotations
 import asyncio
 import contextvars
 from collections.abc import Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
-if TYPE_CHECKING:
-    from mqcore.client.consume.membership import Membership
-    from mqcore.client.session.session import Session
+
+class HasHub(Protocol):
+    """A consumer as a member of its group; *hub* is the session whose it is."""
+
+    @property
+    def hub(self) -> object: ...
 
 
 class HandlerCall:
@@ -22,7 +25,7 @@ class HandlerCall:
 
     __slots__ = ("is_over", "membership")
 
-    def __init__(self, membership: Membership) -> None:
+    def __init__(self, membership: HasHub) -> None:
         self.membership = membership
         self.is_over = False
 
@@ -31,13 +34,13 @@ CALL: contextvars.ContextVar[HandlerCall | None] = contextvars.ContextVar("mqcor
 """The call that this code runs in."""
 
 
-def is_inside(membership: Membership) -> bool:
+def is_inside(membership: HasHub) -> bool:
     """Whether a handler of *membership* is calling."""
     call = CALL.get()
     return call is not None and not call.is_over and call.membership is membership
 
 
-def is_inside_any(hub: Session) -> bool:
+def is_inside_any(hub: object) -> bool:
     """Whether a handler of any consumer of *hub* is calling."""
     call = CALL.get()
     return call is not None and not call.is_over and call.membership.hub is hub

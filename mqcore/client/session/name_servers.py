@@ -5,22 +5,10 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
-from mqcore.address import parse_name_servers
 from mqcore.client.errors import NoNameServerError
-from mqcore.errors import ConfigError, RemotingConnectError, RemotingError, RemotingSendError
+from mqcore.errors import RemotingConnectError, RemotingError, RemotingSendError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.remoting.client import RemotingClient
-
-
-def parse_addresses(text: str) -> tuple[str, ...]:
-    """Return what ``parse_name_servers`` finds in *text*. Raises ConfigError when that is nothing, or no address."""
-    try:
-        found = parse_name_servers(text)
-    except ValueError as error:
-        raise ConfigError(f"name server address: got {text!r}, wanted {error}") from error
-    if not found:
-        raise ConfigError(f"name server address: got {text!r}, wanted host:port or host:port;host:port")
-    return found
 
 
 class NameServers:

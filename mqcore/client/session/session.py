@@ -7,22 +7,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
 
 from mqcore import extensions
 from mqcore.cause_log import CauseLog
 from mqcore.client.errors import BrokerNotFoundError, ClientClosedError, ClientStateError
 from mqcore.client.model.counters import ClientCounts, ConsumerCounts, CountsCallback, ProducerCounts
 from mqcore.client.model.namespace import Namespace
-from mqcore.client.produce.codec import UniqueIdGenerator
-from mqcore.client.produce.core import ProducerCore
-from mqcore.client.produce.request_reply import PendingReplies
-from mqcore.client.produce.transactions import TransactionProducer, TransactionQuestions
+from mqcore.client.model.unique_ids import UniqueIdGenerator
 from mqcore.client.session import forks
 from mqcore.client.session.broker_api import BrokerApi, request
 from mqcore.client.session.credentials import Signer
 from mqcore.client.session.identity import client_id
+from mqcore.client.session.inbox import Inbox
 from mqcore.client.session.inside import in_background, is_inside_any
 from mqcore.client.session.master_search import MasterSearch
 from mqcore.client.session.name_servers import NameServers
@@ -30,7 +28,7 @@ from mqcore.client.session.routes import RouteTable
 from mqcore.client.session.tasks import Periodic
 from mqcore.client.session.tls import context_of
 from mqcore.client.session.waiting_sends import WaitingSends
-from mqcore.client.settings.classes import ClientSettings, ProducerSettings
+from mqcore.client.settings.classes import ClientSettings
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import BrokerError, MQError
 from mqcore.protocol.command import RemotingCommand
@@ -39,17 +37,25 @@ from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import CLIENT_INNER_PRODUCER_GROUP
 from mqcore.protocol.route import TopicRouteData
 from mqcore.remoting.client import RemotingClient
-from mqcore.remoting.connection import Connection
-
-if TYPE_CHECKING:
-    from mqcore.client.consume.remote_control import RemoteControl
 
 logger = logging.getLogger(__name__)
 log = CauseLog(logger)
 
 HEARTBEAT = "heartbeat"
 
-ControlAnswer = Callable[["RemoteControl"], Awaitable[RemotingCommand]]
+Shared = TypeVar("Shared")
+
+
+class Control(Protocol):
+    """What answers brokers' requests about one consumer."""
+
+    async def reset_offset(self, command: RemotingCommand) -> None: ...
+
+    async def status(self, command: RemotingCommand) -> RemotingCommand: ...
+
+    async def running_info(self, command: RemotingCommand) -> RemotingCommand: ...
+
+    async def consume_directly(self, command: RemotingCommand) -> RemotingCommand: ...
 
 
 class GroupMember(Protocol):
@@ -77,7 +83,7 @@ class ConsumerMember(GroupMember, Protocol):
     def counts(self) -> ConsumerCounts: ...
 
     @property
-    def control(self) -> RemoteControl: ...
+    def control(self) -> Control: ...
 
     def heartbeat_data(self) -> ConsumerData: ...
 
@@ -89,7 +95,11 @@ class ConsumerMember(GroupMember, Protocol):
 
 
 class Session:
-    """One client id. It opens nothing before ``start``, which must run in the event loop that uses it from then on."""
+    """One client id. It opens nothing before ``start``, which must run in the event loop that uses it from then on.
+
+    It knows nobody who stands on it: producers and consumers are members, requests of brokers are taken by whoever has
+    registered in the ``inbox``, and what some of them share is kept by ``shared``.
+    """
 
     def __init__(self, name_servers: Sequence[str], settings: ClientSettings) -> None:
         self.settings = settings
@@ -108,9 +118,8 @@ class Session:
         self.masters = MasterSearch(self.routes, self._on_new_master)
         self.waiting_sends = WaitingSends(self._on_silent, self.masters.trust_at)
         self.api = self._make_api()
-        self.inner_producer = ProducerCore(self, CLIENT_INNER_PRODUCER_GROUP, ProducerSettings())
-        self.replies = PendingReplies(self.namespace)
-        self.transaction_producers: dict[str, TransactionProducer] = {}
+        self.inbox = Inbox(self.remoting)
+        self._shared: dict[Callable[[Session], Any], Any] = {}
         self._producers: dict[str, ProducerMember] = {}
         self._consumers: dict[str, ConsumerMember] = {}
         self._heartbeat_lock = asyncio.Lock()
@@ -138,19 +147,6 @@ class Session:
             Periodic("offset commit", self._persist_offsets, first_s=every.offset_commit_interval_s,
                      every_s=every.offset_commit_interval_s),
         ]  # fmt: skip
-        handlers = {
-            RequestCode.NOTIFY_CONSUMER_IDS_CHANGED: self._on_members_changed,
-            RequestCode.RESET_CONSUMER_CLIENT_OFFSET: self._on_reset_offset,
-            RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT: self._on_get_status,
-            RequestCode.GET_CONSUMER_RUNNING_INFO: self._on_get_running_info,
-            RequestCode.CONSUME_MESSAGE_DIRECTLY: self._on_consume_directly,
-            RequestCode.CHECK_TRANSACTION_STATE: TransactionQuestions(
-                self.transaction_producers, self.namespace
-            ).on_check,
-            RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT: self.replies.on_reply,
-        }
-        for code, handler in handlers.items():
-            self.remoting.register_handler(code, handler)
         self.masters.start()
         self.waiting_sends.start()
         for work in self._background:
@@ -203,7 +199,19 @@ class Session:
         times = self.settings.call_timeout_s, self.settings.admin_timeout_s
         return BrokerApi(self.remoting, self.client_id, *times, self.namespace, self.masters.doubt, self.waiting_sends)
 
+    def shared(self, make: Callable[[Session], Shared]) -> Shared:
+        """Return what *make* makes of this session: the same for everybody who asks, made for the first who does."""
+        found: Shared | None = self._shared.get(make)
+        if found is None:
+            found = self._shared[make] = make(self)
+        return found
+
     # Members.
+
+    @property
+    def consumers(self) -> Mapping[str, ConsumerMember]:
+        """The open consumers, by group."""
+        return self._consumers
 
     def add_producer(self, producer: ProducerMember) -> None:
         if producer.group in self._producers:
@@ -384,33 +392,3 @@ class Session:
     async def _persist_offsets(self) -> None:
         for consumer in list(self._consumers.values()):
             await consumer.persist_offsets()
-
-    # Requests of brokers.
-
-    async def _on_members_changed(self, connection: Connection, command: RemotingCommand) -> None:
-        for consumer in self._consumers.values():
-            consumer.rebalance_soon()
-
-    async def _on_reset_offset(self, connection: Connection, command: RemotingCommand) -> None:
-        consumer = self._consumers.get(self._group_of(command, "group"))
-        if consumer is not None:
-            await consumer.control.reset_offset(command)
-
-    async def _on_get_status(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        return await self._answer(command, "group", lambda control: control.status(command))
-
-    async def _on_get_running_info(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        return await self._answer(command, "consumerGroup", lambda control: control.running_info(command))
-
-    async def _on_consume_directly(self, connection: Connection, command: RemotingCommand) -> RemotingCommand:
-        return await self._answer(command, "consumerGroup", lambda control: control.consume_directly(command))
-
-    async def _answer(self, command: RemotingCommand, group_field: str, answer: ControlAnswer) -> RemotingCommand:
-        group = self._group_of(command, group_field)
-        consumer = self._consumers.get(group)
-        if consumer is None:
-            return command.reply(ResponseCode.SYSTEM_ERROR, f"The Consumer Group <{group}> not exist in this consumer")
-        return await answer(consumer.control)
-
-    def _group_of(self, command: RemotingCommand, field: str) -> str:
-        return self.namespace.unwrap((command.ext_fields or {}).get(field, ""))

@@ -12,16 +12,23 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import Path
+from typing import Final
 
 from mqcore.client.model.backoff import Backoff
 from mqcore.client.model.rebalance import Strategy, strategy_of
-from mqcore.client.produce.fault_strategy import LATENCY_MAX_MS, NOT_AVAILABLE_DURATION_MS
 from mqcore.client.settings.checked import Checked, changed, row
 from mqcore.errors import ConfigError
 from mqcore.protocol.names import is_namespace
 
 NAME_SERVER_VARIABLES = ("MQCORE_NAMESRV", "NAMESRV_ADDR", "ROCKETMQ_NAMESRV_ADDR")
 """Environment variables that name the name servers, the first that is set wins."""
+
+
+# Which brokers are avoided, and for how long: see produce/fault_strategy.py.
+LATENCY_MAX_MS: Final = (50, 100, 550, 1_000, 2_000, 3_000, 15_000)
+NOT_AVAILABLE_DURATION_MS: Final = (0, 0, 30_000, 60_000, 120_000, 180_000, 600_000)
+assert len(LATENCY_MAX_MS) == len(NOT_AVAILABLE_DURATION_MS)
+assert list(LATENCY_MAX_MS) == sorted(LATENCY_MAX_MS)
 
 
 class ConsumeFromWhere(StrEnum):

@@ -22,7 +22,7 @@ from pathlib import Path
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from mqcore.client.errors import NoNameServerError
-from mqcore.client.session.name_servers import parse_addresses
+from mqcore.client.settings.addresses import parse_addresses
 from mqcore.client.settings.checked import Checked, SettingsT, changed
 from mqcore.client.settings.classes import NAME_SERVER_VARIABLES, ClientSettings, ConsumerSettings, ProducerSettings
 from mqcore.client.settings.pull_consumer import PullConsumerSettings

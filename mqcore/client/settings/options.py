@@ -7,27 +7,13 @@ decide, and know the nearest name of one that is wrong.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from pathlib import Path
 from typing import TypedDict
 
 from mqcore.client.model.backoff import Backoff
 from mqcore.client.model.rebalance import Strategy
 from mqcore.client.settings.classes import ConsumeFromWhere, MessageModel
-
-
-class MessageOptions(TypedDict, total=False):
-    """The keyword arguments of Message."""
-
-    tag: str | None
-    keys: Sequence[str]
-    properties: Mapping[str, str] | None
-    delay_level: int
-    flag: int
-    wait_store_ok: bool
-    delay: timedelta | float | None
-    deliver_at: datetime | int | None
 
 
 class ClientOptions(TypedDict, total=False):

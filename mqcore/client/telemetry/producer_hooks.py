@@ -20,7 +20,7 @@ from mqcore.client.model.messages import MessageKind
 from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
-    from mqcore.client.produce.transactions import TransactionState
+    from mqcore.client.model.transaction import TransactionState
     from mqcore.client.session.broker_api import SendResponse
 
 log = CauseLog(logging.getLogger(__name__))

@@ -4,7 +4,7 @@ The records are RocketMQ's, so ``mqadmin queryMsgTraceById`` and every other rea
 
 For whoever traces (the producer's hook is in ``trace_hooks``; a consumer does the same around its handler):
 
-    dispatcher = TraceDispatcher(hub, group, TraceSide.CONSUME, trace_topic)
+    dispatcher = TraceDispatcher(ProducerCore, hub, group, TraceSide.CONSUME, trace_topic)
     await dispatcher.start()
     dispatcher.offer(TraceContext(kind=TraceKind.SUB_BEFORE, ..., beans=(TraceBean(msg_id=...), ...)))   # never waits
     await dispatcher.close()
@@ -20,15 +20,15 @@ import asyncio
 import itertools
 import logging
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum, StrEnum
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 
 from mqcore import clock
 from mqcore.cause_log import CauseLog
 from mqcore.client.model.messages import MessageKind
-from mqcore.client.produce.core import Outgoing, ProducerCore
+from mqcore.client.model.outgoing import Outgoing
 from mqcore.client.session.tasks import cancel_and_wait
 from mqcore.client.settings.classes import ProducerSettings
 from mqcore.errors import MQError
@@ -234,11 +234,24 @@ def trace_messages(
     return messages
 
 
+class TraceSender(Protocol):
+    """What sends trace messages: a producer, without the hooks of the traced."""
+
+    @property
+    def group(self) -> str: ...
+
+    async def send(self, outgoing: Outgoing) -> object: ...
+
+
 class TraceDispatcher:
-    """Sends the traces of one producer or consumer in the background. Failures are logged and otherwise forgotten."""
+    """Sends the traces of one producer or consumer in the background. Failures are logged and otherwise forgotten.
+
+    *make_sender* makes what sends them, in a group of its own: (session, group, settings) -> sender.
+    """
 
     def __init__(
         self,
+        make_sender: Callable[[Session, str, ProducerSettings], TraceSender],
         hub: Session,
         group: str,
         side: TraceSide,
@@ -252,7 +265,7 @@ class TraceDispatcher:
         self._is_cloud = hub.settings.access_channel == ACCESS_CHANNEL_CLOUD
         hub.namespace.leave_alone(self.trace_topic)
         producer_group = f"_INNER_TRACE_PRODUCER-{group}-{side}-{next(_serial)}"
-        self._core = ProducerCore(hub, producer_group, ProducerSettings(send_timeout_s=SEND_TIMEOUT_S))
+        self._core = make_sender(hub, producer_group, ProducerSettings(send_timeout_s=SEND_TIMEOUT_S))
         self._waiting: deque[TraceContext] = deque()
         self._some = asyncio.Event()
         self._many = asyncio.Event()

@@ -20,6 +20,7 @@ from mqcore.cause_log import CauseLog
 from mqcore.client.consume.membership import Membership
 from mqcore.client.consume.offsets import FileOffsets, MemoryOffsets, OffsetStore
 from mqcore.client.consume.polled.assignment import LiteAssignment, QueuesCallback
+from mqcore.client.consume.polled.codec import Batch
 from mqcore.client.consume.polled.offsets import CommitOffsets, timestamp_ms
 from mqcore.client.consume.polled.queue import AssignedQueue
 from mqcore.client.consume.polled.queues import PollService, ReadyBatches
@@ -30,7 +31,6 @@ from mqcore.client.model.counters import ConsumerCounts
 from mqcore.client.model.messages import ReceivedMessage
 from mqcore.client.model.subscription import Expression, subscription_data
 from mqcore.client.model.validators import check_count, check_topic
-from mqcore.client.produce.codec import Batch
 from mqcore.client.session.identity import client_id
 from mqcore.client.session.tasks import Periodic, cancel_and_wait
 from mqcore.client.settings.classes import MessageModel as Model

@@ -16,6 +16,7 @@ from mqcore.client.consume.pull_loop import check_sql_version, received
 from mqcore.client.consume.retry import retry_copy
 from mqcore.client.model.messages import DEAD_LETTER, ReceivedMessage
 from mqcore.client.model.subscription import Expression, subscription_data
+from mqcore.client.produce.inner_producer import inner_producer
 from mqcore.client.session.broker_api import PullRequest
 from mqcore.codes import ResponseCode
 from mqcore.errors import ArgumentError, MQError
@@ -168,4 +169,4 @@ class PullApi:
             times = max_reconsume_times if delay_level == DEAD_LETTER else message.reconsume_times + 1
             topic = self._hub.namespace.wrap(message.topic)
             copy = retry_copy(message, group, topic, times, max_reconsume_times, delay_level)
-            await self._hub.inner_producer.send(copy)
+            await self._hub.shared(inner_producer).send(copy)

@@ -15,8 +15,8 @@ from collections.abc import Sequence
 
 from mqcore import clock
 from mqcore.cause_log import CauseLog
-from mqcore.client.consume.handling import Outcome
 from mqcore.client.consume.membership import HeldQueue, Membership
+from mqcore.client.consume.polled.codec import Batch
 from mqcore.client.consume.polled.queue import AssignedQueue
 from mqcore.client.consume.pull_loop import (
     BROKER_FLOW_CONTROL_DELAY_S,
@@ -29,7 +29,7 @@ from mqcore.client.consume.pull_loop import (
 )
 from mqcore.client.errors import ClientStateError
 from mqcore.client.model.messages import ReceivedMessage, Settler
-from mqcore.client.produce.codec import Batch
+from mqcore.client.model.outcome import Outcome
 from mqcore.client.session import forks
 from mqcore.client.session.broker_api import PullRequest, PullResponse, PullTaker
 from mqcore.client.settings.pull_consumer import PullConsumerSettings

@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 from mqcore import clock
 from mqcore.cause_log import CauseLog
-from mqcore.client.consume.handling import BatchHandler, Outcome, batch_size_of, run_handler
+from mqcore.client.consume.handling import BatchHandler, batch_size_of, run_handler
 from mqcore.client.consume.membership import HeldQueue, Membership
 from mqcore.client.consume.retry import send_back
 from mqcore.client.consume.workers import Workers
 from mqcore.client.model.messages import ReceivedMessage, Settler
+from mqcore.client.model.outcome import Outcome
 from mqcore.client.session.tasks import Periodic
 
 log = CauseLog(logging.getLogger(__name__))

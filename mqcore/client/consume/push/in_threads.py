@@ -15,12 +15,13 @@ from concurrent.futures import Executor
 from typing import Any, Generic, TypeVar
 
 from mqcore.cause_log import CauseLog
-from mqcore.client.consume.handling import BatchHandler, EachMessage, Outcome, batch_size_of, run_plain_handler
+from mqcore.client.consume.handling import BatchHandler, EachMessage, batch_size_of, run_plain_handler
 from mqcore.client.consume.membership import HeldQueue, Membership
 from mqcore.client.consume.push.concurrently import ConcurrentService, QueueMessages
 from mqcore.client.consume.workers import TaskGroup
 from mqcore.client.errors import ClientStateError
 from mqcore.client.model.messages import ReceivedMessage
+from mqcore.client.model.outcome import Outcome
 from mqcore.client.session import forks
 from mqcore.client.session.inside import CALL
 from mqcore.client.session.loop_thread import LoopThread

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Sequence
 
 from mqcore.cause_log import CauseLog
-from mqcore.client.consume.handling import Abandoned, BatchHandler, Outcome, batch_size_of, run_handler
+from mqcore.client.consume.handling import BatchHandler, batch_size_of, run_handler
 from mqcore.client.consume.membership import HeldQueue, Membership
 from mqcore.client.consume.pull_loop import MIB
 from mqcore.client.consume.push.streams import Handoff, no_handler
@@ -20,6 +20,7 @@ from mqcore.client.consume.queue_locks import QueueLocks
 from mqcore.client.consume.retry import send_to_retry_topic
 from mqcore.client.consume.workers import TaskGroup, Workers
 from mqcore.client.model.messages import DEAD_LETTER, ReceivedMessage, Settler
+from mqcore.client.model.outcome import Abandoned, Outcome
 from mqcore.delay_levels import DELAY_LEVELS_S
 from mqcore.errors import MQError
 

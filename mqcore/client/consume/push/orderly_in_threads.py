@@ -9,19 +9,13 @@ import asyncio
 from collections.abc import Sequence
 
 from mqcore import clock
-from mqcore.client.consume.handling import (
-    ALL_DONE,
-    BatchHandler,
-    EachMessage,
-    Outcome,
-    batch_size_of,
-    run_plain_handler,
-)
+from mqcore.client.consume.handling import BatchHandler, EachMessage, batch_size_of, run_plain_handler
 from mqcore.client.consume.membership import HeldQueue, Membership
 from mqcore.client.consume.push.in_threads import ThreadHandler
 from mqcore.client.consume.push.orderly import OrderlyService
 from mqcore.client.consume.queue_locks import QueueLocks
 from mqcore.client.model.messages import ReceivedMessage
+from mqcore.client.model.outcome import ALL_DONE, Outcome
 
 RUN_MAX = 64
 RUN_S = 0.005

@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
 from mqcore import clock
-from mqcore.client.consume.handling import Abandoned, Outcome, describe_outcome
+from mqcore.client.consume.handling import describe_outcome
 from mqcore.client.consume.membership import HeldQueue, Membership
 from mqcore.client.consume.push.concurrently import RESUBMIT_DELAY_S, Finisher
 from mqcore.client.consume.workers import TaskGroup
 from mqcore.client.errors import ClientStateError, Reject, Retry
 from mqcore.client.model.messages import DEAD_LETTER, ReceivedMessage, Settler
+from mqcore.client.model.outcome import Abandoned, Outcome
 from mqcore.client.telemetry.consumer_hooks import ConsumeContext
 
 _DONE = Outcome(1)
