@@ -11,7 +11,6 @@ async with aio.Client("127.0.0.1:9876") as mq:
 from typing import TYPE_CHECKING
 
 from mqcore.client.asynchronous import Client
-from mqcore.client.consume.polled.consumer import PullConsumer
 from mqcore.client.consume.polled.pull_api import PullResult, PullStatus
 from mqcore.client.consume.push.batches import MessageBatch
 from mqcore.client.consume.push.consumer import Consumer
@@ -46,6 +45,7 @@ from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
     from mqcore.client.admin import Admin
+    from mqcore.client.consume.polled.consumer import PullConsumer
 
 __all__ = [
     "JSON",
@@ -100,5 +100,7 @@ __all__ = [
     "select_by_random",
 ]
 
-# Few programs administer, and its bodies take as long to import as half of the rest.
-__getattr__ = lazy_names(globals(), {"Admin": "mqcore.client.admin"})
+# Few programs administer, and its bodies take as long to import as half of the rest; not everybody polls.
+__getattr__ = lazy_names(
+    globals(), {"Admin": "mqcore.client.admin", "PullConsumer": "mqcore.client.consume.polled.consumer"}
+)

@@ -26,7 +26,6 @@ from mqcore.client.model.subscription import Sql
 from mqcore.client.model.transaction import TransactionReceipt, TransactionState
 from mqcore.client.plain.client import Client, Producer, TransactionProducer
 from mqcore.client.plain.consumer import Consumer
-from mqcore.client.plain.pull_consumer import PullConsumer
 from mqcore.client.produce.batching import SendFuture
 from mqcore.client.produce.fault_strategy import BrokerFault
 from mqcore.client.produce.request_reply import create_reply, is_request
@@ -45,6 +44,7 @@ from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
     from mqcore.client.plain.admin import Admin
+    from mqcore.client.plain.pull_consumer import PullConsumer
 
 __all__ = [
     "JSON",
@@ -99,7 +99,8 @@ __all__ = [
     "select_by_random",
 ]
 
-# Few programs administer, and its bodies take as long to import as half of the rest.
-__getattr__ = lazy_names(globals(), {"Admin": "mqcore.client.plain.admin", **dict.fromkeys(moved.MOVED, "")})
+# Few programs administer, and its bodies take as long to import as half of the rest; not everybody polls.
+_LATER = {"Admin": "mqcore.client.plain.admin", "PullConsumer": "mqcore.client.plain.pull_consumer"}
+__getattr__ = lazy_names(globals(), _LATER | dict.fromkeys(moved.MOVED, ""))
 
 moved.install()

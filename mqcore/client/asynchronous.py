@@ -11,8 +11,6 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from mqcore.client.consume.declared import Declared, H, start_declared, wait_declared
 from mqcore.client.consume.handling import BatchHandler, EachMessage, Handler, check_async
-from mqcore.client.consume.polled.assignment import QueuesCallback
-from mqcore.client.consume.polled.consumer import PullConsumer
 from mqcore.client.consume.polled.pull_api import PullApi
 from mqcore.client.consume.push.consumer import Consumer
 from mqcore.client.consume.requests import ConsumerRequests
@@ -32,6 +30,8 @@ from mqcore.errors import ConfigError
 
 if TYPE_CHECKING:
     from mqcore.client.admin.api import Admin
+    from mqcore.client.consume.polled.assignment import QueuesCallback
+    from mqcore.client.consume.polled.consumer import PullConsumer
 
 
 class Client(PullApi):
@@ -204,6 +204,8 @@ class Client(PullApi):
         seek, pause and commit, but not subscribe, assign or close. Other keyword arguments are the fields of
         PullConsumerSettings.
         """
+        from mqcore.client.consume.polled.consumer import PullConsumer  # not everybody polls
+
         group = self._short(check_group(group, DEFAULT_CONSUMER_GROUP))
         wanted = self.configuration.settings(PullConsumerSettings(), settings, changes)
         return PullConsumer(self.instance, group, self._subscriptions(topics), wanted, on_assigned, on_revoked)

@@ -11,10 +11,12 @@ import sys
 import warnings
 from collections.abc import Sequence
 from importlib import import_module
-from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import ModuleType
-from typing import Final
+from typing import TYPE_CHECKING, Final, cast
+
+if TYPE_CHECKING:
+    from importlib.abc import Loader
 
 PACKAGE: Final = "mqcore.client"
 
@@ -64,14 +66,17 @@ MOVED: Final = _rows()
 """The name that a module had in ``mqcore.client``, and its whole name now."""
 
 
-class MovedModules(MetaPathFinder, Loader):
-    """Finds modules by their old names. It is asked last, when nothing of the name is in its old place."""
+class MovedModules:
+    """Finds and loads modules by their old names. It is asked last, when nothing of the name is in its old place.
+
+    Its bases would be in importlib.abc, which takes as long to import as ten modules of ours.
+    """
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         package, _, name = fullname.rpartition(".")
-        return ModuleSpec(fullname, self) if package == PACKAGE and name in MOVED else None
+        return ModuleSpec(fullname, cast("Loader", self)) if package == PACKAGE and name in MOVED else None
 
     def create_module(self, spec: ModuleSpec) -> None:
         """Take the usual empty module; it is given up at once."""

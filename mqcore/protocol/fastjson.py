@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable
-from decimal import Decimal
 from typing import Any, Final
 
 import orjson
@@ -63,6 +62,8 @@ def java_double(value: float) -> str:
         return "null"
     if value == 0.0 or 1e-3 <= abs(value) < 1e7:
         return repr(value)  # Python turns to an exponent only below 1e-4 and from 1e16 on
+    from decimal import Decimal  # such numbers are rare
+
     sign, digits, exponent = Decimal(repr(value)).as_tuple()
     power = len(digits) + int(exponent) - 1
     significant = "".join(map(str, digits)).rstrip("0")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ipaddress
 import itertools
 import os
-import secrets
 import struct
 import time
 from functools import lru_cache
@@ -106,8 +105,8 @@ class UniqueIdGenerator:
         self._last_ms = 0
 
     def _start_process(self, pid: int) -> _Process:
-        prefix = self._address + _PID_AND_LOADER.pack(pid & 0xFFFF, secrets.randbits(32))
-        return _Process(pid, prefix.hex().upper(), itertools.count(secrets.randbits(16)))
+        prefix = self._address + _PID_AND_LOADER.pack(pid & 0xFFFF, int.from_bytes(os.urandom(4)))
+        return _Process(pid, prefix.hex().upper(), itertools.count(int.from_bytes(os.urandom(2))))
 
     def next_id(self) -> str:
         """Return a new id: 32 characters for an IPv4 address, 56 for IPv6."""

@@ -14,9 +14,9 @@ import pytest
 from mqcore import aio
 from mqcore.client import Client, ReceivedMessage
 from mqcore.client.consume.push.consumer import GOODBYE_S
+from mqcore.client.model.outcome import ConsumeCode
 from mqcore.client.model.process_queue import ProcessQueue
 from mqcore.client.session.tasks import cancel_and_wait
-from mqcore.client.telemetry.trace import ConsumeCode
 from mqcore.errors import ClientStateError, ConfigError, MQError
 from tests.integration.client_helpers import committed, eventually, make_topic, send_numbers
 from tests.rigs import RunningBroker, start_broker_under_test

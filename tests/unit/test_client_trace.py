@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from mqcore.client.model.messages import MessageKind
+from mqcore.client.model.outcome import ConsumeCode
 from mqcore.client.model.transaction import TransactionState
 from mqcore.client.telemetry.trace import (
     DATA_SIZE_MAX,
     KEYS_SIZE_MAX,
-    ConsumeCode,
     TraceBean,
     TraceContext,
     TraceKind,

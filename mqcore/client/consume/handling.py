@@ -13,11 +13,10 @@ from mqcore.cause_log import CauseLog
 from mqcore.client.consume.membership import HeldQueue, Membership
 from mqcore.client.errors import ClientStateError, Reject, Retry, Rollback
 from mqcore.client.model.messages import DEAD_LETTER, ReceivedMessage, Settler
-from mqcore.client.model.outcome import ALL_DONE, Abandoned, Done, Outcome
+from mqcore.client.model.outcome import ALL_DONE, Abandoned, ConsumeCode, Done, Outcome
 from mqcore.client.session.inside import CALL, HandlerCall
 from mqcore.client.settings.classes import ConsumerSettings
 from mqcore.client.telemetry.consumer_hooks import ConsumeContext
-from mqcore.client.telemetry.trace import ConsumeCode
 
 log = CauseLog(logging.getLogger(__name__))
 

@@ -28,10 +28,8 @@ if TYPE_CHECKING:
     from mqcore.client.settings.pull_consumer import PullConsumerSettings
 
 
-def trace_consumer(membership: Membership, settings: ConsumerSettings | PullConsumerSettings) -> TraceDispatcher | None:
-    """Return what sends a consumer's traces, to be started and closed with it; None without the setting *trace*."""
-    if not settings.trace:
-        return None
+def trace_consumer(membership: Membership, settings: ConsumerSettings | PullConsumerSettings) -> TraceDispatcher:
+    """Return what sends a consumer's traces, to be started and closed with it."""
     dispatcher = TraceDispatcher(
         ProducerCore, membership.hub, membership.group, TraceSide.CONSUME, settings.trace_topic
     )

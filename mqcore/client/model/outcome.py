@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from enum import IntEnum
 
 from mqcore.errors import ConfigError
 
@@ -48,3 +49,13 @@ class Outcome:
 
 ALL_DONE = tuple(Outcome(count) for count in range(2))
 """The outcomes that nearly every message has."""
+
+
+class ConsumeCode(IntEnum):
+    """How a handler ended; the context code of a SUB_AFTER record."""
+
+    SUCCESS = 0
+    TIME_OUT = 1
+    EXCEPTION = 2
+    RETURN_NULL = 3
+    FAILED = 4

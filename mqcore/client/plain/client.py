@@ -33,7 +33,6 @@ from mqcore.client.plain.consumer import (
     PlainHandler,
     all_closed,
 )
-from mqcore.client.plain.pull_consumer import Callbacks, PlainQueuesCallback, PullConsumer
 from mqcore.client.produce.batching import SendFuture
 from mqcore.client.produce.fault_strategy import BrokerFault
 from mqcore.client.produce.producer import Producer as AsyncProducer
@@ -51,6 +50,7 @@ from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
     from mqcore.client.plain.admin import Admin
+    from mqcore.client.plain.pull_consumer import PlainQueuesCallback, PullConsumer
 
 PlainCheck = Callable[[ReceivedMessage], Outcome]
 PlainExecute = Callable[[Message, SendReceipt], Outcome]
@@ -204,6 +204,8 @@ class Client(PlainFace[asynchronous.Client]):
         settings: PullConsumerSettings | None = None,
         **changes: Unpack[PullConsumerOptions],
     ) -> PullConsumer:
+        from mqcore.client.plain.pull_consumer import Callbacks, PullConsumer  # not everybody polls
+
         callbacks = Callbacks()
         inner = self._inner.pull_consumer(
             group,

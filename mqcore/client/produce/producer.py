@@ -33,8 +33,6 @@ from mqcore.client.produce.request_reply import PendingReplies, ReplyMessage, cr
 from mqcore.client.session import forks
 from mqcore.client.settings.classes import ProducerSettings
 from mqcore.client.telemetry.producer_hooks import ProducerHook
-from mqcore.client.telemetry.trace import TraceDispatcher, TraceSide
-from mqcore.client.telemetry.trace_hooks import ProducerTraceHook
 from mqcore.errors import ArgumentError, ConfigError, MQError
 from mqcore.layout import PROPERTIES_SIZE_MAX
 from mqcore.protocol import message as wire
@@ -48,6 +46,7 @@ from mqcore.protocol.properties import encode_properties
 if TYPE_CHECKING:
     from mqcore.client.session.loop_thread import LoopThread
     from mqcore.client.session.session import Session
+    from mqcore.client.telemetry.trace import TraceDispatcher
 
 log = CauseLog(logging.getLogger(__name__))
 
@@ -106,15 +105,21 @@ class Producer:
         await self._hub.start()
         self._hub.add_producer(self)
         if self._settings.trace and self._tracer is None:
-            self._tracer = TraceDispatcher(
-                ProducerCore, self._hub, self.group, TraceSide.PRODUCE, self._settings.trace_topic
-            )
-            self.add_hook(ProducerTraceHook(self._tracer))
-            await self._tracer.start()
+            await self._start_tracing()
         self._batcher.start()
         self._started = self._open = True
         self._open_short_way()
         await self._hub.heartbeat()
+
+    async def _start_tracing(self) -> None:
+        # Few trace, and it takes long to import.
+        from mqcore.client.telemetry.trace import TraceDispatcher, TraceSide
+        from mqcore.client.telemetry.trace_hooks import ProducerTraceHook
+
+        topic = self._settings.trace_topic
+        self._tracer = TraceDispatcher(ProducerCore, self._hub, self.group, TraceSide.PRODUCE, topic)
+        self.add_hook(ProducerTraceHook(self._tracer))
+        await self._tracer.start()
 
     async def close(self, *, drain: bool = True, timeout_s: float | None = None) -> None:
         """Refuse new sends, wait for those under way at most *timeout_s* (or not at all), and leave the group."""

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import difflib
 import os
-import tomllib
 import types
 import typing
 from collections.abc import Mapping, Sequence
@@ -113,6 +112,8 @@ def is_url(text: str) -> bool:
 
 
 def _read_file(found: Configuration, path: Path) -> None:
+    import tomllib  # few have a file
+
     try:
         with path.open("rb") as file:
             content = tomllib.load(file)

@@ -15,7 +15,7 @@ from typing import TypeVar
 
 from mqcore.cause_log import CauseLog, name_of
 from mqcore.client.model.messages import ReceivedMessage
-from mqcore.client.telemetry.trace import ConsumeCode
+from mqcore.client.model.outcome import ConsumeCode
 from mqcore.protocol.message import MessageQueue
 
 log = CauseLog(logging.getLogger(__name__))

@@ -22,12 +22,13 @@ import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
-from enum import IntEnum, StrEnum
+from enum import StrEnum
 from typing import TYPE_CHECKING, Final, Protocol
 
 from mqcore import clock
 from mqcore.cause_log import CauseLog
 from mqcore.client.model.messages import MessageKind
+from mqcore.client.model.outcome import ConsumeCode
 from mqcore.client.model.outgoing import Outgoing
 from mqcore.client.session.tasks import cancel_and_wait
 from mqcore.client.settings.classes import ProducerSettings
@@ -85,16 +86,6 @@ class TraceSide(StrEnum):
 
     PRODUCE = "PRODUCE"
     CONSUME = "CONSUME"
-
-
-class ConsumeCode(IntEnum):
-    """How a handler ended; the context code of a SUB_AFTER record."""
-
-    SUCCESS = 0
-    TIME_OUT = 1
-    EXCEPTION = 2
-    RETURN_NULL = 3
-    FAILED = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

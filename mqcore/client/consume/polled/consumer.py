@@ -25,7 +25,6 @@ from mqcore.client.consume.polled.offsets import CommitOffsets, timestamp_ms
 from mqcore.client.consume.polled.queue import AssignedQueue
 from mqcore.client.consume.polled.queues import PollService, ReadyBatches
 from mqcore.client.consume.polled.watch import RouteWatch, TopicCallback
-from mqcore.client.consume.trace import trace_consumer
 from mqcore.client.errors import ClientClosedError, ClientStateError
 from mqcore.client.model.counters import ConsumerCounts
 from mqcore.client.model.messages import ReceivedMessage
@@ -50,6 +49,7 @@ from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
     from mqcore.client.session.session import Session
+    from mqcore.client.telemetry.trace import TraceDispatcher
 
 log = CauseLog(logging.getLogger(__name__))
 
@@ -81,7 +81,11 @@ class PullConsumer:
         self._membership = Membership(hub, group, settings.as_member(), self._offsets, subscriptions)
         self._ready = ReadyBatches()
         self._unfinished: dict[MessageQueue, int] = {}
-        self._tracer = trace_consumer(self._membership, settings)
+        self._tracer: TraceDispatcher | None = None
+        if settings.trace:
+            from mqcore.client.consume.trace import trace_consumer  # few trace, and it takes long to import
+
+            self._tracer = trace_consumer(self._membership, settings)
         service = PollService(self._ready)
         self._assignment = LiteAssignment(
             self._membership, settings, service, self._unfinished, on_assigned, on_revoked

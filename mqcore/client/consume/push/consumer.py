@@ -26,7 +26,6 @@ from mqcore.client.consume.push.orderly import OrderlyService
 from mqcore.client.consume.push.orderly_in_threads import ThreadedOrderlyService
 from mqcore.client.consume.push.streams import Handoff, Source, StreamService
 from mqcore.client.consume.queue_locks import QueueLocks
-from mqcore.client.consume.trace import trace_consumer
 from mqcore.client.errors import ClientClosedError, ClientStateError
 from mqcore.client.model.counters import ConsumerCounts
 from mqcore.client.model.messages import ReceivedMessage
@@ -43,6 +42,7 @@ from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
     from mqcore.client.session.session import Session
+    from mqcore.client.telemetry.trace import TraceDispatcher
 
 log = CauseLog(logging.getLogger(__name__))
 
@@ -89,7 +89,11 @@ class Consumer:
         self._assignment.rebalance_soon = self._rebalance.wake
         self._streams: WeakKeyDictionary[asyncio.Task[Any], MessageStream] = WeakKeyDictionary()
         self._batches: WeakKeyDictionary[asyncio.Task[Any], BatchStream] = WeakKeyDictionary()
-        self._tracer = trace_consumer(self._membership, settings)
+        self._tracer: TraceDispatcher | None = None
+        if settings.trace:
+            from mqcore.client.consume.trace import trace_consumer  # few trace, and it takes long to import
+
+            self._tracer = trace_consumer(self._membership, settings)
         self._is_open = False
         self._is_closing = False
         self._ended = asyncio.Event()
