@@ -1,4 +1,4 @@
-"""The loop that pulls one queue into a consumer, and what is made of an answer.
+"""The loop that pulls one queue into a consumer, and what is made of an answer: one loop for all kinds of consumers.
 
 Source: RocketMQ DefaultMQPushConsumerImpl.java, pullMessage; PullAPIWrapper.java.
 """
@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 
 from mqcore import clock
@@ -74,29 +75,55 @@ def received(
     )
 
 
-class QueuePullLoop:
-    """Pulls *held* from *next_offset* on, until it is dropped. One task per queue runs one of these."""
+class PullingLoop(ABC):
+    """Pulls the queue of *held* until that is dropped: a task for each queue runs one of these.
 
-    def __init__(
-        self,
-        membership: Membership,
-        service: ConsumeService,
-        held: HeldQueue,
-        next_offset: int,
-        *,
-        reset: Reset,
-    ) -> None:
+    What is the same for all consumers is here. They differ in when there is room for more, in what a pull asks for, and
+    in where messages go.
+    """
+
+    def __init__(self, membership: Membership, held: HeldQueue, pull_timeout_s: float) -> None:
         self._membership = membership
-        self._service = service
         self._held = held
-        self._next_offset = next_offset
-        self._reset = reset
+        self._pull_timeout_s = pull_timeout_s
         self._master: str | None = None
         """Where the last pull went, unless that is a slave."""
 
+    @property
+    def is_current(self) -> bool:
+        """Whether what is pulled is still wanted."""
+        return not self._held.dropped
+
+    @property
+    @abstractmethod
+    def next_offset(self) -> int:
+        """Where the next pull begins."""
+
+    @abstractmethod
+    async def _wait_for_room(self) -> float | None:
+        """Wait until there may be room for more; return how long to rest then, seconds, or None: pull now."""
+
+    @abstractmethod
+    def _request(self, subscription: SubscriptionData, is_slave: bool) -> PullRequest:
+        """Return what to ask a broker for, at the next offset."""
+
+    @abstractmethod
+    def _received(
+        self, response: PullResponse, records: memoryview, subscription: SubscriptionData
+    ) -> list[ReceivedMessage]:
+        """Return the messages of an answer."""
+
+    @abstractmethod
+    def _take(self, response: PullResponse, messages: list[ReceivedMessage]) -> float:
+        """Take *messages*, if any, and go on at the offset behind them; return how long to rest, seconds."""
+
+    @abstractmethod
+    async def _correct(self, response: PullResponse) -> float:
+        """Go on at the offset that a broker names, as there is nothing at ours; return how long to rest, seconds."""
+
     async def run(self) -> None:
         """Loop until the queue is dropped. A failure that nobody foresaw is logged here and the pull tried again."""
-        while not self._held.dropped:
+        while self.is_current:
             try:
                 pause_s = await self._step()
             except BrokerError as error:
@@ -112,16 +139,11 @@ class QueuePullLoop:
 
     async def _step(self) -> float:
         """Pull once, if the consumer has room; return how long to rest before the next pull, seconds."""
-        held = self._held
-        held.last_pull_s = clock.now_s()
-        if self._membership.paused:
-            return PAUSED_DELAY_S
-        if self._is_full():
-            await held.wait_change(FULL_DELAY_S)
-            return 0.0
-        if self._membership.needs_broker_locks and not held.locked:
-            return FAILED_DELAY_S
-        subscription = self._membership.subscriptions.get(held.queue.topic)
+        self._held.last_pull_s = clock.now_s()
+        pause_s = await self._wait_for_room()
+        if pause_s is not None:
+            return pause_s
+        subscription = self._membership.subscriptions.get(self._held.queue.topic)
         if subscription is None:
             return FAILED_DELAY_S
         begin = clock.monotonic_s()
@@ -131,9 +153,88 @@ class QueuePullLoop:
             messages.extend(self._received(response, records, subscription))
 
         response = await self._pull(subscription, take)
-        if held.dropped:
+        if not self.is_current:
             return 0.0
-        return await self._take(response, messages, (clock.monotonic_s() - begin) * 1000)
+        return await self._answered(response, messages, (clock.monotonic_s() - begin) * 1000)
+
+    async def _pull(self, subscription: SubscriptionData, take: PullTaker) -> PullResponse:
+        membership, queue = self._membership, self._held.queue
+        self._master = None
+        address, is_slave = await membership.hub.pull_address(queue, membership.preferred_broker_id.get(queue, 0))
+        self._master = None if is_slave else address
+        if not is_tag_type(subscription.expression_type):
+            check_sql_version(membership.hub.broker_versions.get(address, 0), address)
+        return await membership.hub.api.pull(address, self._request(subscription, is_slave), self._pull_timeout_s, take)
+
+    async def _answered(self, response: PullResponse, messages: list[ReceivedMessage], time_ms: float) -> float:
+        membership, held, queue = self._membership, self._held, self._held.queue
+        membership.preferred_broker_id[queue] = response.suggested_broker_id
+        held.behind = max(0, response.max_offset - response.next_offset)
+        if response.code == ResponseCode.PULL_OFFSET_MOVED:
+            if self._master is None and response.next_offset < self.next_offset:
+                return pause_behind(membership.group, queue, self.next_offset, response)
+            log.warning(
+                "offset is illegal, corrected",
+                group=membership.group,
+                queue=queue,
+                offset=self.next_offset,
+                corrected=response.next_offset,
+                min=response.min_offset,
+                max=response.max_offset,
+            )
+            return await self._correct(response)
+        if response.code == ResponseCode.SUCCESS:
+            if membership.hooks.any:
+                messages = await self._shown_to_hooks(messages)
+                if not self.is_current:
+                    return 0.0
+            membership.statistics[queue.topic].add_pull(len(messages), time_ms)
+        return self._take(response, messages)
+
+    async def _shown_to_hooks(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Let the hooks look at what a pull brought, and return what their filters leave."""
+        context = FilterContext(group=self._membership.group, queue=self._held.queue, messages=messages)
+        await self._membership.hooks.filter_messages(context)
+        return context.messages
+
+    def _pause_after(self, error: BrokerError) -> float:
+        if error.code == ResponseCode.FLOW_CONTROL:
+            return BROKER_FLOW_CONTROL_DELAY_S
+        if error.code in (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST):
+            self._membership.hub.heartbeat_soon()  # the broker has restarted, or has not heard of a change yet
+        log.warning("pull refused", group=self._membership.group, queue=self._held.queue, error=error)
+        return FAILED_DELAY_S
+
+
+class QueuePullLoop(PullingLoop):
+    """Pulls *held* from *next_offset* on, for *service* to hand out."""
+
+    def __init__(
+        self,
+        membership: Membership,
+        service: ConsumeService,
+        held: HeldQueue,
+        next_offset: int,
+        *,
+        reset: Reset,
+    ) -> None:
+        super().__init__(membership, held, membership.settings.pull_timeout_s)
+        self._service = service
+        self._reset = reset
+        self._next_offset = next_offset
+
+    @property
+    def next_offset(self) -> int:
+        return self._next_offset
+
+    async def _wait_for_room(self) -> float | None:
+        membership, held = self._membership, self._held
+        if membership.paused:
+            return PAUSED_DELAY_S
+        if self._is_full():
+            await held.wait_change(FULL_DELAY_S)
+            return 0.0
+        return FAILED_DELAY_S if membership.needs_broker_locks and not held.locked else None
 
     def _is_full(self) -> bool:
         """Whether more would be too much: of messages, of bytes, or too far ahead of an unfinished one."""
@@ -143,16 +244,11 @@ class QueuePullLoop:
             return True
         return not settings.orderly and held.span > settings.max_span
 
-    async def _pull(self, subscription: SubscriptionData, take: PullTaker) -> PullResponse:
-        membership, queue, settings = self._membership, self._held.queue, self._membership.settings
-        self._master = None
-        address, is_slave = await membership.hub.pull_address(queue, membership.preferred_broker_id.get(queue, 0))
-        self._master = None if is_slave else address
-        if not is_tag_type(subscription.expression_type):
-            check_sql_version(membership.hub.broker_versions.get(address, 0), address)
-        request = PullRequest(
-            group=membership.group,
-            queue=queue,
+    def _request(self, subscription: SubscriptionData, is_slave: bool) -> PullRequest:
+        settings = self._membership.settings
+        return PullRequest(
+            group=self._membership.group,
+            queue=self._held.queue,
             offset=self._next_offset,
             messages_max=settings.pull_batch_size,
             sub_version=subscription.sub_version,
@@ -161,7 +257,6 @@ class QueuePullLoop:
             commit_offset=None if is_slave else self._offset_to_commit(),
             hold_s=settings.hold_timeout_s,
         )
-        return await membership.hub.api.pull(address, request, settings.pull_timeout_s, take)
 
     def _offset_to_commit(self) -> int | None:
         """The offset to commit by the pull itself: only when nothing before it is unfinished.
@@ -174,34 +269,6 @@ class QueuePullLoop:
         if committed != self._next_offset or committed == 0 or self._membership.is_broadcasting:
             return None
         return committed
-
-    async def _take(self, response: PullResponse, messages: list[ReceivedMessage], time_ms: float) -> float:
-        membership, held, queue = self._membership, self._held, self._held.queue
-        membership.preferred_broker_id[queue] = response.suggested_broker_id
-        held.behind = max(0, response.max_offset - response.next_offset)
-        if response.code == ResponseCode.PULL_OFFSET_MOVED:
-            if self._master is None and response.next_offset < self._next_offset:
-                return pause_behind(membership.group, queue, self._next_offset, response)
-            await self._correct(response)
-            return 0.0
-        if response.code == ResponseCode.SUCCESS:
-            if membership.hooks.any_filter:
-                context = FilterContext(group=membership.group, queue=queue, messages=messages)
-                await membership.hooks.filter_messages(context)
-                messages = context.messages
-                if held.dropped:
-                    return 0.0
-            membership.statistics[queue.topic].add_pull(len(messages), time_ms)
-            self._next_offset = response.next_offset
-            if messages:
-                dispatch = held.put(messages)
-                held.pulled_to = response.next_offset
-                self._service.submit(held, messages, dispatch)
-                return membership.settings.pull_interval_s
-        self._next_offset = response.next_offset
-        if not held.count:
-            membership.commit(held, response.next_offset)
-        return 0.0
 
     def _received(
         self, response: PullResponse, records: memoryview, subscription: SubscriptionData
@@ -217,21 +284,26 @@ class QueuePullLoop:
             names=self._membership.hub.namespace,
         )
 
-    async def _correct(self, response: PullResponse) -> None:
+    def _take(self, response: PullResponse, messages: list[ReceivedMessage]) -> float:
+        held, self._next_offset = self._held, response.next_offset
+        if messages:
+            dispatch = held.put(messages)
+            held.pulled_to = response.next_offset
+            self._service.submit(held, messages, dispatch)
+            return self._membership.settings.pull_interval_s
+        if not held.count:
+            self._membership.commit(held, response.next_offset)
+        return 0.0
+
+    async def _shown_to_hooks(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        return await super()._shown_to_hooks(messages) if self._membership.hooks.any_filter else messages
+
+    async def _correct(self, response: PullResponse) -> float:
         """Go to the offset that the broker names, backwards too: what was asked for is not there.
 
         RocketMQ waits ten seconds for handlers that still work on the queue; here they are waited for, as long at most.
         """
         held, membership = self._held, self._membership
-        log.warning(
-            "offset is illegal, corrected",
-            group=membership.group,
-            queue=held.queue,
-            offset=self._next_offset,
-            corrected=response.next_offset,
-            min=response.min_offset,
-            max=response.max_offset,
-        )
         held.dropped = True
         try:
             await held.wait_idle(IDLE_WAIT_S)
@@ -239,14 +311,7 @@ class QueuePullLoop:
             await membership.offsets.persist([held.queue])
         finally:
             await self._reset(held)  # whatever happened: a queue that is held and dropped would be pulled by nobody
-
-    def _pause_after(self, error: BrokerError) -> float:
-        if error.code == ResponseCode.FLOW_CONTROL:
-            return BROKER_FLOW_CONTROL_DELAY_S
-        if error.code in (ResponseCode.SUBSCRIPTION_NOT_EXIST, ResponseCode.SUBSCRIPTION_NOT_LATEST):
-            self._membership.hub.heartbeat_soon()  # the broker has restarted, or has not heard of a change yet
-        log.warning("pull refused", group=self._membership.group, queue=self._held.queue, error=error)
-        return FAILED_DELAY_S
+        return 0.0
 
 
 async def pause_after(error: MQError, membership: Membership, queue: MessageQueue, master: str | None) -> float:

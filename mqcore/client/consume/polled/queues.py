@@ -8,37 +8,22 @@ Source: RocketMQ DefaultLitePullConsumerImpl.java, PullTaskImpl; AssignedMessage
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections import deque
 from collections.abc import Sequence
 
-from mqcore import clock
-from mqcore.cause_log import CauseLog
 from mqcore.client.consume.membership import HeldQueue, Membership
 from mqcore.client.consume.polled.codec import Batch
 from mqcore.client.consume.polled.queue import AssignedQueue
-from mqcore.client.consume.pull_loop import (
-    BROKER_FLOW_CONTROL_DELAY_S,
-    FAILED_DELAY_S,
-    MIB,
-    check_sql_version,
-    pause_after,
-    pause_behind,
-    received,
-)
+from mqcore.client.consume.pull_loop import FAILED_DELAY_S, MIB, PullingLoop, received
 from mqcore.client.errors import ClientStateError
 from mqcore.client.model.messages import ReceivedMessage, Settler
 from mqcore.client.model.outcome import Outcome
 from mqcore.client.session import forks
-from mqcore.client.session.broker_api import PullRequest, PullResponse, PullTaker
+from mqcore.client.session.broker_api import PullRequest, PullResponse
 from mqcore.client.settings.pull_consumer import PullConsumerSettings
-from mqcore.client.telemetry.consumer_hooks import ConsumeContext, FilterContext
-from mqcore.codes import ResponseCode
-from mqcore.errors import BrokerError, MQError
+from mqcore.client.telemetry.consumer_hooks import ConsumeContext
 from mqcore.protocol.heartbeat import SubscriptionData, is_tag_type
-
-log = CauseLog(logging.getLogger(__name__))
 
 LOOK_AGAIN_S = 1.0
 """RocketMQ looks every 50 ms whether there is room again. Here the one who makes room wakes the loop; this is for
@@ -166,78 +151,36 @@ class PollService:
         self.halt()
 
 
-class LitePullLoop:
-    """Pulls one queue ahead of the application, in one turn of it. One task per queue runs one of these."""
+class LitePullLoop(PullingLoop):
+    """Pulls one queue ahead of the application, in one turn of it."""
 
     def __init__(
         self, membership: Membership, settings: PullConsumerSettings, assigned: AssignedQueue, ready: ReadyBatches
     ) -> None:
-        self._membership = membership
+        super().__init__(membership, assigned.held, settings.pull_timeout_s)
         self._settings = settings
         self._assigned = assigned
-        self._held = assigned.held
         self._turn = assigned.turn
         self._ready = ready
-        self._master: str | None = None
 
     @property
     def is_current(self) -> bool:
         return self._turn == self._assigned.turn and not self._held.dropped
 
-    async def run(self) -> None:
-        """Loop until the queue is dropped or sent elsewhere. What nobody foresaw is logged and the pull tried again."""
-        while self.is_current:
-            try:
-                pause_s = await self._step()
-            except BrokerError as error:
-                pause_s = self._pause_after(error)
-            except MQError as error:
-                log.warning("pull failed", group=self._membership.group, queue=self._held.queue, error=error)
-                pause_s = await pause_after(error, self._membership, self._held.queue, self._master)
-            except Exception as error:
-                log.warning("pull failed", exc_info=error, group=self._membership.group, queue=self._held.queue)
-                pause_s = FAILED_DELAY_S
-            if pause_s:
-                await asyncio.sleep(pause_s)
+    @property
+    def next_offset(self) -> int:
+        return self._assigned.next_offset
 
-    async def _step(self) -> float:
-        """Pull once, if there is room; return how long to rest before the next pull, seconds."""
-        self._held.last_pull_s = clock.now_s()
+    async def _wait_for_room(self) -> float | None:
         if self._assigned.paused:
             await wait_event(self._assigned.resumed, LOOK_AGAIN_S)
-            return 0.0
-        settings = self._settings
-        if len(self._ready) * settings.pull_batch_size > settings.pull_threshold_for_all:
+        elif len(self._ready) * self._settings.pull_batch_size > self._settings.pull_threshold_for_all:
             await self._ready.wait_room()
-            return 0.0
-        if self._queue_is_full():
+        elif self._queue_is_full():
             await self._held.wait_change(LOOK_AGAIN_S)
-            return 0.0
-        subscription = self._membership.subscriptions.get(self._held.queue.topic)
-        if subscription is None:
-            return FAILED_DELAY_S
-        begin = clock.monotonic_s()
-        messages: list[ReceivedMessage] = []
-
-        def take(response: PullResponse, records: memoryview) -> None:
-            retry_topic, held = self._membership.retry_topic, self._held
-            messages.extend(
-                received(
-                    response,
-                    records,
-                    held.queue,
-                    subscription,
-                    retry_topic=retry_topic,
-                    held=held,
-                    acyclic=True,
-                    names=self._membership.hub.namespace,
-                )
-            )
-
-        response = await self._pull(subscription, take)
-        if not self.is_current:
-            return 0.0
-        return await self._take(response, messages, (clock.monotonic_s() - begin) * 1000)
+        else:
+            return None
+        return 0.0
 
     def _queue_is_full(self) -> bool:
         """RocketMQ's checks of one queue, in its order: messages, bytes, and how far apart the first and the last."""
@@ -248,74 +191,54 @@ class LitePullLoop:
             or held.span > settings.max_span
         )
 
-    async def _pull(self, subscription: SubscriptionData, take: PullTaker) -> PullResponse:
-        membership, queue, settings = self._membership, self._held.queue, self._settings
-        self._master = None
-        address, is_slave = await membership.hub.pull_address(queue, membership.preferred_broker_id.get(queue, 0))
-        self._master = None if is_slave else address
-        by_tag = is_tag_type(subscription.expression_type)
-        if not by_tag:
-            check_sql_version(membership.hub.broker_versions.get(address, 0), address)
-        request = PullRequest(
-            group=membership.group,
-            queue=queue,
+    def _request(self, subscription: SubscriptionData, is_slave: bool) -> PullRequest:
+        settings = self._settings
+        return PullRequest(
+            group=self._membership.group,
+            queue=self._held.queue,
             offset=self._assigned.next_offset,
             messages_max=settings.pull_batch_size,
-            sub_version=0 if by_tag else subscription.sub_version,
+            sub_version=0 if is_tag_type(subscription.expression_type) else subscription.sub_version,
             expression_type=subscription.expression_type,
             subscription=subscription.sub_string,
             hold_s=settings.hold_timeout_s,
             lite=True,
         )
-        return await membership.hub.api.pull(address, request, settings.pull_timeout_s, take)
 
-    async def _take(self, response: PullResponse, messages: list[ReceivedMessage], time_ms: float) -> float:
-        membership, assigned, queue = self._membership, self._assigned, self._held.queue
-        membership.preferred_broker_id[queue] = response.suggested_broker_id
-        self._held.behind = max(0, response.max_offset - response.next_offset)
-        if response.code == ResponseCode.SUCCESS:
-            if membership.hooks.any:
-                messages = await self._shown_to_hooks(messages)
-                if not self.is_current:
-                    return 0.0
-            membership.statistics[queue.topic].add_pull(len(messages), time_ms)
-        is_moved = response.code == ResponseCode.PULL_OFFSET_MOVED
-        if is_moved and self._master is None and response.next_offset < assigned.next_offset:
-            return pause_behind(membership.group, queue, assigned.next_offset, response)
-        # From here on nothing waits: what lies before the next offset is in a batch, or it is done.
-        asked, assigned.next_offset = assigned.next_offset, response.next_offset
-        if is_moved:
-            log.warning(
-                "offset is illegal, corrected",
-                group=membership.group,
-                queue=queue,
-                offset=asked,
-                corrected=response.next_offset,
-                min=response.min_offset,
-                max=response.max_offset,
-            )
-            return FAILED_DELAY_S if response.next_offset == asked else 0.0
+    def _received(
+        self, response: PullResponse, records: memoryview, subscription: SubscriptionData
+    ) -> list[ReceivedMessage]:
+        return received(
+            response,
+            records,
+            self._held.queue,
+            subscription,
+            retry_topic=self._membership.retry_topic,
+            held=self._held,
+            acyclic=True,
+            names=self._membership.hub.namespace,
+        )
+
+    def _take(self, response: PullResponse, messages: list[ReceivedMessage]) -> float:
+        # Nothing waits here: what lies before the next offset is in a batch, or it is done.
+        self._assigned.next_offset = response.next_offset
         if messages:
-            self._ready.put(Batch(assigned, messages))
+            self._ready.put(Batch(self._assigned, messages))
         return 0.0
 
-    async def _shown_to_hooks(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        """Let the hooks look at what a pull brought, and return what their filters leave.
+    async def _correct(self, response: PullResponse) -> float:
+        asked, self._assigned.next_offset = self._assigned.next_offset, response.next_offset
+        return FAILED_DELAY_S if response.next_offset == asked else 0.0
 
-        Nobody knows when the application is done with a message that it polls, so the hooks before and after consuming
-        are called one after the other, at the pull, as Java does it.
+    async def _shown_to_hooks(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+        """Let the hooks before and after consuming look, too, one after the other.
+
+        Nobody knows when the application is done with a message that it polls: it is done at the pull, as in Java.
         """
-        hooks, group, queue = self._membership.hooks, self._membership.group, self._held.queue
-        found = FilterContext(group=group, queue=queue, messages=messages)
-        await hooks.filter_messages(found)
-        if found.messages:
-            context = ConsumeContext(group=group, queue=queue, messages=found.messages)
+        found = await super()._shown_to_hooks(messages)
+        if found:
+            hooks = self._membership.hooks
+            context = ConsumeContext(group=self._membership.group, queue=self._held.queue, messages=found)
             await hooks.before_consume(context)
             await hooks.after_consume(context)
-        return found.messages
-
-    def _pause_after(self, error: BrokerError) -> float:
-        if error.code == ResponseCode.FLOW_CONTROL:
-            return BROKER_FLOW_CONTROL_DELAY_S
-        log.warning("pull refused", group=self._membership.group, queue=self._held.queue, error=error)
-        return FAILED_DELAY_S
+        return found
