@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from typing import Any, Concatenate, Generic, ParamSpec, TypeVar
 
-from mqcore.client.errors import ClientClosedError
+from mqcore.client.errors import ClientClosedError, ClientStateError
 from mqcore.client.session.loop_thread import LoopThread
 
 Inner = TypeVar("Inner", covariant=True)
@@ -53,6 +53,20 @@ def until_closed(
             wait(self, *arguments, **named)
 
     return call
+
+
+def run_here(work: Coroutine[Any, Any, R]) -> R:
+    """Run *work* in this thread, which has no event loop; what it awaits does not wait, or blocks the thread.
+
+    What would wait for an event loop all the same is told so by a ClientStateError, where it does.
+    """
+    try:
+        work.send(None)
+        while True:
+            work.throw(ClientStateError("there is no event loop here to wait for: give a function that is not async"))
+    except StopIteration as ended:
+        result: R = ended.value
+        return result
 
 
 def in_loop(method: Callable[Concatenate[Inner, P], R]) -> Callable[Concatenate[PlainFace[Inner], P], R]:

@@ -21,11 +21,11 @@ from mqcore.client.consume.push.in_threads import ThreadHandler
 from mqcore.client.errors import ClientClosedError
 from mqcore.client.model.counters import ClientCounts, ProducerCounts
 from mqcore.client.model.messages import Message, ReceivedMessage
-from mqcore.client.model.receipt import SendReceipt, SendStatus
+from mqcore.client.model.receipt import SendReceipt
 from mqcore.client.model.selectors import QueueSelector, ShardKey
 from mqcore.client.model.subscription import Topics
 from mqcore.client.model.transaction import Outcome, TransactionReceipt, TransactionState
-from mqcore.client.plain.calls import PlainFace, face_of, plain
+from mqcore.client.plain.calls import PlainFace, face_of, plain, run_here
 from mqcore.client.plain.consumer import (
     HANDLER_THREADS_MAX,
     Consumer,
@@ -37,6 +37,7 @@ from mqcore.client.produce.batching import SendFuture
 from mqcore.client.produce.fault_strategy import BrokerFault
 from mqcore.client.produce.producer import Producer as AsyncProducer
 from mqcore.client.produce.transactions import TransactionProducer as AsyncTransactionProducer
+from mqcore.client.produce.transactions import in_transaction
 from mqcore.client.session.handler_threads import HandlerThreads
 from mqcore.client.session.inside import is_inside_any
 from mqcore.client.session.loop_thread import LoopThread
@@ -325,14 +326,14 @@ class TransactionProducer(Producer):
 
         What *execute* raises counts as UNKNOWN and is logged: the broker will ask *check*.
         """
-        receipt = self.send_half(message, timeout_s=timeout_s)
-        if receipt.status is not SendStatus.SEND_OK:
-            return self.end(message, receipt, TransactionState.ROLLBACK)
-        try:
-            state = TransactionState(execute(message, receipt) or TransactionState.UNKNOWN)
-        except Exception as error:
-            return self.end(message, receipt, TransactionState.UNKNOWN, error)
-        return self.end(message, receipt, state)
+
+        async def send_half() -> SendReceipt:
+            return self.send_half(message, timeout_s=timeout_s)
+
+        async def end(receipt: SendReceipt, state: TransactionState, error: BaseException | None) -> TransactionReceipt:
+            return self.end(message, receipt, state, error)
+
+        return run_here(in_transaction(message, execute, send_half, end))
 
     def send_half(self, message: Message, *, timeout_s: float | None = None) -> SendReceipt:
         return self._thread.call(self._transactional.send_half(message, timeout_s=timeout_s))

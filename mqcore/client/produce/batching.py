@@ -27,12 +27,13 @@ from mqcore.client.errors import ClientClosedError
 from mqcore.client.model.counters import SendTally
 from mqcore.client.model.messages import Message
 from mqcore.client.model.outgoing import Outgoing
-from mqcore.client.model.receipt import SendReceipt, SendStatus
+from mqcore.client.model.receipt import SendReceipt
 from mqcore.client.model.unique_ids import UniqueIdGenerator
 from mqcore.client.produce.batch_body import ALONE
 from mqcore.client.produce.codec import BatchBody, FutureFields, Joiner, Receipts
 from mqcore.client.produce.core import ProducerCore, Sent
 from mqcore.client.produce.inflight import InflightLimit
+from mqcore.client.produce.receipts import receipts_of
 from mqcore.errors import BaseMQError
 from mqcore.protocol import properties as names
 from mqcore.protocol.message import MessageQueue
@@ -46,7 +47,6 @@ log = CauseLog(logging.getLogger(__name__))
 REQUESTS_MAX: Final = 4
 """Requests of one topic under way at once, when the order of its messages does not matter."""
 
-STATUSES: Final = {int(status): status for status in SendStatus}
 ID: Final = names.PROPERTY_UNIQ_CLIENT_MESSAGE_ID_KEYIDX
 
 
@@ -425,23 +425,6 @@ class Batcher:
         else:
             self._tally.add(0, failed=len(batch.ids))
         batch.finish(sent, error)
-
-
-def receipts_of(sent: Sent, ids: list[str]) -> Receipts:
-    """Return the receipts of a batch: its messages lie in one queue, one after the other."""
-    response, queue = sent.response, sent.queue
-    return Receipts(
-        SendReceipt,
-        ids,
-        response.offset_msg_id.split(","),
-        STATUSES[response.code],
-        MessageQueue(queue.topic, queue.broker_name, response.queue_id),
-        response.queue_offset,
-        response.transaction_id,
-        response.region_id or "DefaultRegion",
-        response.trace_on != "false",
-        response.recall_handle,
-    )
 
 
 def waits_for_store(outgoing: Outgoing) -> bool:

@@ -20,11 +20,12 @@ from mqcore import clock
 from mqcore.client.model.counters import SendTally
 from mqcore.client.model.messages import has_timer
 from mqcore.client.model.outgoing import Outgoing
-from mqcore.client.model.receipt import SendReceipt, SendStatus
+from mqcore.client.model.receipt import SendReceipt
 from mqcore.client.model.selectors import Rotation
-from mqcore.client.produce.codec import Exchange, Maker
+from mqcore.client.produce.codec import Exchange
 from mqcore.client.produce.core import ChooseQueue, FailedAttempt, ProducerCore, check_queue, chosen_by, warn_of_attempt
 from mqcore.client.produce.exchange import SendAnswer
+from mqcore.client.produce.receipts import receipt_of
 from mqcore.client.session import forks
 from mqcore.client.session.failures import is_doubtful, is_not_stored
 from mqcore.client.session.waiting_sends import PendingSend
@@ -52,10 +53,6 @@ LEAST_TIMEOUT_S = 0.001
 
 SOCKETS_MAX = 32
 """Connections to one broker at most: with more threads than that the event loop takes the rest, in batches."""
-
-STATUSES = {int(status): status for status in SendStatus}
-
-_receipts = Maker(SendReceipt)
 
 KEPT_IDLE_S = 60.0
 """A socket that nobody has needed for so long is closed; the broker would do it after 120 s."""
@@ -397,20 +394,3 @@ class BlockingSender:
             for queue in rotation.queues
         }
         return Plan(rotation, heads)
-
-
-def receipt_of(answer: SendAnswer, queue: MessageQueue, msg_id: str) -> SendReceipt:
-    """Return what the sender of one message gets to see of a broker's answer."""
-    code, _, offset_msg_id, queue_id, queue_offset, transaction_id, region_id, trace_on = answer
-    receipt: SendReceipt = _receipts.make(
-        STATUSES[code],
-        msg_id,
-        offset_msg_id,
-        queue if queue.queue_id == queue_id else MessageQueue(queue.topic, queue.broker_name, queue_id),
-        queue_offset,
-        transaction_id,
-        region_id or "DefaultRegion",
-        trace_on != "false",
-        None,
-    )
-    return receipt

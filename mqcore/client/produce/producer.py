@@ -20,15 +20,16 @@ from mqcore.client.errors import (
 from mqcore.client.model.counters import ProducerCounts, SendTally
 from mqcore.client.model.messages import Message, ReceivedMessage
 from mqcore.client.model.outgoing import Outgoing
-from mqcore.client.model.receipt import SendReceipt, SendStatus
+from mqcore.client.model.receipt import SendReceipt
 from mqcore.client.model.selectors import QueueSelector, ShardKey, select_by_hash
 from mqcore.client.model.validators import check_message
 from mqcore.client.produce.batch_split import BatchPart, member_size, split_batch, whole_batch
 from mqcore.client.produce.batching import Batcher, SendFuture
 from mqcore.client.produce.blocking import BlockingSender
-from mqcore.client.produce.core import ChooseQueue, FailedAttempt, ProducerCore, Sent, check_queue, chosen_by
+from mqcore.client.produce.core import ChooseQueue, FailedAttempt, ProducerCore, check_queue, chosen_by
 from mqcore.client.produce.fault_strategy import BrokerFault
 from mqcore.client.produce.inflight import InflightLimit
+from mqcore.client.produce.receipts import receipts_of
 from mqcore.client.produce.request_reply import PendingReplies, ReplyMessage, create_reply
 from mqcore.client.session import forks
 from mqcore.client.settings.classes import ProducerSettings
@@ -444,7 +445,7 @@ class Producer:
             is_sent = True
         finally:
             self._leave(size, 1, is_sent=is_sent)
-        return receipts(sent, (outgoing.msg_id,))[0]
+        return receipts_of(sent, [outgoing.msg_id]).get(0)
 
     async def _send_outgoing(
         self, outgoing: Outgoing, choose: ChooseQueue | None = None, timeout_s: float | None = None
@@ -466,7 +467,9 @@ class Producer:
             is_sent = True
         finally:
             self._leave(size, len(outgoing.ids) or 1, is_sent=is_sent)
-        return receipts(sent, outgoing.ids or (outgoing.msg_id,))
+        ids = list(outgoing.ids) or [outgoing.msg_id]
+        found = receipts_of(sent, ids)
+        return [found.get(at) for at in range(len(ids))]
 
     def _leave(self, size: int, count: int, *, is_sent: bool) -> None:
         """Give back the room of a request of *size* bytes, and count the messages in it."""
@@ -561,24 +564,3 @@ def check_properties_size(properties: dict[str, str]) -> None:
         raise InvalidMessageError(
             f"the properties are too long: got {size} bytes, wanted at most {PROPERTIES_SIZE_MAX}"
         )
-
-
-def receipts(sent: Sent, ids: Sequence[str]) -> list[SendReceipt]:
-    """Return one receipt per id: a batch lies in one queue, at consecutive offsets, its offset ids joined by commas."""
-    response = sent.response
-    queue = MessageQueue(sent.queue.topic, sent.queue.broker_name, response.queue_id)
-    offset_ids = response.offset_msg_id.split(",")
-    return [
-        SendReceipt(
-            status=SendStatus(response.code),
-            msg_id=msg_id,
-            offset_msg_id=offset_ids[at] if at < len(offset_ids) else "",
-            queue=queue,
-            offset=response.queue_offset + at,
-            transaction_id=response.transaction_id,
-            region_id=response.region_id or "DefaultRegion",
-            trace_on=response.trace_on != "false",
-            recall_handle=response.recall_handle,
-        )
-        for at, msg_id in enumerate(ids)
-    ]

@@ -88,17 +88,12 @@ class TransactionProducer(Producer):
         as UNKNOWN and is logged: the broker will ask. It is not run, and the half is rolled back, when the broker could
         not store the half safely. A delay of *message* is left out. Raises what ``send`` raises, when no half was sent.
         """
-        receipt = await self.send_half(message, timeout_s=timeout_s)
-        if receipt.status is not SendStatus.SEND_OK:
-            return await self.end(message, receipt, TransactionState.ROLLBACK)
-        try:
-            outcome = execute(message, receipt)
-            state = TransactionState(
-                (await outcome if inspect.isawaitable(outcome) else outcome) or TransactionState.UNKNOWN
-            )
-        except Exception as error:
-            return await self.end(message, receipt, TransactionState.UNKNOWN, error)
-        return await self.end(message, receipt, state)
+        return await in_transaction(
+            message,
+            execute,
+            lambda: self.send_half(message, timeout_s=timeout_s),
+            lambda receipt, state, error: self.end(message, receipt, state, error),
+        )
 
     async def send_half(self, message: Message, *, timeout_s: float | None = None) -> SendReceipt:
         """Send *message* as a half, which ``end`` then decides about: the two steps of ``send_in_transaction``."""
@@ -233,6 +228,27 @@ class TransactionProducer(Producer):
         command = request(RequestCode.END_TRANSACTION, values)
         command.remark = remark
         await self._hub.remoting.invoke_oneway(address, command, timeout_s)
+
+
+End = Callable[[SendReceipt, TransactionState, BaseException | None], Awaitable[TransactionReceipt]]
+"""(receipt of the half, outcome of the local transaction, what it raised) -> what the broker was told."""
+
+
+async def in_transaction(
+    message: Message, execute: Execute, send_half: Callable[[], Awaitable[SendReceipt]], end: End
+) -> TransactionReceipt:
+    """Go through the steps of a transaction, which both faces of a producer share: see ``send_in_transaction``."""
+    receipt = await send_half()
+    if receipt.status is not SendStatus.SEND_OK:
+        return await end(receipt, TransactionState.ROLLBACK, None)
+    try:
+        outcome = execute(message, receipt)
+        state = TransactionState(
+            (await outcome if inspect.isawaitable(outcome) else outcome) or TransactionState.UNKNOWN
+        )
+    except Exception as error:
+        return await end(receipt, TransactionState.UNKNOWN, error)
+    return await end(receipt, state, None)
 
 
 class TransactionQuestions:
