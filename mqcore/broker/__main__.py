@@ -33,8 +33,10 @@ from mqcore.broker.start_failures import in_words
 from mqcore.config import Program, Settings
 from mqcore.config.command_line import EXIT_BAD_SETTINGS, EXIT_START_FAILED, tell
 from mqcore.errors import ConfigError, MQError
+from mqcore.orphans import bury_when_init
 from mqcore.process_log import log_to_stderr
 from mqcore.remoting.descriptors import allow_many_connections
+from mqcore.service_manager import ServiceManager
 from mqcore.signals import Signals
 from mqcore.version import __version__
 
@@ -47,14 +49,21 @@ logger = logging.getLogger("mqcore.broker")
 async def serve(settings: Settings, config_path: Path | None, began: float) -> int:
     """Run the broker until a signal asks it to stop; the exit status."""
     stop = asyncio.Event()
+    manager = ServiceManager()
     server = server_of(settings, config_path)
     is_started = False
 
     async def reload() -> None:
-        if is_started:  # a start has read the files a moment ago
+        if not is_started:
+            return  # a start has read the files a moment ago
+        manager.reloading()
+        try:
             await server.follow_settings(read_again())
+        finally:
+            manager.ready(status_of(server))
 
     Signals(stop, reload).install()
+    bury_when_init()
     try:
         await server.start()
     except ConfigError as error:
@@ -66,10 +75,12 @@ async def serve(settings: Settings, config_path: Path | None, began: float) -> i
         return EXIT_START_FAILED
     is_started = True
     announce(server, began)
+    manager.ready(status_of(server))
     if not isinstance(server, BrokerServer):
-        return await serve_group(server, stop)
+        return await serve_group(server, stop, manager)
     await stop.wait()
     logger.info("stopping")
+    manager.stopping()
     await server.stop()
     logger.info("stopped")
     return 0
@@ -85,13 +96,14 @@ def server_of(settings: Settings, config_path: Path | None) -> BrokerServer | Gr
     return GroupServer(settings, config_path)
 
 
-async def serve_group(server: GroupServer, stop: asyncio.Event) -> int:
+async def serve_group(server: GroupServer, stop: asyncio.Event, manager: ServiceManager) -> int:
     """Let *server* live until it is to stop, or an operator has to look; the exit status."""
     waits = [asyncio.create_task(stop.wait()), asyncio.create_task(server.ended.wait())]
     await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
     for wait in waits:
         wait.cancel()
     logger.info("stopping")
+    manager.stopping()
     await server.stop()
     logger.info("stopped")
     if server.failure is None:
@@ -111,6 +123,12 @@ def announce(server: BrokerServer | GroupServer, began: float) -> None:
         *(first_steps(name_servers) if server.is_registered else unregistered(server)),
     ]
     print("\n".join(lines), flush=True)
+
+
+def status_of(server: BrokerServer | GroupServer) -> str:
+    """One line for who looks at the state of this service."""
+    name_servers = ";".join(server.name_server_addresses)
+    return f"{server.settings.broker.broker_name} serves, name server {name_servers}"
 
 
 def first_steps(name_servers: str) -> list[str]:

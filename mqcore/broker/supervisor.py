@@ -24,6 +24,7 @@ from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.listeners import Listeners
 from mqcore.config import BrokerRole, Settings
 from mqcore.errors import WorkerError
+from mqcore.orphans import claim
 from mqcore.remoting.tls import ServerMaterial
 from mqcore.workers.handover import Handover, Peer
 from mqcore.workers.settings_sheet import SettingsSheet, Sheet
@@ -178,6 +179,7 @@ class Supervisor:
                 )
             finally:
                 os.close(descriptor)
+        claim(worker.process)
         worker.started_at = time.monotonic()
         worker.pid_fd = os.pidfd_open(worker.process.pid)
         self._segment.set_worker_word(worker.row, "pid", worker.process.pid)

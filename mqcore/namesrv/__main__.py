@@ -16,9 +16,11 @@ from mqcore.config.command_line import EXIT_START_FAILED
 from mqcore.errors import MQError
 from mqcore.namesrv.options import parse_arguments, read_again
 from mqcore.namesrv.server import NameServer
+from mqcore.orphans import bury_when_init
 from mqcore.process_log import log_to_stderr
 from mqcore.remoting.descriptors import allow_many_connections
 from mqcore.remoting.exposure import warn_if_exposed
+from mqcore.service_manager import ServiceManager
 from mqcore.signals import Signals
 
 logger = logging.getLogger("mqcore.namesrv")
@@ -27,17 +29,25 @@ logger = logging.getLogger("mqcore.namesrv")
 async def run(settings: Settings) -> None:
     """Serve until a stop signal comes. Raises OSError or MQError if the start fails."""
     stop = asyncio.Event()
+    manager = ServiceManager()
     server = NameServer(settings)
 
     async def reload() -> None:
-        await server.settings.follow_files(read_again())
+        manager.reloading()
+        try:
+            await server.settings.follow_files(read_again())
+        finally:
+            manager.ready(f"serves at {server.address}")
 
     Signals(stop, reload).install()
+    bury_when_init()
     await server.start()
     warn_if_exposed(settings, Program.NAMESRV, server.address)
     print(f"The Name Server boot success. serializeType=JSON, address {server.address}", flush=True)
+    manager.ready(f"serves at {server.address}")
     await stop.wait()
     logger.info("stopping")
+    manager.stopping()
     await server.stop()
 
 
