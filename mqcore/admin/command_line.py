@@ -19,6 +19,7 @@ from mqcore.admin.offset_commands import lag, offset
 from mqcore.admin.running import Common
 from mqcore.admin.send_command import send
 from mqcore.admin.store_commands import store
+from mqcore.admin.systemd_command import systemd_unit
 from mqcore.admin.topic_commands import topic
 from mqcore.version import __version__
 
@@ -51,7 +52,7 @@ def cli(context: click.Context, namesrv: str, verbose: bool) -> None:
 
 COMMANDS = (
     send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, backup, restore_command, store,
-    namesrv, producer, doctor,
+    namesrv, producer, doctor, systemd_unit,
 )  # fmt: skip
 
 for command in COMMANDS:
