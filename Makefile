@@ -7,6 +7,7 @@ SOURCES := $(shell find mqcore/_fast -name '*.pyx' -o -name '*.pxd' -o -name '*.
 READY := $(VENV)/.run-stamp
 STAMP := $(VENV)/.setup-stamp
 BUILT := $(VENV)/.built-stamp
+TOOLS := $(VENV)/.release-stamp
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 # What is left to make test-all: see CONTRIBUTING.md.
@@ -18,7 +19,7 @@ PROCESSES := 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run run-pair run-group test costs test-all test-whole test-pure test-debug debug-build test-sanitized \
-	sanitize-build fuzz lint clean
+	sanitize-build fuzz lint wheels sbom clean
 
 setup: $(STAMP) $(BUILT)
 
@@ -39,6 +40,10 @@ $(STAMP): pyproject.toml | $(READY)
 $(BUILT): setup.py $(SOURCES) | $(READY)
 	$(BIN)/python setup.py --quiet build_ext --inplace
 	touch $(BUILT)
+
+$(TOOLS): pyproject.toml | $(READY)
+	$(PIP) --no-build-isolation --editable ".[release]"
+	touch $(READY) $(TOOLS)
 
 run: $(READY) $(BUILT)
 	$(BIN)/python -m mqcore.broker --store ./store
@@ -70,7 +75,7 @@ costs: setup
 # not end with the first part in which something fails.
 test-all: test-whole test-pure test-debug test-sanitized
 
-test-whole: setup
+test-whole: setup $(TOOLS)
 	$(PYTEST) --resume --hypothesis-profile=thorough
 
 test-pure: setup
@@ -114,6 +119,15 @@ lint: setup
 	$(BIN)/python -m mqcore.client.settings.page --check
 	$(BIN)/python -m mqcore.client.reference_page --check
 
+# Into dist/: a source distribution, and of it a wheel for each CPython of this machine. See CONTRIBUTING.md.
+# make wheels WHEELS="--python 3.13 --machine x86_64 aarch64"
+wheels: $(TOOLS)
+	$(BIN)/python -m tests.release.wheels $(WHEELS)
+
+# What comes with an installation, in CycloneDX's form, into build/sbom/.
+sbom: $(TOOLS)
+	$(BIN)/python -m tests.release.sbom
+
 clean:
-	rm -rf build $(READY) $(STAMP) $(BUILT)
+	rm -rf build dist $(READY) $(STAMP) $(BUILT)
 	find mqcore -name '*.so' -delete

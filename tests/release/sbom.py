@@ -1,0 +1,52 @@
+"""``make sbom``: which packages are there after ``pip install mqcore[...]``, in CycloneDX's form, in build/sbom.
+
+It is written by cyclonedx-py from an empty environment with the wheel of this interpreter and what that brings.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Final
+
+from tests.release.source_tree import ROOT, source_date
+from tests.release.wheels import DIST
+
+TARGET: Final = ROOT / "build" / "sbom" / "mqcore.cdx.json"
+EXTRAS: Final = "acl,cli,lz4,metrics,parquet,zstd"
+
+
+def newest_wheel(directory: Path = DIST) -> Path:
+    """The wheel of this interpreter. Raises FileNotFoundError, which names what to do, if there is none."""
+    tag = f"cp{sys.version_info.major}{sys.version_info.minor}"
+    found = sorted(directory.glob(f"mqcore-*-{tag}-{tag}-*_x86_64.whl"), key=lambda path: path.stat().st_mtime)
+    if not found:
+        raise FileNotFoundError(f"no wheel for {tag} in {directory}: make wheels builds it")
+    return found[-1]
+
+
+def write_sbom(wheel: Path, target: Path = TARGET) -> Path:
+    """Write the list of parts of an installation of *wheel*."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory() as home:
+        python = Path(home) / "bin" / "python"
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
+        pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install", "--quiet")
+        subprocess.run([*pip, f"mqcore[{EXTRAS}] @ {wheel.as_uri()}"], check=True)
+        module = (
+            sys.executable,
+            "-m",
+            "cyclonedx_py",
+            "environment",
+            "--output-reproducible",
+            "--output-format",
+            "JSON",
+        )
+        subprocess.run([*module, "--pyproject", ROOT / "pyproject.toml", "--output-file", target, python], check=True)
+    return target
+
+
+if __name__ == "__main__":
+    print(f"wrote {write_sbom(newest_wheel()).relative_to(ROOT)}, of {source_date()}")
