@@ -17,7 +17,7 @@ import pytest
 from elf_files import Elf
 
 from mqcore.version import __version__
-from tests.release import interpreters, wheels
+from tests.release import foreign_python, interpreters, wheels
 from tests.release.interpreters import Interpreter
 from tests.release.source_tree import ROOT, copy_tree, make_sdist
 from tests.rigs.ports import free_broker_ports, free_port
@@ -241,3 +241,36 @@ def test_a_wheel_for_another_processor_is_one_and_the_same_each_time(
         assert (elf.machine, elf.newest_glibc <= (2, 28)) == ("aarch64", True), path
         assert ".cpython-" in path.name
         assert path.name.endswith("-aarch64-linux-gnu.so")
+
+
+IMPORT_ALL = """
+import importlib, pkgutil, platform
+import mqcore._fast, mqcore.client
+names = [found.name for found in pkgutil.walk_packages(mqcore._fast.__path__, "mqcore._fast.") if not found.ispkg]
+for name in names:
+    importlib.import_module(name)
+from mqcore._fast.base import crc32
+print(platform.machine(), len(names), crc32.checksum(b"123456789"))
+"""
+CRC32_OF_DIGITS = 0xCBF43926
+"""The check value of CRC-32."""
+
+
+def import_all(wheel: Path, packages: Path) -> None:
+    foreign_python.install(wheel, packages)
+    machine, count, crc = foreign_python.run(IMPORT_ALL, packages).split()
+    kernels = [path for path in tracked() if is_kernel(path)]
+    assert (machine, int(count), int(crc)) == ("aarch64", len(kernels) + 1, CRC32_OF_DIGITS)
+
+
+@needs_tools
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+@pytest.mark.skipif("3.11" in LEFT_OUT, reason="Debian's Python for aarch64 is 3.11, which is not here to build for")
+def test_each_extension_of_a_wheel_for_another_processor_is_imported_there(
+    builder: wheels.WheelBuilder, tmp_path: Path
+) -> None:
+    if missing := foreign_python.missing_tools():
+        pytest.skip(missing)
+    (interpreter,) = (found for found in FOUND if found.version == foreign_python.VERSION)
+    import_all(builder.build(interpreter, "aarch64", tmp_path / "wheel"), tmp_path / "packages")
