@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tests.fuzz.playing import BUILD, NOTE_SIZE, noted
 from tests.fuzz.seeds import seeds_of
+from tests.fuzz.twins import TWINS
 
 
 def main(arguments: list[str]) -> None:
@@ -14,12 +15,14 @@ def main(arguments: list[str]) -> None:
     from mqcore_fuzz import Player
 
     target, *rest = arguments
+    played = TWINS.get(target, target)
     if rest[0] == "--replay":
-        if not Player(target, [], 0, bytearray(NOTE_SIZE)).try_one(Path(rest[1]).read_bytes()):
-            sys.exit("a promise is broken")
+        player = Player(played, [], 0, bytearray(NOTE_SIZE))
+        if not player.try_one(Path(rest[1]).read_bytes()):
+            sys.exit(f"a promise is broken: {player.error!r}")
         return
     inputs, seed, note = rest
-    player = Player(target, seeds_of(target), int(seed), noted(note))
+    player = Player(played, seeds_of(target), int(seed), noted(note))
     player.play(int(inputs))
     print(f"{target}: {int(inputs):,} inputs, {player.seed_count} of them worth keeping")
 

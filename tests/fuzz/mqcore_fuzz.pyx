@@ -4,9 +4,12 @@ A target is given bytes that lie in memory of exactly their size, so that Addres
 says False when a promise of the kernel's contract (its .pxd) is broken: a view that leaves the input, a text that
 grows, a record that is another one when it is written and read again.
 
+A target may be a function of Python, too, which is given bytes and says the same: twins that must agree (twins.py).
+
 Inputs are seeds that were changed at random. One that enters code where none was before becomes a seed itself.
 """
 
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 from libc.stdlib cimport calloc, free, malloc
 from libc.string cimport memcmp, memcpy, memmove, memset
@@ -389,17 +392,22 @@ cdef int64_t[10] ODD_NUMBERS = [0, 1, -1, 127, 128, 32767, 32768, 2147483647, -2
 cdef class Player:
     """Plays inputs against one target. *note* is memory that outlives the process: there stands the input at hand."""
 
-    cdef Target target
+    cdef Target target              # NULL: *call* is asked
+    cdef object call
+    cdef readonly object error      # what *call* has raised
     cdef Seed seeds[SEEDS_MAX]
     cdef readonly int seed_count
     cdef uint64_t chance
     cdef const uint8_t[::1] note
     cdef uint8_t *noted
 
-    def __cinit__(self, str target not None, seeds not None, uint64_t chance, uint8_t[::1] note not None):
+    def __cinit__(self, target not None, seeds not None, uint64_t chance, uint8_t[::1] note not None):
         if note.shape[0] < INPUT_MAX + 4:
             raise ValueError(f"the note is too small: got {note.shape[0]} bytes, wanted {INPUT_MAX + 4}")
-        self.target = target_of(target.encode())
+        if isinstance(target, str):
+            self.target = target_of(target.encode())
+        else:
+            self.call = target
         self.chance = chance * 2 + 1
         self.note = note
         self.noted = &note[0]
@@ -484,11 +492,20 @@ cdef class Player:
             return size + count
         return size
 
+    cdef bint ask(self, const uint8_t *data, int32_t size) noexcept with gil:
+        try:
+            return bool(self.call(PyBytes_FromStringAndSize(<const char *>data, size)))
+        except Exception as error:
+            self.error = error
+            return False
+
     cdef bint try_input(self, const uint8_t *data, int32_t size) noexcept nogil:
         cdef uint8_t *exact
         cdef bint holds
         memcpy(self.noted, &size, 4)
         memcpy(self.noted + 4, data, size)
+        if self.target == NULL:
+            return self.ask(data, size)
         exact = <uint8_t *>malloc(size)
         memcpy(exact, data, size)
         holds = self.target(exact, size)
@@ -524,16 +541,16 @@ cdef class Player:
         cdef int index
         for index in range(self.seed_count):
             if not self.try_input(self.seeds[index].data, self.seeds[index].size):
-                raise AssertionError("a promise is broken by a seed")
+                raise AssertionError("a promise is broken by a seed") from self.error
         while count > 0:
             some = min(count, <int64_t>INPUTS_AT_ONCE)
             with nogil:
                 held = self.play_some(some)
             if held < some:
-                raise AssertionError("a promise is broken")
+                raise AssertionError("a promise is broken") from self.error
             count -= some
 
     def try_one(self, const uint8_t[::1] data):
         """Whether *data* holds, which may be a crash that was found before."""
         cdef const uint8_t *at = &data[0] if data.shape[0] > 0 else NULL
-        return self.try_input(at, min(<int32_t>data.shape[0], INPUT_MAX))
+        return self.try_input(at, <int32_t>min(data.shape[0], <Py_ssize_t>INPUT_MAX))

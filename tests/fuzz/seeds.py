@@ -99,6 +99,13 @@ SEEDS: Final[dict[str, Callable[[], list[bytes]]]] = {
     "filter": filters,
     "text": lambda: ['a "text" \\ with\n all sorts \u2028\U0001f600\x7f é'.encode(), b"\xff\xc0 plain"],
     "reply": lambda: [b"\0" + 'value "é" \u2028'.encode(), b"\1value"],
+    "record_twins": records,
+    "batch_twins": batches,
+    "text_twins": lambda: [*PROPERTIES, b"12,0,007,x,99999999999999999999"],
+    "ext_twins": ext_units,
+    "header_twins": commands,
+    "pulled_twins": records,
+    "columns_twins": records,
     # The fuzzer's own test: seeds that show nothing.
     "planted_read": lambda: [b"mq\0abc"],
     "planted_lie": lambda: [b"mq\0abc"],
