@@ -9,7 +9,7 @@ import click
 
 from mqcore.admin.group_commands import CLIENT_COLUMNS, client_record
 from mqcore.admin.options import confirm, output_option, show_outcomes, yes_option
-from mqcore.admin.output import print_table, show, show_pairs, show_records, talk
+from mqcore.admin.output import print_table, show, show_pairs, show_records
 from mqcore.admin.running import Common, PartialError, check_outcomes, fail, run_admin
 from mqcore.admin.send_command import parse_properties
 from mqcore.client.admin import Admin
@@ -132,8 +132,9 @@ def broker_config(
 @click.argument("name")
 @click.option("--commit-log", is_flag=True, help="Delete expired commit log files too.")
 @yes_option
+@output_option
 @click.pass_obj
-def broker_clean(common: Common, name: str, commit_log: bool, yes: bool) -> None:
+def broker_clean(common: Common, name: str, commit_log: bool, yes: bool, output: str) -> None:
     """Let the broker NAME delete expired consume queue files."""
     confirm(yes, f"delete expired files of the broker {name}")
 
@@ -143,25 +144,28 @@ def broker_clean(common: Common, name: str, commit_log: bool, yes: bool) -> None
             await admin.delete_expired_commit_log(name)
 
     run_admin(common, work)
-    talk("done")
+    cleaned = ["consume queues", *(["commit log"] if commit_log else [])]
+    show_pairs({"broker": name, "cleaned": cleaned}, output)
 
 
 @broker.command("wipe-write-perm")
 @click.argument("name")
 @yes_option
+@output_option
 @click.pass_obj
-def wipe_write_perm(common: Common, name: str, yes: bool) -> None:
+def wipe_write_perm(common: Common, name: str, yes: bool, output: str) -> None:
     """Let name servers hide the topics of the broker NAME from producers."""
     confirm(yes, f"keep producers away from the broker {name}")
-    talk(f"changed {run_admin(common, lambda admin: admin.wipe_write_perm(name))} topics")
+    show_pairs({"broker": name, "topics": run_admin(common, lambda admin: admin.wipe_write_perm(name))}, output)
 
 
 @broker.command("add-write-perm")
 @click.argument("name")
+@output_option
 @click.pass_obj
-def add_write_perm(common: Common, name: str) -> None:
+def add_write_perm(common: Common, name: str, output: str) -> None:
     """Let name servers show the topics of the broker NAME to producers again."""
-    talk(f"changed {run_admin(common, lambda admin: admin.add_write_perm(name))} topics")
+    show_pairs({"broker": name, "topics": run_admin(common, lambda admin: admin.add_write_perm(name))}, output)
 
 
 @click.group()
@@ -176,7 +180,8 @@ def name_server_config(common: Common, output: str) -> None:
     """Show the settings of each name server."""
     found = run_admin(common, lambda admin: admin.name_server_config())
     rows = [(address, key, value) for address, values in found.items() for key, value in values.items()]
-    show(found, output, lambda: print_table(["NAME SERVER", "NAME", "VALUE"], rows))
+    records = [{"nameServer": address, "name": key, "value": value} for address, key, value in rows]
+    show(found, output, lambda: print_table(["NAME SERVER", "NAME", "VALUE"], rows), records)
 
 
 @namesrv.group()
@@ -196,10 +201,12 @@ def list_kv(common: Common, namespace: str, output: str) -> None:
 @kv.command("get")
 @click.argument("namespace")
 @click.argument("key")
+@output_option
 @click.pass_obj
-def get_kv(common: Common, namespace: str, key: str) -> None:
+def get_kv(common: Common, namespace: str, key: str, output: str) -> None:
     """Print the value of KEY."""
-    click.echo(run_admin(common, lambda admin: admin.get_kv(namespace, key)))
+    value = run_admin(common, lambda admin: admin.get_kv(namespace, key))
+    show({"namespace": namespace, "key": key, "value": value}, output, lambda: click.echo(value))
 
 
 @kv.command("put")
@@ -243,7 +250,8 @@ def list_producers(common: Common, group: str | None, output: str) -> None:
     if group is None:
         groups = run_admin(common, lambda admin: admin.producers())
         rows = [(name, client) for name, clients in groups.items() for client in clients]
-        show(groups, output, lambda: print_table(["GROUP", "CLIENT"], rows))
+        records = [{"group": name, "clientId": client} for name, client in rows]
+        show(groups, output, lambda: print_table(["GROUP", "CLIENT"], rows), records)
         return
     clients = run_admin(common, lambda admin: admin.producer_connection(group))
     show_records([client_record(client) for client in clients], output, CLIENT_COLUMNS)

@@ -81,15 +81,22 @@ def show_dead(common: Common, group: str, msg_id: str, output: str) -> None:
 @count_option
 @begin_option
 @end_option
+@output_option
 @click.pass_obj
 def export_dead(
-    common: Common, group: str, file: BinaryIO, count: int, begin: datetime | None, end: datetime | None
+    common: Common, group: str, file: BinaryIO, count: int, begin: datetime | None, end: datetime | None, output: str
 ) -> None:
-    """Write the dead letters of GROUP to FILE, or to standard output, as JSON, one per line."""
+    """Write the dead letters of GROUP to FILE, or to standard output, as JSON, one per line.
+
+    With a FILE, --output is for what is said about it.
+    """
     found = read(common, group, count, begin, end)
     for ext in found:
         file.write(orjson.dumps(dead_record(ext)) + b"\n")
-    talk(f"wrote {len(found)} dead letters")
+    if file.name == "<stdout>":
+        talk(f"wrote {len(found)} dead letters")
+    else:
+        show_pairs({"group": group, "file": file.name, "messages": len(found)}, output)
 
 
 @dlq.command("resend")
@@ -130,7 +137,12 @@ def resend(
 
     report = run_admin(common, work)
     rows = dict.fromkeys(report.sent, "sent") | {msg_id: str(error) for msg_id, error in report.failed.items()}
-    show({"group": group, "messages": rows}, output, lambda: print_table(["MESSAGE ID", "RESULT"], list(rows.items())))
+    show(
+        {"group": group, "messages": rows},
+        output,
+        lambda: print_table(["MESSAGE ID", "RESULT"], list(rows.items())),
+        [{"group": group, "msgId": msg_id, "result": result} for msg_id, result in rows.items()],
+    )
     if report.failed and report.sent:
         fail(PartialError(f"{len(report.failed)} of {len(rows)} were not sent"))
     for error in report.failed.values():

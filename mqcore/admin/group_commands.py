@@ -223,4 +223,4 @@ def running_info(common: Common, name: str, client_id: str, stacks: bool, output
         if info.jstack:
             print_table(["STACKS"], [[line] for line in info.jstack.splitlines()])
 
-    show({"properties": info.properties, "queues": queues, "stacks": info.jstack}, output, table)
+    show({"properties": info.properties, "queues": queues, "stacks": info.jstack}, output, table, queues)

@@ -217,7 +217,8 @@ def lag(common: Common, group: str | None, topic: str | None, watch: bool, inter
             show_records(await lag_of_groups(admin), output, GROUP_COLUMNS)
             return
         found = await admin.lag(group, topic)
-        show(lag_value(found), output, lambda: show_records(lag_records(found), "table", LAG_COLUMNS))
+        rows = lag_records(found)
+        show(lag_value(found), output, lambda: show_records(rows, "table", LAG_COLUMNS), rows)
         talk(f"lag {found.total}, delay {found.delay_ms / 1000:g} s")
 
     async def work() -> None:

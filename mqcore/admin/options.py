@@ -17,9 +17,31 @@ PERMISSIONS = {"rw": PermName.READ | PermName.WRITE, "r": PermName.READ, "w": Pe
 AGO = re.compile(r"-?(\d+)(s|m|h|d)")
 AGO_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
+AS_JSON = "mqcore.json"
+"""In a command's ``meta``: --json was given."""
+
+
+def _output(context: click.Context, option: click.Parameter, value: str) -> str:
+    return "json" if context.meta.get(AS_JSON) else value
+
+
+def _as_json(context: click.Context, option: click.Parameter, value: bool) -> None:
+    context.meta[AS_JSON] = value
+
+
 output_option = click.option(
-    "--output", type=click.Choice(OUTPUTS), default="table", show_default=True, help="How to print."
+    "-o",
+    "--output",
+    type=click.Choice(OUTPUTS),
+    default="table",
+    show_default=True,
+    callback=_output,
+    help="How to print.",
 )
+json_alias = click.option(
+    "--json", is_flag=True, hidden=True, is_eager=True, expose_value=False, callback=_as_json, help="As -o json."
+)
+"""For commands that had it before all had --output."""
 yes_option = click.option("--yes", is_flag=True, help="Really do it.")
 cluster_option = click.option("--cluster", help="Only on the brokers of this cluster.")
 broker_option = click.option("--broker", help="Only on this broker: its name, or host:port.")
@@ -59,4 +81,9 @@ def parse_time(text: str) -> datetime | None:
 def show_outcomes(outcomes: Outcomes, subject: Mapping[str, str], done: str, output: str) -> None:
     """Print what became of a change at each address."""
     rows = {address: done if error is None else str(error) for address, error in outcomes.items()}
-    show({**subject, "brokers": rows}, output, lambda: print_table(["BROKER", "RESULT"], list(rows.items())))
+    show(
+        {**subject, "brokers": rows},
+        output,
+        lambda: print_table(["BROKER", "RESULT"], list(rows.items())),
+        [{**subject, "broker": address, "result": result} for address, result in rows.items()],
+    )

@@ -1,6 +1,8 @@
-"""What the command line prints: data to standard output, talk to standard error.
+"""What the command line prints: data to standard output, talk to standard error. The one place that renders.
 
 On a terminal tables are drawn by rich, which heeds NO_COLOR; in a pipe they are plain columns, never wrapped or cut.
+TSV has a heading of keys and a line for each record, with tabs, line ends and backslashes inside of values escaped;
+what is no text, number or boolean stands there as JSON, and what is not there as nothing.
 """
 
 from __future__ import annotations
@@ -10,7 +12,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import click
 import orjson
@@ -20,7 +22,9 @@ from rich.table import Table
 from mqcore.client.model.messages import ReceivedMessage
 from mqcore.client.model.receipt import SendReceipt
 
-OUTPUTS = ("table", "json", "yaml")
+T = TypeVar("T")
+
+OUTPUTS = ("table", "json", "yaml", "tsv")
 
 Record = Mapping[str, Any]
 """One row of data. Its keys are those of the JSON and YAML output; they do not change."""
@@ -36,14 +40,69 @@ def print_json(value: Any) -> None:
     write(orjson.dumps(value) + b"\n")
 
 
-def show(value: Any, output: str, table: Callable[[], None]) -> None:
-    """Print *value* as JSON or YAML, or let *table* print it for people."""
+def show(value: Any, output: str, table: Callable[[], None], rows: Sequence[Record] | None = None) -> None:
+    """Print *value* as JSON or YAML, or let *table* print it for people; TSV is of *rows*, where they say more."""
     if output == "json":
         print_json(value)
     elif output == "yaml":
         write(yaml_text(value).encode())
+    elif output == "tsv":
+        write(tsv_text(value if rows is None else rows).encode())
     else:
         table()
+
+
+def tsv_text(value: Any) -> str:
+    """Return a list of records, a list of values, or names with values, as TSV."""
+    if isinstance(value, Mapping):
+        return tsv_text([{"name": name, "value": found} for name, found in value.items()])
+    records = [row if isinstance(row, Mapping) else {"value": row} for row in value]
+    names = list(dict.fromkeys(name for row in records for name in row))
+    lines = [names, *([tsv_cell(row.get(name)) for name in names] for row in records)] if names else []
+    return "".join("\t".join(line) + "\n" for line in lines)
+
+
+TSV_ESCAPES = str.maketrans({"\\": "\\\\", "\t": "\\t", "\n": "\\n", "\r": "\\r"})
+
+
+def tsv_cell(value: Any) -> str:
+    """Return one value as it stands between two tabs."""
+    if value is None:
+        return ""
+    text = value if isinstance(value, str) else orjson.dumps(value).decode()
+    return text.translate(TSV_ESCAPES)
+
+
+class RecordStream(Generic[T]):
+    """Prints records one by one, as they come: JSON and TSV a line each, YAML a document each.
+
+    A table is what *table* makes of each item. *columns* are the keys of TSV.
+    """
+
+    def __init__(
+        self, output: str, columns: Sequence[str], record: Callable[[T], Record], table: Callable[[T], bytes]
+    ) -> None:
+        self._output = output
+        self._columns = columns
+        self._record = record
+        self._table = table
+        self._has_heading = output != "tsv"
+
+    def put(self, item: T) -> None:
+        if not self._has_heading:
+            write(("\t".join(self._columns) + "\n").encode())
+            self._has_heading = True
+        write(self._bytes_of(item))
+
+    def _bytes_of(self, item: T) -> bytes:
+        if self._output == "table":
+            return self._table(item)
+        record = self._record(item)
+        if self._output == "json":
+            return orjson.dumps(record) + b"\n"
+        if self._output == "yaml":
+            return b"---\n" + yaml_text(record).encode()
+        return ("\t".join(tsv_cell(record.get(name)) for name in self._columns) + "\n").encode()
 
 
 def show_records(records: Sequence[Record], output: str, columns: Mapping[str, str]) -> None:
@@ -136,8 +195,11 @@ def write(data: bytes) -> None:
     stream.flush()
 
 
+RECEIPT_KEYS = ("status", "msgId", "offsetMsgId", "topic", "broker", "queueId", "offset", "recallHandle")
+
+
 def receipt_json(receipt: SendReceipt) -> dict[str, Any]:
-    """Return the members that ``send --json`` prints."""
+    """Return the members that ``send -o json`` prints."""
     return {
         "status": receipt.status.name,
         "msgId": receipt.msg_id,
@@ -149,8 +211,14 @@ def receipt_json(receipt: SendReceipt) -> dict[str, Any]:
     } | ({} if receipt.recall_handle is None else {"recallHandle": receipt.recall_handle})
 
 
+MESSAGE_KEYS = (
+    "topic", "broker", "queueId", "offset", "msgId", "offsetMsgId", "tag", "keys", "properties", "bornTimestamp",
+    "storeTimestamp", "reconsumeTimes", "body", "bodyBase64",
+)  # fmt: skip
+
+
 def message_json(message: ReceivedMessage) -> dict[str, Any]:
-    """Return the members that ``consume --json`` prints; a body that is not UTF-8 stands in base64 as bodyBase64."""
+    """Return the members that ``consume -o json`` prints; a body that is not UTF-8 stands in base64 as bodyBase64."""
     members: dict[str, Any] = {
         "topic": message.topic,
         "broker": message.queue.broker_name,

@@ -249,6 +249,7 @@ def parse_place(context: click.Context, option: click.Parameter, text: str | Non
 @click.option("--skip-damaged", is_flag=True, help="Pass over what is damaged, say so, and exit with 4.")
 @rate_option
 @quiet_option
+@output_option
 def export(
     directory: Path,
     commit_logs: tuple[str, ...],
@@ -262,10 +263,12 @@ def export(
     skip_damaged: bool,
     max_rate: int,
     quiet: bool,
+    output: str,
 ) -> None:
     """Write messages of the store in DIRECTORY as JSON lines or Parquet.
 
-    A time is ISO 8601 (UTC when it names no zone) or how long ago, such as 90m. A file is there when all is in it.
+    A time is ISO 8601 (UTC when it names no zone) or how long ago, such as 90m. A file is there when all is in it,
+    and --output is for what is said about it.
     """
     kind = FORMATS[format_name or ("parquet" if target is not None and target.suffix == ".parquet" else "jsonl")]
     if kind is ParquetWriter and target is None and sys.stdout.isatty():
@@ -296,7 +299,10 @@ def export(
             )  # fmt: skip
 
     count = run(work)
-    talk(f"{count} messages{'' if target is None else f' in {target}'}")
+    if target is None:
+        talk(f"{count} messages")
+    else:
+        show_pairs({"file": str(target), "messages": count, "damaged": skipped}, output)
     for text in skipped:
         talk(f"damaged: {text}")
     if skipped:

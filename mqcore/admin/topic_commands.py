@@ -178,7 +178,7 @@ def topic_route(common: Common, name: str, output: str) -> None:
             ],
         )
 
-    show({"topic": name, "queues": rows, "orderTopicConf": route.order_topic_conf}, output, table)
+    show({"topic": name, "queues": rows, "orderTopicConf": route.order_topic_conf}, output, table, rows)
 
 
 def route_row(route: TopicRouteData, data: QueueData) -> dict[str, Any]:
