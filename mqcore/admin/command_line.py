@@ -12,6 +12,7 @@ from mqcore.admin.cluster_commands import broker, cluster, namesrv, producer
 from mqcore.admin.consume_command import consume
 from mqcore.admin.dlq_commands import dlq
 from mqcore.admin.doctor_command import doctor
+from mqcore.admin.explain_command import explain
 from mqcore.admin.group_commands import group
 from mqcore.admin.ha_commands import ha
 from mqcore.admin.message_commands import message
@@ -52,7 +53,7 @@ def cli(context: click.Context, namesrv: str, verbose: bool) -> None:
 
 COMMANDS = (
     send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, backup, restore_command, store,
-    namesrv, producer, doctor, systemd_unit,
+    namesrv, producer, doctor, systemd_unit, explain,
 )  # fmt: skip
 
 for command in COMMANDS:

@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
 import click
 
 from mqcore.admin.cluster_checks import cluster_findings
-from mqcore.admin.findings import Health
+from mqcore.admin.findings import Health, show_findings
 from mqcore.admin.machine_checks import machine_findings, store_findings
 from mqcore.admin.options import output_option
-from mqcore.admin.output import show_records, talk
 from mqcore.admin.running import EXIT_ERROR, Common, run
 from mqcore.client.settings.addresses import parse_addresses
-
-COLUMNS = {"state": "STATE", "check": "CHECK", "subject": "OF", "found": "FOUND", "mend": "WHAT TO DO"}
 
 
 @click.command()
@@ -30,10 +26,6 @@ def doctor(common: Common, store: Path | None, here: bool, everything: bool, out
     findings = [*machine_findings(), *(store_findings(store) if store is not None else ())]
     if not here:
         findings += run(lambda: cluster_findings(parse_addresses(common.name_servers)))
-    shown = [finding for finding in findings if everything or finding.state is not Health.OK]
-    show_records([asdict(finding) for finding in shown], output, COLUMNS)
-    wrong = sum(finding.state is Health.ERROR for finding in findings)
-    doubtful = sum(finding.state is Health.WARNING for finding in findings)
-    talk(f"looked at {len(findings)} things: {wrong} wrong, {doubtful} to be looked at")
-    if wrong:
+    show_findings(findings, output, everything=everything)
+    if any(finding.state is Health.ERROR for finding in findings):
         sys.exit(EXIT_ERROR)

@@ -71,6 +71,16 @@ class MessageCalls(AdminCalls):
             f"it has {response.min_offset} to {response.max_offset}"
         )
 
+    async def copies_of(self, topic: str, unique_id: str) -> list[MessageExt]:
+        """Return what of *topic* has *unique_id*, in the order of storing: retries and resends keep their id."""
+        now_ms = time.time_ns() // 1_000_000
+        try:
+            begin_ms = unique_id_time_ms(unique_id, now_ms) - CLOCK_MARGIN_MS
+        except ProtocolError as error:
+            raise NotFoundError(f"no message with id {unique_id} in topic {topic}: {error}") from error
+        found = await self._query(topic, unique_id, UNIQUE_QUERY_MAX, begin_ms, INT64_MAX, unique=True)
+        return [ext for ext in found if ext.msg_id == unique_id]
+
     async def query_by_key(
         self,
         topic: str,
@@ -102,13 +112,7 @@ class MessageCalls(AdminCalls):
         return decode_message(answer.body)
 
     async def _view_by_unique_id(self, topic: str, msg_id: str) -> MessageExt:
-        now_ms = time.time_ns() // 1_000_000
-        try:
-            begin_ms = unique_id_time_ms(msg_id, now_ms) - CLOCK_MARGIN_MS
-        except ProtocolError as error:
-            raise NotFoundError(f"no message with id {msg_id} in topic {topic}: {error}") from error
-        found = await self._query(topic, msg_id, UNIQUE_QUERY_MAX, begin_ms, INT64_MAX, unique=True)
-        exact = [ext for ext in found if ext.msg_id == msg_id]
+        exact = await self.copies_of(topic, msg_id)
         if not exact:
             raise NotFoundError(f"no message with id {msg_id} in topic {topic}")
         return exact[0]

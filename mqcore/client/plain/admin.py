@@ -78,6 +78,7 @@ class Admin(PlainFace[AsyncAdmin]):
     # Messages.
 
     view_message = plain(AsyncAdmin.view_message)
+    copies_of = plain(AsyncAdmin.copies_of)
     message_at = plain(AsyncAdmin.message_at)
     query_by_key = plain(AsyncAdmin.query_by_key)
 

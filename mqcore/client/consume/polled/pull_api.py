@@ -97,8 +97,10 @@ class PullApi:
             raise ArgumentError(f"pull of {queue}: got offset {offset} and max_messages {max_messages}")
         address, _ = await self._hub.pull_address(queue, 0)
         subscription = subscription_data(queue.topic, expression, 0)
-        if not is_tag_type(subscription.expression_type):
-            check_sql_version(self._hub.broker_versions.get(address, 0), address)
+        version = self._hub.broker_versions.get(address)
+        if version is not None and not is_tag_type(subscription.expression_type):
+            # Only heart-beats tell it, and who has no consumer sends none: then the broker refuses what it cannot do.
+            check_sql_version(version, address)
         request = PullRequest(
             group=group,
             queue=queue,
