@@ -9,7 +9,9 @@ import click
 
 from mqcore.admin.backup_commands import backup, restore_command
 from mqcore.admin.cluster_commands import broker, cluster, namesrv, producer
+from mqcore.admin.connection import CONTEXT_VARIABLE, DEFAULT_NAME_SERVER
 from mqcore.admin.consume_command import consume
+from mqcore.admin.context_commands import context as context_command
 from mqcore.admin.dlq_commands import dlq
 from mqcore.admin.doctor_command import doctor
 from mqcore.admin.explain_command import explain
@@ -24,23 +26,20 @@ from mqcore.admin.systemd_command import systemd_unit
 from mqcore.admin.topic_commands import topic
 from mqcore.version import __version__
 
-DEFAULT_NAME_SERVER = "127.0.0.1:9876"
-
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "-n",
     "--namesrv",
-    envvar="NAMESRV_ADDR",
-    default=DEFAULT_NAME_SERVER,
-    show_default=True,
-    show_envvar=True,
-    help="Name servers, host:port;host:port.",
+    metavar="HOST:PORT;...",
+    help="Name servers. Without it: --context, NAMESRV_ADDR, the context in use, the file that MQCORE_CONFIG names, "
+    f"and at last {DEFAULT_NAME_SERVER}.",
 )
+@click.option("--context", "context_name", metavar="NAME", help=f"A cluster of mqcore context; or {CONTEXT_VARIABLE}.")
 @click.option("-v", "--verbose", is_flag=True, help="Tell on standard error what the client does.")
 @click.version_option(__version__, prog_name="mqcore")
 @click.pass_context
-def cli(context: click.Context, namesrv: str, verbose: bool) -> None:
+def cli(context: click.Context, namesrv: str | None, context_name: str | None, verbose: bool) -> None:
     """Send, consume, and look after a RocketMQ cluster.
 
     Data goes to standard output, talk to standard error. Exit codes: 0 all well, 1 error, 2 wrong usage, 3 not found,
@@ -48,12 +47,12 @@ def cli(context: click.Context, namesrv: str, verbose: bool) -> None:
     """
     level = logging.INFO if verbose else logging.ERROR
     logging.basicConfig(stream=sys.stderr, level=level, format="%(levelname)s %(name)s: %(message)s")
-    context.obj = Common(namesrv)
+    context.obj = Common(namesrv, context_name)
 
 
 COMMANDS = (
     send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, backup, restore_command, store,
-    namesrv, producer, doctor, systemd_unit, explain,
+    namesrv, producer, doctor, systemd_unit, explain, context_command,
 )  # fmt: skip
 
 for command in COMMANDS:

@@ -99,7 +99,7 @@ def test_who_names_a_broker_for_a_name_server_is_told_so(broker: RunningBroker, 
     code, out, error = CommandLine(broker.broker_address).run(*arguments)
     assert (code, out) == (1, "")
     assert "not supported: this is a broker, and that is for a name server" in error
-    assert "hint: what -n names is no name server" in error
+    assert "hint: what was given is no name server" in error
 
 
 def test_what_can_be_done_about_an_error_is_said_behind_it() -> None:

@@ -106,6 +106,29 @@ def configure(
     return found
 
 
+def from_environment(environment: Mapping[str, str]) -> Configuration:
+    """Return what the environment alone says, its URL included; no addresses where it names none."""
+    found = Configuration()
+    if environment.get(URL_VARIABLE):
+        _read_url(found, environment[URL_VARIABLE])
+    _read_environment(found, environment)
+    return found
+
+
+def from_url(url: str) -> Configuration:
+    """Return what a URL says."""
+    found = Configuration()
+    _read_url(found, url)
+    return found
+
+
+def from_file(path: Path | str) -> Configuration:
+    """Return what a configuration file says; no addresses where it names none."""
+    found = Configuration()
+    _read_file(found, Path(path))
+    return found
+
+
 def is_url(text: str) -> bool:
     """Whether *text* is a URL of ours, not a list of addresses (which may begin with http://, as RocketMQ allows)."""
     return text.strip().startswith(f"{SCHEME}:")
