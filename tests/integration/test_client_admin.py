@@ -209,7 +209,8 @@ def test_a_stop_in_the_middle_of_sending_is_partial(mqcore: CommandLine, topic: 
     done = mqcore("send", topic, stdin=b"good\n" + b"x" * (4 * 1024 * 1024 + 1) + b"\nlater\n")
     assert done.returncode == 4
     assert done.stdout.decode().count("SEND_OK") == 1
-    assert b"stopped after 1 messages: the message body size over max value" in done.stderr
+    assert b"1 message acknowledged, 1 failed: line 2 (the message body size over max value" in done.stderr
+    assert b"stopped before line 3" in done.stderr
 
 
 def test_the_command_line_says_which_package_is_missing(mqcore: CommandLine) -> None:

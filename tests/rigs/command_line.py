@@ -17,9 +17,9 @@ class CommandLine:
 
     name_server: str
 
-    def run(self, *arguments: str) -> tuple[int, str, str]:
+    def run(self, *arguments: str, stdin: bytes | None = None) -> tuple[int, str, str]:
         """Return the exit code, and what went to standard output and standard error."""
-        done = CliRunner().invoke(cli, ["-n", self.name_server, *arguments])
+        done = CliRunner().invoke(cli, ["-n", self.name_server, *arguments], input=stdin)
         if done.exception is not None and not isinstance(done.exception, SystemExit):
             raise done.exception
         return done.exit_code, done.stdout, done.stderr
