@@ -24,6 +24,7 @@ from mqcore.admin.send_command import send
 from mqcore.admin.store_commands import store
 from mqcore.admin.systemd_command import systemd_unit
 from mqcore.admin.topic_commands import topic
+from mqcore.admin.trace_command import trace
 from mqcore.version import __version__
 
 
@@ -52,7 +53,7 @@ def cli(context: click.Context, namesrv: str | None, context_name: str | None, v
 
 COMMANDS = (
     send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, backup, restore_command, store,
-    namesrv, producer, doctor, systemd_unit, explain, context_command,
+    namesrv, producer, doctor, systemd_unit, explain, context_command, trace,
 )  # fmt: skip
 
 for command in COMMANDS:

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from mqcore.client import Client
+from mqcore.client import Client, Message
 from tests.integration.client_helpers import make_topic
 from tests.rigs import RunningBroker, wire
 from tests.rigs.command_line import CommandLine
@@ -96,7 +96,9 @@ def test_the_rate_is_kept_and_delays_are_given(mqcore: CommandLine, broker: Runn
     code, out, _ = mqcore.run("send", topic, "--body", "later", "--delay", "61m", "-o", "json")
     assert code == 0
     assert json.loads(out)["recallHandle"]
-    code, out, _ = mqcore.run("send", topic, "--body", "later", "--deliver-at", "2100-01-01", "-o", "tsv")
+    code, out, _ = mqcore.run(
+        "send", topic, "--body", "later", "--deliver-at", str(int((time.time() + 3600) * 1000)), "-o", "tsv"
+    )
     assert code == 0
     assert out.splitlines()[0].split("\t")[0] == "status"
 
@@ -131,3 +133,26 @@ def test_a_group_begins_at_a_time(mqcore: CommandLine, broker: RunningBroker, to
         "1",
         "2",
     ]
+
+
+def test_a_message_is_traced_from_its_sender_to_its_consumer(
+    mqcore: CommandLine, broker: RunningBroker, topic: str
+) -> None:
+    with Client(broker.name_server) as mq:
+        group = "G_" + topic
+        with (
+            mq.consumer(group, topic, handler=lambda message: None, from_where="earliest", trace=True),
+            mq.producer("P_" + topic, trace=True) as producer,
+        ):
+            msg_id = producer.send(Message(topic, b"x")).msg_id
+
+            def steps() -> list[tuple[str, str]]:
+                code, out, _ = mqcore.run("trace", msg_id, "-o", "json")
+                found = json.loads(out) if code == 0 else []
+                return [(row["what"], row["group"]) for row in found if row["success"]]
+
+            wanted = [("sent", "P_" + topic), ("consumed", group)]
+            wait_until(lambda: steps() == wanted, describe="both are traced")
+    code, out, err = mqcore.run("trace", "0" * 32)
+    assert (code, out) == (3, "")
+    assert "its clients do not trace" in err
