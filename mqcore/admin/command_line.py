@@ -8,6 +8,7 @@ import sys
 import click
 
 from mqcore.admin.backup_commands import backup, restore_command
+from mqcore.admin.bench_commands import bench
 from mqcore.admin.cluster_commands import broker, cluster, namesrv, producer
 from mqcore.admin.connection import CONTEXT_VARIABLE, DEFAULT_NAME_SERVER
 from mqcore.admin.consume_command import consume
@@ -53,7 +54,7 @@ def cli(context: click.Context, namesrv: str | None, context_name: str | None, v
 
 COMMANDS = (
     send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, backup, restore_command, store,
-    namesrv, producer, doctor, systemd_unit, explain, context_command, trace,
+    namesrv, producer, doctor, systemd_unit, explain, context_command, trace, bench,
 )  # fmt: skip
 
 for command in COMMANDS:

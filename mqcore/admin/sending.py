@@ -38,22 +38,23 @@ class Tally:
 
 @dataclass(slots=True)
 class Pace:
-    """When each message may go: *rate* messages a second; 0 is as fast as can be."""
+    """When each message may go: *rate* messages a second; 0 is as fast as can be. Of many that wait one sleeps."""
 
     rate: float
     _begin_s: float | None = None
     _count: int = 0
+    _turn: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def wait(self) -> None:
         if not self.rate:
             return
-        loop = asyncio.get_running_loop()
-        if self._begin_s is None:
-            self._begin_s = loop.time()
-        due_s = self._begin_s + self._count / self.rate
-        self._count += 1
-        if due_s > loop.time():
-            await asyncio.sleep(due_s - loop.time())
+        async with self._turn:
+            now_s = asyncio.get_running_loop().time()
+            self._begin_s = now_s if self._begin_s is None else self._begin_s
+            due_s = self._begin_s + self._count / self.rate
+            self._count += 1
+            if due_s > now_s:
+                await asyncio.sleep(due_s - now_s)
 
 
 class Sender:

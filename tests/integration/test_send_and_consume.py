@@ -156,3 +156,20 @@ def test_a_message_is_traced_from_its_sender_to_its_consumer(
     code, out, err = mqcore.run("trace", "0" * 32)
     assert (code, out) == (3, "")
     assert "its clients do not trace" in err
+
+
+def test_a_cluster_is_measured(mqcore: CommandLine, broker: RunningBroker, topic: str) -> None:
+    name = topic + "_bench"
+    sent = mqcore.json("bench", "send", name, "-c", "500", "--size", "100", "--clients", "2", "--in-flight", "8")
+    assert (sent["messages"], sent["bytes"], sent["failed"]) == (500, 50_000, 0)
+    assert 0 < sent["p50Ms"] <= sent["p99Ms"] <= sent["maxMs"]
+    assert sent["messagesPerSecond"] > 0
+    assert name in mqcore.json("topic", "list"), "a topic that it made stays"
+    got = mqcore.json("bench", "consume", name, "-c", "500", "--clients", "2")
+    assert (got["messages"], got["bytes"]) == (500, 50_000)
+    assert mqcore.run("bench", "send", name, "-c", "5", "--remove-topic")[0] == 2
+    slow = mqcore.json(
+        "bench", "send", name, "--duration", "0.5", "--rate", "40", "--no-batching", "--remove-topic", "--yes"
+    )
+    assert 5 <= slow["messages"] <= 21
+    assert name not in mqcore.json("topic", "list")
