@@ -174,10 +174,19 @@ def namesrv() -> None:
 
 
 @namesrv.command("config")
+@click.option("--set", "changes", multiple=True, metavar="NAME=VALUE", help="Change a setting of all; needs --yes.")
+@yes_option
 @output_option
 @click.pass_obj
-def name_server_config(common: Common, output: str) -> None:
-    """Show the settings of each name server."""
+def name_server_config(common: Common, changes: tuple[str, ...], yes: bool, output: str) -> None:
+    """Show the settings of each name server, or change some."""
+    wanted = parse_properties(changes)
+    if wanted:
+        confirm(yes, f"change {', '.join(wanted)} of all name servers")
+        outcomes = run_admin(common, lambda admin: admin.update_name_server_config(wanted))
+        show_outcomes(outcomes, wanted, "updated", output)
+        check_outcomes(outcomes, "updated")
+        return
     found = run_admin(common, lambda admin: admin.name_server_config())
     rows = [(address, key, value) for address, values in found.items() for key, value in values.items()]
     records = [{"nameServer": address, "name": key, "value": value} for address, key, value in rows]

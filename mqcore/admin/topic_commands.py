@@ -17,10 +17,14 @@ from mqcore.admin.options import (
     yes_option,
 )
 from mqcore.admin.output import print_table, show, show_records, talk, time_text
-from mqcore.admin.running import Common, check_outcomes, run_admin
+from mqcore.admin.running import Common, check_outcomes, run, run_admin
 from mqcore.client.admin import Admin
+from mqcore.client.errors import NoRouteError
+from mqcore.client.model.rebalance import STRATEGIES
+from mqcore.client.model.rebalance import allocate as allocate_queues
 from mqcore.codes import PermName
 from mqcore.protocol.bodies import BrokerData, QueueData, TopicRouteData
+from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import is_dlq_topic, is_retry_topic, is_system_topic
 
 QUEUES = click.IntRange(1, 65535)
@@ -155,6 +159,48 @@ def delete_topic(common: Common, name: str, cluster: str | None, yes: bool, outp
     outcomes = run_admin(common, lambda admin: admin.delete_topic(name, cluster=cluster))
     show_outcomes(outcomes, {"topic": name}, "deleted", output)
     check_outcomes(outcomes, "deleted")
+
+
+@topic.command("clean-unused")
+@cluster_option
+@yes_option
+@output_option
+@click.pass_obj
+def clean_unused(common: Common, cluster: str | None, yes: bool, output: str) -> None:
+    """Let brokers drop the queues of topics that they do not have any more."""
+    confirm(yes, "drop the queues of deleted topics")
+    outcomes = run_admin(common, lambda admin: admin.clean_unused_topics(cluster))
+    show_outcomes(outcomes, {}, "cleaned", output)
+    check_outcomes(outcomes, "cleaned")
+
+
+@topic.command("allocate")
+@click.argument("name")
+@click.argument("clients", nargs=-1, required=True)
+@click.option(
+    "--strategy", type=click.Choice(sorted(STRATEGIES)), default="AVG", show_default=True, help="How members share."
+)
+@output_option
+@click.pass_obj
+def allocate(common: Common, name: str, clients: tuple[str, ...], strategy: str, output: str) -> None:
+    """Show which queues of the topic NAME each of CLIENTS would get, as the only members of a group."""
+
+    async def work() -> list[MessageQueue]:
+        async with common.client() as mq:
+            queues = await mq.queues(name)
+        if not queues:
+            raise NoRouteError(name)
+        return queues
+
+    queues = run(work)
+    members = sorted(set(clients))
+    shares = {member: allocate_queues(STRATEGIES[strategy], member, queues, members) for member in members}
+    records = [
+        {"client": member, "broker": queue.broker_name, "queueId": queue.queue_id}
+        for member, share in shares.items()
+        for queue in share
+    ]
+    show_records(records, output, {"client": "CLIENT", "broker": "BROKER", "queueId": "QUEUE"})
 
 
 @topic.command("route")

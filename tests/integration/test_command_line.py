@@ -429,3 +429,35 @@ def test_times_are_read() -> None:
     assert later is not None
     assert ago < later
     assert parse_time("soon") is None
+
+
+def test_what_each_member_would_get_is_told_before_there_is_one(mqcore: CommandLine, topic: str) -> None:
+    rows = mqcore.json("topic", "allocate", topic, "b", "a")
+    assert [(row["client"], row["queueId"]) for row in rows] == [("a", 0), ("b", 1)]
+    assert len(mqcore.json("topic", "allocate", topic, "a", "--strategy", "CONSISTENT_HASH")) == 2
+    assert mqcore.run("topic", "allocate", "Nowhere", "a")[0] == 3
+
+
+def test_brokers_clean_up_and_name_servers_are_set_up(mqcore: CommandLine, broker: RunningBroker) -> None:
+    assert mqcore.run("topic", "clean-unused")[0] == 2
+    assert mqcore.json("topic", "clean-unused", "--yes")["brokers"] == {broker.broker_address: "cleaned"}
+    assert mqcore.run("namesrv", "config", "--set", "x=y")[0] == 2
+    code, out, err = mqcore.run("namesrv", "config", "--set", "orderMessageEnable=true", "--yes", "-o", "json")
+    assert code == 0, err
+    assert list(json.loads(out)["brokers"].values()) == ["updated"]
+
+
+def test_every_reading_command_prints_tsv_of_equal_lines(
+    mqcore: CommandLine, broker: RunningBroker, topic: str, group: str
+) -> None:
+    send_and_consume(broker, topic, group)
+    for arguments in (
+        ["topic", "list"], ["topic", "route", topic], ["topic", "stats", topic], ["group", "list"],
+        ["group", "show", group], ["offset", "list", group], ["lag", group], ["lag"], ["cluster", "list"],
+        ["broker", "status", "broker-a"], ["broker", "config", "broker-a"], ["namesrv", "config"],
+        ["doctor", "--all"], ["explain", group, "--all"], ["consume", topic, "-e"],
+    ):  # fmt: skip
+        _, out, err = mqcore.run(*arguments, "-o", "tsv")
+        heading, *lines = out.splitlines()
+        assert lines, (arguments, err)
+        assert {line.count("\t") for line in lines} == {heading.count("\t")}, arguments
