@@ -22,6 +22,7 @@ from mqcore.admin.message_commands import message
 from mqcore.admin.offset_commands import lag, offset
 from mqcore.admin.running import Common
 from mqcore.admin.send_command import send
+from mqcore.admin.shell_commands import completion, man
 from mqcore.admin.store_commands import store
 from mqcore.admin.systemd_command import systemd_unit
 from mqcore.admin.topic_commands import topic
@@ -54,7 +55,7 @@ def cli(context: click.Context, namesrv: str | None, context_name: str | None, v
 
 COMMANDS = (
     send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, backup, restore_command, store,
-    namesrv, producer, doctor, systemd_unit, explain, context_command, trace, bench,
+    namesrv, producer, doctor, systemd_unit, explain, context_command, trace, bench, completion, man,
 )  # fmt: skip
 
 for command in COMMANDS:
