@@ -102,9 +102,9 @@ def check_end(tally: Tally) -> None:
         return
     stop = "" if tally.stopped_at is None else f"; stopped before line {tally.stopped_at}, see --errors-max"
     said = f"{count} acknowledged, {len(tally.failed)} failed: {tally.failures()}{stop}"
-    if tally.acknowledged:
-        raise PartialError(said)
     first = next(iter(tally.failed.values()))
+    if tally.acknowledged:
+        raise PartialError(said) from first
     if isinstance(first, BaseMQError) and len(tally.failed) == 1 and tally.stopped_at is None:
         raise first
     raise (ArgumentError if isinstance(first, ArgumentError) else ClientError)(said) from first

@@ -10,6 +10,7 @@ import asyncio
 import base64
 import binascii
 import contextlib
+import os
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -157,9 +158,21 @@ async def numbered_lines(stream: BinaryIO) -> AsyncIterator[Lines]:
         yield found
 
 
+def reader_of(stream: BinaryIO) -> Callable[[int], bytes]:
+    """Return what reads some of *stream*: of a file by its descriptor.
+
+    A thread that waits in the stream itself holds its lock, with which the interpreter cannot end.
+    """
+    try:
+        descriptor = stream.fileno()
+    except (AttributeError, OSError):  # no file: io.UnsupportedOperation is an OSError
+        return getattr(stream, "read1", stream.read)
+    return lambda size: os.read(descriptor, size)
+
+
 def portions(stream: BinaryIO) -> Iterator[Lines]:
     """Give what there is of *stream*, as it comes, in whole lines."""
-    read = getattr(stream, "read1", stream.read)
+    read = reader_of(stream)
     number, rest = 0, b""
     while data := read(READ_SIZE):
         *whole, rest = (rest + data).split(b"\n")
@@ -213,7 +226,7 @@ def filled(template: Template, members: Mapping[str, Any]) -> Template:
     if members.get("properties"):
         changes["properties"] = {**template.properties, **properties_of(members["properties"])}
     if members.get("shardKey") is not None:
-        changes["shard_key"] = members["shardKey"]
+        changes["shard_key"] = shard_key_of(members["shardKey"])
     if members.get("queue") is not None:
         changes["queue"] = parse_queue_place(template.topic, members["queue"])
     if members.get("delay") is not None and members.get("deliverAt") is not None:
@@ -223,6 +236,12 @@ def filled(template: Template, members: Mapping[str, Any]) -> Template:
     if members.get("deliverAt") is not None:
         changes["timing"] = parse_deliver_at(members["deliverAt"])
     return replace(template, **changes)
+
+
+def shard_key_of(value: object) -> ShardKey:
+    if not isinstance(value, str | int | float | bool):
+        raise ArgumentError(f"shardKey: got {value!r}, wanted text, a number or a boolean")
+    return value
 
 
 def text_of(name: str, value: object) -> str:

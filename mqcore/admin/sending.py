@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, TypeVar
 
 from mqcore.admin.send_source import Item
 from mqcore.client.model.receipt import SendReceipt, SendStatus
+from mqcore.client.produce.batching import SendFuture
 from mqcore.client.produce.producer import Producer
 from mqcore.client.session.tasks import cancel_and_wait
 from mqcore.errors import ArgumentError, BaseMQError
@@ -60,8 +63,9 @@ class Pace:
 class Sender:
     """Sends items in order, at most *in_flight* under way; receipts are given to *show* in order, too.
 
-    Messages to one queue are stored in the order of their lines, unless one has to be sent again. With one under way
-    that holds always. After *errors_max* failures (0: never), or when *stop* is set, it ends.
+    Messages of one shard key, or to one queue that was named, go one after the other, so that they are stored in the
+    order of their lines whatever the broker does: RocketMQ's handles what one connection sends in several threads.
+    After *errors_max* failures (0: never), or when *stop* is set, it ends.
     """
 
     def __init__(
@@ -81,6 +85,8 @@ class Sender:
         self._pace = Pace(rate)
         self._stop = stop or asyncio.Event()
         self._room = asyncio.Semaphore(in_flight)
+        self._last_of: dict[object, SendFuture] = {}
+        """What is under way and must be stored before the next of its shard key or queue."""
         self._under_way: asyncio.Queue[tuple[int, Awaitable[SendReceipt]] | None] = asyncio.Queue()
 
     async def send_all(self, source: AsyncIterator[Sequence[tuple[int, Item | ArgumentError]]]) -> Tally:
@@ -101,6 +107,7 @@ class Sender:
         for line, item in portion:
             await self._pace.wait()
             await self._room.acquire()
+            await self._wait_for_turn(item)
             if self._stop.is_set() or self._is_too_bad:
                 self.tally.stopped_at = line
                 return False
@@ -111,6 +118,11 @@ class Sender:
     def _is_too_bad(self) -> bool:
         return bool(self._errors_max) and len(self.tally.failed) >= self._errors_max
 
+    async def _wait_for_turn(self, item: Item | ArgumentError) -> None:
+        if not isinstance(item, ArgumentError) and (last := self._last_of.pop(order_of(item), None)) is not None:
+            with contextlib.suppress(BaseMQError):  # which is told where it is collected
+                await last
+
     async def _give(self, line: int, item: Item | ArgumentError) -> None:
         try:
             if isinstance(item, ArgumentError):
@@ -120,6 +132,13 @@ class Sender:
             self._note_failure(line, error)
         else:
             self._under_way.put_nowait((line, sent))
+            if not isinstance(item, ArgumentError) and order_of(item) is not None:
+                self._last_of[order_of(item)] = sent
+                sent.add_done_callback(partial(self._forget, order_of(item)))
+
+    def _forget(self, order: object, sent: SendFuture) -> None:
+        if self._last_of.get(order) is sent:
+            del self._last_of[order]
 
     async def _collect(self) -> None:
         while (entry := await self._under_way.get()) is not None:
@@ -137,6 +156,11 @@ class Sender:
     def _note_failure(self, line: int, error: Exception) -> None:
         self._room.release()
         self.tally.failed[line] = error
+
+
+def order_of(item: Item) -> object:
+    """Return what the message has its order with; None when with none."""
+    return item.queue if item.queue is not None else item.shard_key
 
 
 async def until(stop: asyncio.Event, source: AsyncIterator[T]) -> AsyncIterator[T]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
+import signal
+import subprocess
+import sys
 import time
 
 import pytest
@@ -173,3 +178,43 @@ def test_a_cluster_is_measured(mqcore: CommandLine, broker: RunningBroker, topic
     )
     assert 5 <= slow["messages"] <= 21
     assert name not in mqcore.json("topic", "list")
+
+
+def test_a_terminal_sees_how_far_sending_is(broker: RunningBroker, topic: str) -> None:
+    command = [
+        sys.executable,
+        "-m",
+        "mqcore.admin.main",
+        "-n",
+        broker.name_server,
+        "send",
+        topic,
+        "--body",
+        "x",
+        "-c",
+        "50",
+    ]
+    ours, theirs = os.openpty()
+    with subprocess.Popen([*command, "-q"], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError), os.fdopen(ours, "rb", buffering=0) as terminal:
+            while piece := terminal.read(4096):  # ends with an error of input and output, as terminals do
+                said += piece
+        assert process.wait(60) == 0
+    assert b"50/50" in said
+    assert b"sent 50 messages" in said
+
+
+def test_an_interrupt_ends_sending_in_order(broker: RunningBroker, topic: str) -> None:
+    command = [sys.executable, "-m", "mqcore.admin.main", "-n", broker.name_server, "send", topic]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        process.stdin.write(b"one\n")
+        process.stdin.flush()
+        assert process.stdout.readline().startswith(b"SEND_OK"), "its receipt does not wait for another line"
+        process.send_signal(signal.SIGINT)
+        assert process.stderr is not None
+        assert process.stderr.read() == b"sent 1 message\n"
+        assert process.wait(60) == 0

@@ -66,6 +66,7 @@ def test_what_consume_prints_can_be_sent_again() -> None:
         (b'{"body": "x", "tag": 1}', "tag: got 1, wanted text"),
         (b'{"body": "x", "properties": []}', ""),
         (b'{"body": "x", "properties": {"a": 1}}', "a: got 1, wanted text"),
+        (b'{"body": "x", "shardKey": []}', "shardKey: got [], wanted text"),
         (b'{"body": "x", "queue": "b"}', "queue: got 'b', wanted broker:id"),
         (b'{"body": "x", "delay": "soon"}', "delay: got 'soon'"),
         (b'{"body": "x", "delay": 99}', "wanted 0 to 18"),
