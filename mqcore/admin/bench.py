@@ -22,17 +22,27 @@ ERRORS_IN_A_ROW_MAX = 100
 
 
 class Goal:
-    """When a load is over: after *count* messages, after *seconds* from its first one, or when *stop* is set."""
+    """When a load is over: after *count* messages, after *seconds* from its first one, or when *stop* is set.
+
+    If there is no first one within *seconds* it is over, too.
+    """
 
     def __init__(self, stop: asyncio.Event, count: int | None, seconds: float | None) -> None:
         self._stop = stop
         self._left = count
         self._seconds = seconds
         self._end_s: float | None = None
+        self._has_begun = False
+
+    def await_first(self) -> None:
+        """The load is ready; its first message may come."""
+        self._end_s = None if self._seconds is None else time.monotonic() + self._seconds
 
     def begin(self) -> None:
-        if self._seconds is not None and self._end_s is None:
-            self._end_s = time.monotonic() + self._seconds
+        """The first message is there; further calls change nothing."""
+        if not self._has_begun:
+            self._has_begun = True
+            self.await_first()
 
     @property
     def is_over(self) -> bool:
@@ -118,6 +128,7 @@ async def bench_consume(
             mq = await stack.enter_async_context(make())
             made = mq.consumer(group, {topic: expression}, from_where=from_where)
             consumers.append(await stack.enter_async_context(made))
+        goal.await_first()
         await asyncio.gather(*(_consume_lane(consumer, goal, load, times) for consumer in consumers))
     load.seconds = max(times, default=0.0) - min(times, default=0.0)
     return load

@@ -16,8 +16,9 @@ from mqcore.admin.options import confirm, output_option, yes_option
 from mqcore.admin.output import show_pairs, talk
 from mqcore.admin.running import Common, PartialError, fail, run
 from mqcore.client.errors import NoRouteError
-from mqcore.errors import ClientError
+from mqcore.errors import BaseMQError, ClientError
 from mqcore.protocol.heartbeat import SUB_ALL
+from mqcore.protocol.names import retry_topic
 
 DEFAULT_TOPIC = "mqcore_bench"
 DEFAULT_SECONDS = 10.0
@@ -82,6 +83,14 @@ async def make_topic(common: Common, topic: str) -> None:
         talk(f"made the topic {topic}; it stays, unless --remove-topic is given")
 
 
+async def remove_group(common: Common, group: str) -> None:
+    """Leave nothing of a group that was made up, at brokers that let us."""
+    async with common.client() as mq:
+        for remove in (mq.admin.delete_group(group, remove_offsets=True), mq.admin.delete_topic(retry_topic(group))):
+            with contextlib.suppress(BaseMQError):
+                await remove
+
+
 def show_load(load: Load, output: str) -> None:
     """Print the figures; what failed makes the exit code."""
     show_pairs(load.record(), output)
@@ -144,7 +153,7 @@ def send_command(
 
 @bench.command("consume")
 @click.argument("topic", default=DEFAULT_TOPIC)
-@click.option("--group", help="The consumer group; by default one of its own, which stays behind at the brokers.")
+@click.option("--group", help="The consumer group, by default one of its own, which is deleted afterwards.")
 @clients_option
 @click.option(
     "--from",
@@ -170,12 +179,16 @@ def consume_command(
     duration: float | None,
     output: str,
 ) -> None:
-    """Consume TOPIC. An interrupt ends it in order; with nothing there it waits."""
+    """Consume TOPIC. An interrupt ends it in order. Time counts from the first message."""
     name = group or f"mqcore_bench_{uuid.uuid4().hex[:8]}"
 
-    def load(goal: Goal) -> Awaitable[Load]:
-        return bench_consume(
-            common.client, topic, goal, group=name, clients=clients, from_where=start, expression=expression
-        )
+    async def load(goal: Goal) -> Load:
+        try:
+            return await bench_consume(
+                common.client, topic, goal, group=name, clients=clients, from_where=start, expression=expression
+            )
+        finally:
+            if group is None:
+                await remove_group(common, name)
 
     show_load(measure(common, topic, count, duration, load, create=False, remove=False), output)

@@ -172,6 +172,9 @@ def test_a_cluster_is_measured(mqcore: CommandLine, broker: RunningBroker, topic
     assert name in mqcore.json("topic", "list"), "a topic that it made stays"
     got = mqcore.json("bench", "consume", name, "-c", "500", "--clients", "2")
     assert (got["messages"], got["bytes"]) == (500, 50_000)
+    assert got["group"] not in mqcore.json("group", "list"), "nothing stays of a group that it made up"
+    code, _, err = mqcore.run("bench", "consume", topic, "--duration", "0.3")
+    assert (code, "nothing was consumed" in err) == (1, True)
     assert mqcore.run("bench", "send", name, "-c", "5", "--remove-topic")[0] == 2
     slow = mqcore.json(
         "bench", "send", name, "--duration", "0.5", "--rate", "40", "--no-batching", "--remove-topic", "--yes"
