@@ -5,12 +5,14 @@ It is written by cyclonedx-py from an empty environment with the wheel of this i
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Final
 
+from mqcore.version import __version__
 from tests.release.source_tree import ROOT, source_date
 from tests.release.wheels import DIST
 
@@ -27,14 +29,14 @@ def newest_wheel(directory: Path = DIST) -> Path:
     return found[-1]
 
 
-def write_sbom(wheel: Path, target: Path = TARGET) -> Path:
+def write_sbom(wheel: Path, target: Path = TARGET, extras: str = EXTRAS) -> Path:
     """Write the list of parts of an installation of *wheel*."""
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         python = Path(home) / "bin" / "python"
         subprocess.run([sys.executable, "-m", "venv", "--without-pip", home], check=True)
         pip = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--python", python, "install", "--quiet")
-        subprocess.run([*pip, f"mqcore[{EXTRAS}] @ {wheel.as_uri()}"], check=True)
+        subprocess.run([*pip, f"mqcore[{extras}] @ {wheel.as_uri()}"], check=True)
         module = (
             sys.executable,
             "-m",
@@ -45,7 +47,15 @@ def write_sbom(wheel: Path, target: Path = TARGET) -> Path:
             "JSON",
         )
         subprocess.run([*module, "--pyproject", ROOT / "pyproject.toml", "--output-file", target, python], check=True)
+    name_root(target)
     return target
+
+
+def name_root(target: Path) -> None:
+    """Give the package itself its version, which pyproject.toml leaves to the package."""
+    parts = json.loads(target.read_text())
+    parts["metadata"]["component"] |= {"version": __version__, "purl": f"pkg:pypi/mqcore@{__version__}"}
+    target.write_text(json.dumps(parts, indent=2, sort_keys=True) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import email.parser
+import json
 import os
 import re
 import shutil
@@ -19,6 +20,7 @@ from elf_files import Elf
 from mqcore.version import __version__
 from tests.release import foreign_python, interpreters, wheels
 from tests.release.interpreters import Interpreter
+from tests.release.sbom import write_sbom
 from tests.release.source_tree import ROOT, copy_tree, make_sdist
 from tests.rigs.ports import free_broker_ports, free_port
 from tests.rigs.process import Child
@@ -220,6 +222,21 @@ class TestWheel:
                 assert done.returncode == 0, done.stderr + child.log_tail()
             assert done.stdout == "first\n"
             assert child.stop() == 0
+
+    @pytest.mark.skipif(not wheels.is_installed("cyclonedx-bom"), reason="not installed: cyclonedx-bom (.[release])")
+    def test_its_list_of_parts_names_it_and_what_it_brings(self, wheel: Path, tmp_path: Path) -> None:
+        if f"cp{sys.version_info.major}{sys.version_info.minor}-" not in wheel.name:
+            pytest.skip("the list is made with the interpreter that runs this")
+        parts = json.loads(write_sbom(wheel, tmp_path / "sbom.json", "cli").read_text())
+        assert parts["bomFormat"] == "CycloneDX"
+        root = parts["metadata"]["component"]
+        assert (root["name"], root["version"], root["purl"]) == (
+            "mqcore",
+            __version__,
+            f"pkg:pypi/mqcore@{__version__}",
+        )
+        assert {"click", "lark", "numpy", "orjson", "psutil", "rich"} <= {part["name"] for part in parts["components"]}
+        assert all(part["version"] and part["purl"] for part in parts["components"])
 
 
 @needs_tools
