@@ -23,9 +23,9 @@ from benchmarks.harness import frames
 from benchmarks.harness.loads import Connections, Load
 from benchmarks.harness.native import Engine
 from benchmarks.harness.procstat import tree_cpu_seconds
-from mqcore.client.session.credentials import Signer
 from mqcore.codes import SerializeType
 from mqcore.protocol.command import RemotingCommand
+from mqcore.remoting.signing import Signer
 from tests.rigs.apache import SMALL, ApacheServer
 from tests.rigs.mqcore_broker import MqcoreBroker
 

@@ -22,36 +22,37 @@ PACKAGE: Final = "mqcore.client"
 
 # The room, and what has come into it: the old name, and the new one where that is another.
 _ROOMS: Final = {
-    "model": """
+    "mqcore.client.model": """
         messages validators subscription namespace rebalance selectors backoff codecs counters process_queue
     """,
-    "settings": """
+    "mqcore.client.settings": """
         checked configuration options pull_consumer_settings=pull_consumer settings_page=page
     """,
-    "session": """
-        instance=session routes name_servers broker_api identity forks tasks credentials master_search waiting_sends
+    "mqcore.client.session": """
+        instance=session routes name_servers broker_api identity forks tasks master_search waiting_sends
         failures tls loop_thread postbox handler_threads stop_signals inside
     """,
-    "telemetry": """
+    "mqcore.client.telemetry": """
         statistics hooks=producer_hooks consume_hooks=consumer_hooks trace trace_hooks
     """,
-    "produce": """
+    "mqcore.client.produce": """
         producer producer_core=core batching batch_body batch_split inflight blocking exchange codec fault_strategy
         request_reply transactions
     """,
-    "consume": """
+    "mqcore.client.consume": """
         membership assignment queue_locks offsets consume_retry=retry consume_workers=workers consume_trace=trace
         consuming=handling handlers=declared pulling=pull_loop remote_control
     """,
-    "consume.push": """
+    "mqcore.client.consume.push": """
         consumer consume_concurrently=concurrently consume_orderly=orderly consume_in_threads=in_threads
         consume_orderly_in_threads=orderly_in_threads streams batches
     """,
-    "consume.polled": """
+    "mqcore.client.consume.polled": """
         pull_consumer=consumer pull_consumer_control=control pull_consumer_offsets=offsets pull_consumer_watch=watch
         lite_pull=queues lite_pull_assignment=assignment polled_queue=queue polled_batch=batch pull_api
     """,
-    "plain": """
+    "mqcore.remoting": "credentials=signing",
+    "mqcore.client.plain": """
         plain_calls=calls plain_consumer=consumer pull_consumer_plain=pull_consumer
     """,
 }
@@ -59,7 +60,7 @@ _ROOMS: Final = {
 
 def _rows() -> dict[str, str]:
     moved = [(room, *name.partition("=")) for room, names in _ROOMS.items() for name in names.split()]
-    return {old: f"{PACKAGE}.{room}.{new or old}" for room, old, _, new in moved}
+    return {old: f"{room}.{new or old}" for room, old, _, new in moved}
 
 
 MOVED: Final = _rows()

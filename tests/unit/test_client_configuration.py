@@ -13,11 +13,11 @@ import pytest
 
 from mqcore import aio
 from mqcore.client.errors import ConfigError, NoNameServerError
-from mqcore.client.session.credentials import Signer, signature
 from mqcore.client.settings.classes import ClientSettings, ConsumeFromWhere, ConsumerSettings, ProducerSettings
 from mqcore.client.settings.configuration import SECTIONS, Configuration, configure, converted
 from mqcore.codes import RequestCode
 from mqcore.protocol.command import RemotingCommand
+from mqcore.remoting.signing import Signer, signature
 
 FILE = """
 [client]

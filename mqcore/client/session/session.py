@@ -18,7 +18,6 @@ from mqcore.client.model.namespace import Namespace
 from mqcore.client.model.unique_ids import UniqueIdGenerator
 from mqcore.client.session import forks
 from mqcore.client.session.broker_api import BrokerApi, request
-from mqcore.client.session.credentials import Signer
 from mqcore.client.session.identity import client_id
 from mqcore.client.session.inbox import Inbox
 from mqcore.client.session.inside import in_background, is_inside_any
@@ -37,6 +36,7 @@ from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import CLIENT_INNER_PRODUCER_GROUP
 from mqcore.protocol.route import TopicRouteData
 from mqcore.remoting.client import RemotingClient
+from mqcore.remoting.signing import Signer
 
 logger = logging.getLogger(__name__)
 log = CauseLog(logger)
