@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final, TypeVar
 
 from mqcore.codes import PermName, PullSysFlag, RequestCode, ResponseCode
@@ -80,6 +81,10 @@ class Cluster:
     def timeout_s(self) -> float:
         return self._timeout_s
 
+    def link(self, address: str) -> AbstractContextManager[Link]:
+        """Give a link to *address* for a while; see ``borrow``."""
+        return borrow(address, self._timeout_s, self._calling.tls)
+
     def retries(self) -> Retries:
         return Retries(self._calling)
 
@@ -111,7 +116,7 @@ class Cluster:
         for _ in self._calling.name_servers:
             address = self._calling.name_servers[self._chosen]
             try:
-                with borrow(address, self._timeout_s) as link:
+                with self.link(address) as link:
                     answer = link.call(self.request(code, values))
             except RemotingError as error:
                 last = error
@@ -207,7 +212,7 @@ class Cluster:
                 if queue not in answers:
                     by_address.setdefault(self.address(queue.topic, queue.broker_name), []).append(queue)
             for address, asked in by_address.items():
-                with borrow(address, self._timeout_s) as link:
+                with self.link(address) as link:
                     for first in range(0, len(asked), PIPELINE_MAX):
                         answers.update(self._ask(link, code, asked[first : first + PIPELINE_MAX], values, accepted))
             return answers
@@ -247,7 +252,7 @@ class Cluster:
                 filtered = SubscriptionData(topic=queue.topic, sub_string=expression, expression_type="SQL92")
                 body = CheckClientRequestBody(CLIENT_ID, group, filtered).encode()
                 address = self.address(queue.topic, queue.broker_name)
-                with borrow(address, self._timeout_s) as link:
+                with self.link(address) as link:
                     answer = link.call(self.request(RequestCode.CHECK_CLIENT_CONFIG, None, body))
                 if answer.code not in (ResponseCode.SUCCESS, ResponseCode.REQUEST_CODE_NOT_SUPPORTED):
                     raise BrokerError(answer.code, f"{answer.remark} (sqlExpression {expression!r})", address)

@@ -12,22 +12,27 @@ import logging
 import os
 import select
 import socket
+import ssl
 import struct
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any, Final, NamedTuple
 
 import orjson
 
 from mqcore.codes import LanguageCode, RequestCode
-from mqcore.errors import FrameError, RemotingConnectError, RemotingSendError, RemotingTimeoutError
+from mqcore.errors import FrameError, RemotingConnectError, RemotingSendError, RemotingTimeoutError, TlsError
 from mqcore.layout import FRAME_LENGTH_MAX, HEADER_LENGTH_MAX
 from mqcore.protocol.command import RemotingCommand, next_opaque
 from mqcore.protocol.frame import HEADER_MARK_SIZE, LENGTH_SIZE
 from mqcore.protocol.headers import REQUEST_HEADERS, encode_request
 from mqcore.remoting.address import parse_address
+from mqcore.remoting.client_tls import ClientTls
+from mqcore.remoting.pem import reason_of
+from mqcore.spark.options import TLS_OPTIONS
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +68,8 @@ class Link:
     *timeout_s*; the link is of no use after either.
     """
 
-    def __init__(self, address: str, timeout_s: float) -> None:
+    def __init__(self, address: str, timeout_s: float, tls: ClientTls | None = None) -> None:
+        """Connect, with TLS if *tls* says how. Raises TlsError when the other end's certificate is not trusted."""
         self.address = address
         self.under_way = 0
         self.idle_since_s = 0.0
@@ -71,10 +77,7 @@ class Link:
         self._at = 0  # what was read and not yet taken is between the two
         self._end = 0
         self._frame_size = LENGTH_SIZE  # of the frame at _at, as far as is known
-        try:
-            self._socket = socket.create_connection(parse_address(address), min(CONNECT_TIMEOUT_S, timeout_s))
-        except OSError as error:
-            raise RemotingConnectError(f"connect to {address} failed: {error}") from error
+        self._socket = _connected(address, min(CONNECT_TIMEOUT_S, timeout_s), tls)
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self._socket.settimeout(timeout_s)
 
@@ -91,14 +94,39 @@ class Link:
 
     @property
     def has_answer(self) -> bool:
-        """Whether a whole frame was read already."""
-        have = self._end - self._at - LENGTH_SIZE
-        return have >= 0 and have >= int.from_bytes(self._buffer[self._at : self._at + LENGTH_SIZE], "big")
+        """Whether ``receive`` would not have to wait: a whole frame was read already, or what can be none."""
+        try:
+            while not self._has_frame():
+                if not self._pending():
+                    return False
+                self._read()
+        except FrameError:
+            return True
+        return True
 
     @property
     def is_stale(self) -> bool:
         """Whether something has come though nothing is under way: mostly the end of the connection."""
-        return bool(select.select([self._socket], [], [], 0)[0])
+        if not select.select([self._socket], [], [], 0)[0]:
+            return False
+        if not isinstance(self._socket, ssl.SSLSocket):
+            return True
+        # A server that speaks TLS 1.3 sends tickets when it likes: they are taken, and are no message.
+        waits_s = self._socket.gettimeout()
+        self._socket.settimeout(0)
+        try:
+            self._socket.recv(1)
+        except ssl.SSLWantReadError:
+            return False
+        except OSError:
+            return True
+        finally:
+            self._socket.settimeout(waits_s)
+        return True
+
+    def _pending(self) -> int:
+        """How many bytes have been decrypted that nobody has read: select says nothing of them."""
+        return self._socket.pending() if isinstance(self._socket, ssl.SSLSocket) else 0
 
     def set_timeout(self, timeout_s: float) -> None:
         self._socket.settimeout(timeout_s)
@@ -134,19 +162,22 @@ class Link:
 
     def _next_payload(self) -> memoryview | None:
         """Return what is in the next frame, valid until more is read; None if it is not there yet."""
+        if not self._has_frame():
+            return None
+        start, self._at = self._at + LENGTH_SIZE, self._at + self._frame_size
+        return self._buffer[start : self._at]
+
+    def _has_frame(self) -> bool:
+        """Whether the next frame is there, whose size is noted as far as it is known."""
         have = self._end - self._at
         self._frame_size = LENGTH_SIZE
         if have < LENGTH_SIZE:
-            return None
+            return False
         length = int.from_bytes(self._buffer[self._at : self._at + LENGTH_SIZE], "big", signed=True)
         if not HEADER_MARK_SIZE <= length <= FRAME_LENGTH_MAX:
             raise FrameError(f"bad frame length from {self.address}: got {length}, wanted at most {FRAME_LENGTH_MAX}")
         self._frame_size = LENGTH_SIZE + length
-        if have < self._frame_size:
-            return None
-        start = self._at + LENGTH_SIZE
-        self._at = start + length
-        return self._buffer[start : self._at]
+        return have >= self._frame_size
 
     def _read(self) -> None:
         self._make_room()
@@ -171,6 +202,34 @@ class Link:
                 self._buffer = memoryview(bytearray(self._frame_size))
             self._buffer[: len(begun)] = begun
             self._at, self._end = 0, len(begun)
+
+
+@lru_cache(maxsize=8)
+def _context(tls: ClientTls) -> ssl.SSLContext:
+    """Files are read once in a process."""
+    return tls.context(TLS_OPTIONS.__getitem__)
+
+
+def _connected(address: str, timeout_s: float, tls: ClientTls | None) -> socket.socket:
+    context = None if tls is None else _context(tls)
+    host, port = parse_address(address)
+    try:
+        plain = socket.create_connection((host, port), timeout_s)
+    except OSError as error:
+        raise RemotingConnectError(f"connect to {address} failed: {error}") from error
+    if context is None:
+        return plain
+    try:
+        return context.wrap_socket(plain, server_hostname=host)
+    except ssl.SSLCertVerificationError as error:
+        plain.close()
+        raise TlsError(f"connect to {address} failed: TLS: {reason_of(error)}") from error
+    except OSError as error:
+        plain.close()
+        reason = f"TLS: {reason_of(error)}" if isinstance(error, ssl.SSLError) else str(error)
+        raise RemotingConnectError(
+            f"connect to {address} failed in the TLS handshake (does the peer know TLS?): {reason}"
+        ) from error
 
 
 def _parse(payload: memoryview) -> Answer | None:
@@ -255,15 +314,15 @@ def _replaced(header: bytes, mark: str, slot: str) -> bytes:
     return before + slot.encode() + after
 
 
-# Links per process: (pid, address) -> those that nobody uses.
-_idle: defaultdict[tuple[int, str], list[Link]] = defaultdict(list)
+# Links per process: (pid, address, TLS) -> those that nobody uses.
+_idle: defaultdict[tuple[int, str, ClientTls | None], list[Link]] = defaultdict(list)
 
 
 @contextmanager
-def borrow(address: str, timeout_s: float) -> Iterator[Link]:
+def borrow(address: str, timeout_s: float, tls: ClientTls | None = None) -> Iterator[Link]:
     """Give a link to *address*, a kept one or a new one. It is kept for the next borrower unless an error passed by
     or answers are still under way."""
-    idle = _idle[(os.getpid(), address)]
+    idle = _idle[(os.getpid(), address, tls)]
     link: Link | None = None
     while idle and link is None:
         candidate = idle.pop()
@@ -272,7 +331,7 @@ def borrow(address: str, timeout_s: float) -> Iterator[Link]:
         else:
             candidate.close()
     if link is None:
-        link = Link(address, timeout_s)
+        link = Link(address, timeout_s, tls)
     else:
         link.set_timeout(timeout_s)
     try:
@@ -289,7 +348,7 @@ def borrow(address: str, timeout_s: float) -> Iterator[Link]:
 
 def close_idle_links() -> None:
     """Close the kept links of this process."""
-    for (pid, _), links in _idle.items():
+    for (pid, _, _), links in _idle.items():
         while pid == os.getpid() and links:
             links.pop().close()
 

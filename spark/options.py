@@ -120,6 +120,14 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("accessKey", Use.ALL, T, None, "for brokers that check who asks (ACL), with `secretKey`"),
     Option("secretKey", Use.ALL, T, None, "requests are signed with it; it is not sent"),
     Option("securityToken", Use.ALL, T, None, "a token of a session, if the keys belong to one"),
+    Option("tls", Use.ALL, B, False, "connections have TLS; files are looked for on the driver and on every executor"),
+    Option("tls.caFile", Use.ALL, T, None, "PEM file with the authorities to trust; the system's when absent"),
+    Option("tls.verify", Use.ALL, B, True, "check servers' certificates; without it anybody may listen in"),
+    Option("tls.checkHostname", Use.ALL, B, True, "servers' certificates must have the host name or address that is "
+           "connected to"),
+    Option("tls.certFile", Use.ALL, T, None, "PEM file with the certificate to show to servers that ask for one"),
+    Option("tls.keyFile", Use.ALL, T, None, "PEM file with its key; the same file when absent"),
+    Option("tls.keyPassword", Use.ALL, T, None, "password of that key"),
     # From where to where.
     Option("startingOffsets", Use.SOURCE, T, None, "`earliest`, `latest`, `committed` (the group's offsets) or "
            '`{"T":{"broker-a":{"0":42}}}` with -2 earliest, -1 latest; batch: earliest, stream: latest'),
@@ -183,6 +191,16 @@ OPTIONS: Final[tuple[Option, ...]] = (
     Option("queryId", Use.SINK, T, None, "the name in the keys of `dedup`; needed in batch writes, where a repeated "
            "job gives the same name and no other job does; a stream has its query id"),
 )  # fmt: skip
+
+TLS_OPTIONS: Final = {
+    "ca_file": "tls.caFile",
+    "verify": "tls.verify",
+    "check_hostname": "tls.checkHostname",
+    "cert_file": "tls.certFile",
+    "key_file": "tls.keyFile",
+    "key_password": "tls.keyPassword",
+}
+"""The options of ClientTls, by its fields."""
 
 # What Spark puts among the options for its own use.
 SPARKS_OWN: Final = frozenset({"path", "checkpointlocation", "queryname", "mode"})

@@ -19,7 +19,7 @@ from mqcore.layout import RECORD_HEAD
 from mqcore.protocol.command import next_opaque
 from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.spark.cluster import Cluster
-from mqcore.spark.connection import Answer, Link, RequestTemplate, borrow
+from mqcore.spark.connection import Answer, Link, RequestTemplate
 from mqcore.spark.errors import DataLossError, TopicRouteError
 from mqcore.spark.ranges import QueueRange
 from mqcore.spark.settings import SourceSettings
@@ -113,7 +113,7 @@ class RangeReading:
             before = self._at
             try:
                 address = self._cluster.address(self._part.topic, self._part.broker_name)
-                with borrow(address, self._cluster.timeout_s) as link:
+                with self._cluster.link(address) as link:
                     yield from self._through(link)
             except (RemotingError, FrameError, BrokerError, TopicRouteError) as error:
                 if self._at > before:

@@ -20,7 +20,7 @@ from mqcore.errors import BrokerError, FrameError, RemotingError, RemotingTimeou
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 from mqcore.spark.cluster import Cluster
-from mqcore.spark.connection import Answer, Link, borrow
+from mqcore.spark.connection import Answer, Link
 from mqcore.spark.errors import NoQueueError, SinkError, TopicRouteError
 from mqcore.spark.settings import SinkSettings
 
@@ -138,7 +138,7 @@ class Sender:
             address = self._cluster.address(AUTO_CREATE_TOPIC_KEY_TOPIC, queue.broker_name)
         link = self._links.get(address)
         if link is None:
-            link = self._links[address] = self._open.enter_context(borrow(address, self._cluster.timeout_s))
+            link = self._links[address] = self._open.enter_context(self._cluster.link(address))
         values = {
             "producer_group": self._settings.group,
             "topic": queue.topic,

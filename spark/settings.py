@@ -12,8 +12,10 @@ from mqcore.errors import ConfigError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
+from mqcore.remoting.client_tls import ClientTls
+from mqcore.remoting.signing import Signer
 from mqcore.spark.conditions import narrowed
-from mqcore.spark.options import Use, read_options
+from mqcore.spark.options import TLS_OPTIONS, Use, read_options
 from mqcore.store.message_columns import Selection
 
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
@@ -41,13 +43,12 @@ class Calling:
     access_key: str | None = None
     secret_key: str | None = field(default=None, repr=False)
     security_token: str | None = field(default=None, repr=False)
+    tls: ClientTls | None = None
 
     def signer(self) -> Callable[[RemotingCommand], None] | None:
         """Return what adds key and signature to a request; None without keys."""
         if self.access_key is None or self.secret_key is None:
             return None
-        from mqcore.client.session.credentials import Signer
-
         signer = Signer(self.access_key, self.secret_key, self.security_token)
         return lambda command: signer("", command)
 
@@ -177,7 +178,17 @@ def _calling(values: Mapping[str, Any]) -> Calling:
         values["accessKey"],
         values["secretKey"],
         values["securityToken"],
+        _tls(values),
     )
+
+
+def _tls(values: Mapping[str, Any]) -> ClientTls | None:
+    if values["tls"]:
+        return ClientTls(**{name: values[option] for name, option in TLS_OPTIONS.items()})
+    given = [option for option in TLS_OPTIONS.values() if values[option] not in (None, True)]
+    if given:
+        raise ConfigError(f"option {given[0]} means nothing without tls=true")
+    return None
 
 
 def name_servers(text: str) -> tuple[str, ...]:

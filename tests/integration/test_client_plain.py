@@ -222,7 +222,7 @@ def test_a_producer_that_was_never_started_says_what_is_missing(broker: RunningB
             forgotten.send_oneway(message)
         with missing:
             forgotten.send_batch([message])
-        assert sum(map(mq.max_offset, mq.queues(topic))) == 1
+        wait_until(lambda: sum(map(mq.max_offset, mq.queues(topic))) == 1, describe="the first message alone is there")
         forgotten.start()
         forgotten.send(message)
         forgotten.close()
