@@ -258,7 +258,13 @@ class Starter:
 
     def java(self, name: str, driver: JavaDriver) -> Member:
         process = driver.consumer(
-            self._broker.name_server, self._topic, f"G_{self._topic}", instance=name, live=1, **self._options
+            self._broker.name_server,
+            self._topic,
+            f"G_{self._topic}",
+            instance=name,
+            live=1,
+            alone=True,
+            **self._options,
         )
         return Member(name, process, process.report)
 

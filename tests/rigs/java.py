@@ -1,7 +1,8 @@
 """Apache's Java clients, by the driver in tests/interop/java.
 
 One JavaDriver is one release. Calls that end by themselves return what they found; while it is ``warm`` they run in one
-JVM, as starting one costs more than most of them. A consumer has a JVM of its own, and is a context manager.
+JVM, as starting one costs more than most of them. A consumer, and whatever else stays for a while, is a context
+manager: it shares a JVM with others while the driver is warm, unless it is said to be *alone*, and can be killed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from .java_host import JavaHost
 from .maven import driver_class_path, shared_classes
 from .process import Child
 from .reports import QueueName, ReceivedMessage, SentMessage, read_received, read_sent
@@ -40,6 +42,7 @@ class JavaDriver:
         self._runs = itertools.count(1)
         self._is_warm = False
         self._server: Child | None = None
+        self._hosts: dict[object, JavaHost] = {}
         # Nobody listens on port 1, so this loads what most commands load, and ends.
         rehearsal = arguments(
             {"name_server": "127.0.0.1:1", "topic": "T", "group": "G", "report": os.devnull, "corpus": os.devnull}
@@ -50,7 +53,7 @@ class JavaDriver:
 
     @contextlib.contextmanager
     def warm(self) -> Iterator[Self]:
-        """While this lasts, a JVM is kept for calls of the main thread that end by themselves."""
+        """While this lasts, a JVM is kept for calls of the main thread that end by themselves, some for what stays."""
         self._is_warm = True
         try:
             yield self
@@ -59,6 +62,9 @@ class JavaDriver:
             if self._server is not None:
                 self._server.kill()
                 self._server = None
+            for host in self._hosts.values():
+                host.kill()
+            self._hosts.clear()
 
     def _child(self, stem: Path, command: Sequence[str]) -> Child:
         self.directory.mkdir(parents=True, exist_ok=True)
@@ -76,11 +82,24 @@ class JavaDriver:
     def _report_of(stem: Path) -> Path:
         return stem.with_name(stem.name + ".tsv")
 
-    def _start(self, command: str, options: Mapping[str, object]) -> tuple[Child, Path]:
-        """Start a sub-command; gives the child and where its report goes."""
+    def _start(self, command: str, options: Mapping[str, object], *, alone: bool = False) -> tuple[Child, Path]:
+        """Start a sub-command, in a JVM with others unless *alone*; gives the child and where its report goes."""
         stem = self._stem(command)
         report = self._report_of(stem)
-        return self._child(stem, [command, *arguments({**options, "report": report})]), report
+        words = [command, *arguments({**options, "report": report})]
+        host = None if alone else self._host(options.get("poll_ms"))
+        return self._child(stem, words) if host is None else host.guest(words), report
+
+    def _host(self, poll_ms: object) -> JavaHost | None:
+        """The JVM for those with this pause between two looks at the shares of a group: a JVM has one. None if cold."""
+        host = self._hosts.get(poll_ms)
+        if host is not None and host.is_alive:
+            return host
+        # As above: it would die with another thread.
+        if not self._is_warm or threading.current_thread() is not threading.main_thread():
+            return None
+        self._hosts[poll_ms] = JavaHost(self._child(self._stem("host"), ["host"]))
+        return self._hosts[poll_ms]
 
     def _run(self, command: str, options: Mapping[str, object], deadline_s: float) -> tuple[list[dict[str, Any]], Path]:
         """Run a sub-command that ends by itself; gives its events and where its report is."""
@@ -119,14 +138,17 @@ class JavaDriver:
         (_, event), report = self._run("produce", given, deadline_s)
         return produced(event, report)
 
-    def consumer(self, name_server: str, topic: str, group: str, **options: object) -> JavaConsumer:
+    def consumer(
+        self, name_server: str, topic: str, group: str, *, alone: bool = False, **options: object
+    ) -> JavaConsumer:
         """A started push consumer. Options are those of Consume.java; *refusals* may be a mapping key -> times."""
         refusals = options.get("refusals")
         if isinstance(refusals, Mapping):
             path = self.directory / f"refusals-{self.version}-{next(self._runs)}.tsv"
             path.write_text("".join(f"{key}\t{times}\n" for key, times in refusals.items()))
             options["refusals"] = path
-        child, report = self._start("consume", {"name_server": name_server, "topic": topic, "group": group, **options})
+        given = {"name_server": name_server, "topic": topic, "group": group, **options}
+        child, report = self._start("consume", given, alone=alone)
         return JavaConsumer(child, report)
 
     def lite_consumer(self, name_server: str, topic: str, group: str, **options: object) -> JavaConsumer:

@@ -148,7 +148,8 @@ def driver_class_path(version: str) -> str:
 
 def admin_class_path(version: str) -> str:
     """The class path of interop.Admin, which runs mqadmin's commands of one release."""
-    sources = [*sorted((PROJECT / "tools").rglob("*.java")), PROJECT / "src" / "interop" / "Event.java"]
+    shared = [PROJECT / "src" / "interop" / name for name in ("Event.java", "Talk.java")]
+    sources = [*sorted((PROJECT / "tools").rglob("*.java")), *shared]
     return compiled(f"admin-{version}", class_path("tools", version), sources)
 
 

@@ -101,16 +101,21 @@ class Child:
         assert self._process.stdin is not None
         self._process.stdin.close()
 
+    def _source(self) -> int:
+        """The descriptor that its lines come from."""
+        assert self._process.stdout is not None
+        return self._process.stdout.fileno()
+
     def _read_line(self, deadline_s: float) -> bytes | None:
         """The next line of standard output, None at its end."""
-        assert self._process.stdout is not None
+        source = self._source()
         end = time.monotonic() + deadline_s
         while b"\n" not in self._unread:
             # Who was not scheduled for so long still finds what has come meanwhile.
             left = max(0.0, end - time.monotonic())
-            if not select.select([self._process.stdout], [], [], left)[0]:
+            if not select.select([source], [], [], left)[0]:
                 raise self.error(f"printed no line for {deadline_s} s")
-            chunk = os.read(self._process.stdout.fileno(), 1 << 16)
+            chunk = os.read(source, 1 << 16)
             if not chunk:
                 return None
             self._unread += chunk

@@ -1,7 +1,14 @@
 package interop;
 
 import java.io.BufferedReader;
+import java.io.ByteArrayOutputStream;
+import java.io.IOException;
+import java.io.InputStream;
 import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.net.InetAddress;
+import java.net.ServerSocket;
+import java.net.Socket;
 import java.nio.charset.StandardCharsets;
 
 /**
@@ -9,6 +16,9 @@ import java.nio.charset.StandardCharsets;
  *
  * <p>The sub-command serve runs others, one after the other, in a JVM that is warm: the words of one on each line of standard input, separated by
  * tabs, and a last event {@code ended} for each. They must be such as end by themselves and do not read standard input.
+ *
+ * <p>The sub-command host runs others side by side until its input ends: one for each connection to the port that it names, whose first line has the
+ * words, and by which it is talked with. What JVMs have one of is shared by them: where the pauses of rebalancing are concerned, they must agree.
  *
  * <p>Results that grow with the number of messages go to tab-separated files, see {@link Report}. A failure ends the process with exit code 1 and a
  * last line {@code {"event":"failed","reason":...}}. The same source is compiled against every client release under test, so it uses only what
@@ -20,7 +30,7 @@ public final class Driver {
 
     public static void main(String[] arguments) {
         if (arguments.length == 0) {
-            System.err.println("usage: Driver produce|consume|liteconsume|pull|litepull|offsets|view|query|transact|timed|request|answer|allocate|serve --name value ...");
+            System.err.println("usage: Driver produce|consume|liteconsume|pull|litepull|offsets|view|query|transact|timed|request|answer|allocate|serve|host --name value ...");
             System.exit(2);
         }
         try {
@@ -42,10 +52,62 @@ public final class Driver {
         }
     }
 
+    private static void host() throws Exception {
+        ServerSocket listener = new ServerSocket(0, 50, InetAddress.getLoopbackAddress());
+        Event.named("listening").with("port", listener.getLocalPort()).print();
+        Thread taker = new Thread(() -> take(listener), "taker");
+        taker.setDaemon(true);
+        taker.start();
+        while (System.in.read() >= 0) {
+            continue;
+        }
+    }
+
+    private static void take(ServerSocket listener) {
+        try {
+            while (true) {
+                Socket connection = listener.accept();
+                Thread guest = new Thread(() -> attend(connection), "guest");
+                guest.setDaemon(true);
+                guest.start();
+            }
+        } catch (IOException failure) {
+            failure.printStackTrace();
+            System.exit(1);
+        }
+    }
+
+    private static void attend(Socket connection) {
+        try (Socket own = connection) {
+            Talk.by(own.getInputStream(), new PrintStream(own.getOutputStream(), false, "UTF-8"));
+            String[] words = firstLine(own.getInputStream()).split("\t");
+            try {
+                run(words[0], new Options(words, 1));
+            } catch (Throwable failure) {
+                failure.printStackTrace();
+                Event.named("failed").with("reason", failure.toString()).print();
+            }
+        } catch (IOException gone) {
+            gone.printStackTrace();
+        }
+    }
+
+    /** What is behind the line stays to be read by others. */
+    private static String firstLine(InputStream in) throws IOException {
+        ByteArrayOutputStream line = new ByteArrayOutputStream();
+        for (int next = in.read(); next >= 0 && next != '\n'; next = in.read()) {
+            line.write(next);
+        }
+        return line.toString("UTF-8");
+    }
+
     private static void run(String command, Options options) throws Exception {
         switch (command) {
             case "serve":
                 serve();
+                break;
+            case "host":
+                host();
                 break;
             case "produce":
                 new Produce(options).run();

@@ -1,5 +1,6 @@
 package interop;
 
+import java.io.PrintStream;
 import java.util.Collection;
 import java.util.LinkedHashMap;
 import java.util.Map;
@@ -20,9 +21,10 @@ final class Event {
     void print() {
         StringBuilder line = new StringBuilder();
         write(line, this);
-        synchronized (System.out) {
-            System.out.println(line);
-            System.out.flush();
+        PrintStream out = Talk.out();
+        synchronized (out) {
+            out.println(line);
+            out.flush();
         }
     }
 

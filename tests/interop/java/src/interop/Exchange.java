@@ -76,7 +76,7 @@ final class Exchange {
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> reply(producer, messages, context));
         consumer.start();
         Event.named("ready").print();
-        while (System.in.read() >= 0) {
+        while (Talk.in().read() >= 0) {
             continue;
         }
         consumer.shutdown();

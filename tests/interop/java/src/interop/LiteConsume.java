@@ -64,7 +64,7 @@ final class LiteConsume {
     }
 
     private void obey() throws Exception {
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        BufferedReader input = new BufferedReader(new InputStreamReader(Talk.in(), StandardCharsets.UTF_8));
         for (String line = input.readLine(); line != null && !line.equals("stop"); line = input.readLine()) {
             if (line.equals("queues")) {
                 Event.named("queues").with("queues", queues()).print();

@@ -38,7 +38,7 @@ final class Timed {
             send(topic, options.text("prefix") + index, index % 3, options.wide("delay-ms", 1000));
         }
         Event.named("sent").with("messages", sent).print();
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
+        BufferedReader input = new BufferedReader(new InputStreamReader(Talk.in(), StandardCharsets.UTF_8));
         for (String key = input.readLine(); key != null && !key.isEmpty(); key = input.readLine()) {
             Object id = DefaultMQProducer.class.getMethod("recallMessage", String.class, String.class).invoke(producer, topic, handles.get(key));
             Event.named("recalled").with("key", key).with("id", id).print();

@@ -50,7 +50,7 @@ final class Transact implements TransactionListener {
         // The decision on the last check is sent by another thread after the listener has returned, and it is one-way: only a consumer can see
         // that it arrived. Staying until standard input ends lets the owner look first.
         Event.named("transacted").with("messages", corpus.count).with("checks", checks.get()).with("unasked", waiting.size()).print();
-        while (System.in.read() >= 0) {
+        while (Talk.in().read() >= 0) {
             continue;
         }
         producer.shutdown();
