@@ -37,7 +37,12 @@ _tests = itertools.count(1)
 # A busy machine may take any time for an example. Other examples in each run, by its seed; more of them with the
 # profile thorough. Where the environment says CI, Hypothesis itself would take the same ones each time.
 settings.register_profile(
-    "everyday", deadline=None, suppress_health_check=[HealthCheck.too_slow], print_blob=True, derandomize=False
+    "everyday",
+    max_examples=50,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    print_blob=True,
+    derandomize=False,
 )
 settings.register_profile("thorough", settings.get_profile("everyday"), max_examples=1_000)
 settings.load_profile("everyday")

@@ -120,7 +120,7 @@ def cut(chance: random.Random, size: int) -> list[tuple[int, int]]:
     return list(pairwise(edges))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(chance=st.randoms(use_true_random=False))
 def test_disjoint_ranges_give_each_row_once_whoever_reads_them_in_whatever_order(chance: random.Random) -> None:
     check_ranges(chance)
@@ -146,7 +146,7 @@ def check_ranges(chance: random.Random) -> None:
             assert given == [at for at in wanted if start <= at < end]
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(chance=st.randoms(use_true_random=False))
 def test_what_the_broker_no_longer_has_hides_no_row(chance: random.Random) -> None:
     log = queue_log(chance)

@@ -410,7 +410,7 @@ def test_records_with_any_byte_changed_fail_alike(bits):
 
 
 @given(st.binary(max_size=300), st.integers(0, 60))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_any_bytes_behind_a_good_head_give_the_same(tail, cut):
     data = GOOD_HEAD[: len(GOOD_HEAD) - cut] + tail
     for magic in (GOOD_HEAD[4:8], MESSAGE_MAGIC_V2.to_bytes(4, "big", signed=True)):
@@ -422,7 +422,7 @@ GOOD_HEAD = lay_out([make_record(0)])
 
 
 @given(st.binary(max_size=40))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_any_properties_text_gives_the_same(text):
     data = lay_out([make_record(0, properties=text), make_record(1, properties=b"a\x01b\x02" + text)])
     assert decode_all(FastDecoder, data, ALL_NAMES) == decode_all(PlainDecoder, data, ALL_NAMES)
