@@ -62,15 +62,17 @@ def java(request: pytest.FixtureRequest, chance: random.Random) -> JavaDriver:
 
 
 @pytest.fixture(scope="session")
-def mqadmin_4_9_8(tmp_path_factory: pytest.TempPathFactory) -> Mqadmin:
+def mqadmin_4_9_8(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mqadmin]:
     _need(maven.missing_tools())
-    return Mqadmin("4.9.8", tmp_path_factory.mktemp("mqadmin"))
+    with Mqadmin("4.9.8", tmp_path_factory.mktemp("mqadmin")).warm() as mqadmin:
+        yield mqadmin
 
 
 @pytest.fixture(scope="session")
-def mqadmin_5_3_3(tmp_path_factory: pytest.TempPathFactory) -> Mqadmin:
+def mqadmin_5_3_3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mqadmin]:
     _need(maven.missing_tools())
-    return Mqadmin("5.3.3", tmp_path_factory.mktemp("mqadmin"))
+    with Mqadmin("5.3.3", tmp_path_factory.mktemp("mqadmin")).warm() as mqadmin:
+        yield mqadmin
 
 
 @pytest.fixture(scope="session")

@@ -51,10 +51,10 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def mqadmin(directory: Path) -> Mqadmin:
-    made = Mqadmin("4.9.8", directory)
-    (directory / "mqadmin-4.9.8" / "conf" / "tools.yml").write_text(TOOLS)
-    return made
+def mqadmin(directory: Path) -> Iterator[Mqadmin]:
+    with Mqadmin("4.9.8", directory).warm() as made:
+        (directory / "mqadmin-4.9.8" / "conf" / "tools.yml").write_text(TOOLS)
+        yield made
 
 
 def put_keys(home: Path) -> Path:

@@ -1,10 +1,15 @@
-"""Apache's mqadmin: commands in processes of interop.Admin, many in one, as a JVM starts longer than they run."""
+"""Apache's mqadmin: commands in processes of interop.Admin, many in one, as a JVM starts longer than they run.
+
+While an Mqadmin is ``warm`` it keeps one for all that is run without a session.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import re
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -50,6 +55,11 @@ class Session:
         directory.mkdir(parents=True, exist_ok=True)
         self._child = Child(java, log=directory / "mqadmin.out", talks=True, directory=directory)
 
+    def turn_to(self, name_server: str) -> Session:
+        """Have commands ask *name_server* from now on."""
+        self._name_server = name_server
+        return self
+
     def run(self, *command: str, within_s: float | None = None, tries: int = TRIES_MAX) -> Printed:
         """Run one command, such as run("topicRoute", "-t", "Topic"), again if it has not heard in time.
 
@@ -74,13 +84,16 @@ class Session:
         """The names of all commands, as mqadmin lists them when it is told none."""
         return COMMAND_LINE.findall(self._say(""))
 
+    def close(self) -> None:
+        self._child.kill()
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, error_type: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._child.kill()
+        self.close()
 
 
 class Mqadmin:
@@ -91,10 +104,24 @@ class Mqadmin:
         self.version = version
         self._home = write_home(directory / f"mqadmin-{version}", ["tools"])
         self._runs = itertools.count(1)
+        self._is_warm = False
+        self._kept: Session | None = None
         homes = (f"-Drocketmq.home.dir={self._home}", f"-Duser.home={self._home}")
         class_path = admin_class_path(version)
         archive = shared_classes(f"mqadmin-{version}", JVM_OPTIONS, class_path, [*homes, MAIN_CLASS], REHEARSAL)
         self._java = ["java", *JVM_OPTIONS, *options, archive, *homes, "-cp", class_path, MAIN_CLASS]
+
+    @contextlib.contextmanager
+    def warm(self) -> Iterator[Self]:
+        """While this lasts, a process is kept for what the main thread runs without a session."""
+        self._is_warm = True
+        try:
+            yield self
+        finally:
+            self._is_warm = False
+            if self._kept is not None:
+                self._kept.close()
+                self._kept = None
 
     def session(self, name_server: str) -> Session:
         """A process for commands that are told one by one."""
@@ -106,5 +133,15 @@ class Mqadmin:
 
     def run_all(self, name_server: str, commands: Sequence[Sequence[str]]) -> list[Printed]:
         """Run commands one after the other."""
-        with self.session(name_server) as session:
-            return [session.run(*command) for command in commands]
+        # A child dies with the thread that started it.
+        if not self._is_warm or threading.current_thread() is not threading.main_thread():
+            with self.session(name_server) as session:
+                return [session.run(*command) for command in commands]
+        session, self._kept = self._kept or self.session(name_server), None
+        try:
+            printed = [session.turn_to(name_server).run(*command) for command in commands]
+        except BaseException:
+            session.close()  # the next call has another one
+            raise
+        self._kept = session
+        return printed
