@@ -4,7 +4,8 @@ A process that is nearly out of work takes the next module from a common queue, 
 is never torn in two, since its tests share brokers, and neither is a folder whose modules share what takes longer to
 start than most of them run. What took longest when ``costs.tsv`` was written begins first, so that all processes end at
 the same time. Modules that work and modules that wait run side by side: as many work as there are cores, as long as
-there are some of both.
+there are some of both. Modules whose tests find JVMs warm that others of the folder have started go to half of the
+processes, as long as there is something for the others.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import contextlib
 import os
 import signal
 from collections import OrderedDict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import PurePosixPath
 from types import FrameType
 
@@ -28,6 +29,9 @@ from .costs_table import NOTHING, Expected
 
 TOGETHER = ("tests/spark",)
 """Folders whose tests share what one process has: Spark's JVM."""
+
+SHARING = ("tests/interop",)
+"""Folders of modules that share clients and tools of Java's with those that ran before them in the same process."""
 
 WORKING = ("tests/unit", "tests/sim", "benchmarks/harness")
 """Folders of modules that work, as far as nothing else is known of them; those of others wait most of their time."""
@@ -74,11 +78,26 @@ def works(scope: str, costs: dict[str, Expected]) -> bool:
     return bool(is_below(PurePosixPath(scope), WORKING))
 
 
-def next_scope(queue: Iterable[str], under_way: Iterable[str], costs: dict[str, Expected]) -> str:
+def shares(scope: str) -> bool:
+    return bool(is_below(PurePosixPath(scope), SHARING))
+
+
+def is_home(own: Iterable[str], others: Sequence[Iterable[str]]) -> bool:
+    """Whether a process that has had the scopes *own* is one of those that take what shares; *others* had theirs."""
+    homes = sum(any(map(shares, scopes)) for scopes in others)
+    return any(map(shares, own)) or homes < max(1, (len(others) + 1) // 2)
+
+
+def next_scope(
+    queue: Iterable[str], under_way: Iterable[str], costs: dict[str, Expected], *, takes_sharing: bool | None = None
+) -> str:
     """Return what a process takes from *queue* while the others have *under_way*."""
     wanted = sum(works(scope, costs) for scope in under_way) < CORES
-    scopes = list(queue)
-    return next((scope for scope in scopes if works(scope, costs) == wanted), scopes[0])
+
+    def misfit(scope: str) -> tuple[bool, bool]:
+        return takes_sharing is not None and shares(scope) != takes_sharing, works(scope, costs) != wanted
+
+    return min(queue, key=misfit)  # the first of equals
 
 
 @pytest.hookimpl(trylast=True)
@@ -104,9 +123,11 @@ class ByModule(LoadScopeScheduling):
 
     def _assign_work_unit(self, node: WorkerController) -> None:
         # What a process was given last is what it is at, or will be at in a moment.
-        others = [units for other, units in self.assigned_work.items() if other is not node and units]
-        under_way = [next(reversed(units)) for units in others]
-        self.workqueue.move_to_end(next_scope(self.workqueue, under_way, self._costs), last=False)
+        others = [units for other, units in self.assigned_work.items() if other is not node]
+        under_way = [next(reversed(units)) for units in others if units]
+        takes_sharing = is_home(self.assigned_work[node], others)
+        scope = next_scope(self.workqueue, under_way, self._costs, takes_sharing=takes_sharing)
+        self.workqueue.move_to_end(scope, last=False)
         super()._assign_work_unit(node)
 
     def remove_node(self, node: WorkerController) -> str | None:

@@ -240,6 +240,20 @@ def test_as_many_modules_work_as_there_are_cores_and_the_others_wait_beside_them
     assert scheduling.next_scope(works, works[:2], COSTS) == works[0]
 
 
+def test_half_of_the_processes_take_what_shares_and_the_others_when_nothing_else_is_left() -> None:
+    java, plain = ["tests/interop/test_a.py", "tests/interop/test_b.py"], ["tests/fault/test_a.py", "tests/new"]
+    assert scheduling.is_home([], [[], [], []])
+    assert scheduling.is_home([], [java, plain, []])
+    assert not scheduling.is_home([], [[*plain, java[0]], java[1:], []])
+    assert scheduling.is_home(java, [java, java, java])
+    assert scheduling.is_home([], [])
+    queue = [plain[0], java[0], plain[1], java[1]]
+    for takes_sharing, taken in ((True, java[0]), (False, plain[0]), (None, plain[0])):
+        assert scheduling.next_scope(queue, ["tests/spark"] * 9, COSTS, takes_sharing=takes_sharing) == taken
+    assert scheduling.next_scope(java, [], COSTS, takes_sharing=False) == java[0]
+    assert scheduling.next_scope(plain, [], COSTS, takes_sharing=True) == plain[0]
+
+
 def test_what_is_known_of_modules_is_known_of_those_that_are_there() -> None:
     table = costs_table.read()
     assert [module for module in table if not (ROOT / module).exists()] == []
