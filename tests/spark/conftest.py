@@ -12,8 +12,9 @@ import pytest
 
 from mqcore.testing.leftovers import wait_ended
 from tests.conftest import child_processes, listening_sockets
+from tests.rigs import MqcoreBroker
 from tests.rigs.patience import patient_clients
-from tests.suite.leftovers import long_lived
+from tests.suite.leftovers import kept, long_lived
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -75,6 +76,13 @@ def spark_settings(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "spark.python.authenticate.socketTimeout": "60s",
         "spark.sql.python.filterPushdown.enabled": "true",
     }
+
+
+@pytest.fixture(scope="session")
+def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
+    """One for all modules of this folder, whose tests keep to topics and groups of their own."""
+    with MqcoreBroker(tmp_path_factory.mktemp("spark") / "store") as running, kept(running):
+        yield running
 
 
 @pytest.fixture(scope="session")

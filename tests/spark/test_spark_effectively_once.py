@@ -24,7 +24,7 @@ from mqcore.spark.snapshots import ProcessMemory
 from mqcore.spark.stream import HAS_ADMISSION_CONTROL
 from tests.conftest import ENDING_S
 from tests.rigs import MqcoreBroker, wire
-from tests.spark.helpers import await_readable, bodies_of, fill, make_topic, read, running_broker, settings_of
+from tests.spark.helpers import await_readable, bodies_of, fill, make_topic, read, settings_of
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
@@ -36,11 +36,6 @@ Hand = Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 PATIENT = {"retryIntervalMs": "100", "numRetries": "300"}
 QUEUES = 3
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("mq"))
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import json
 import random
 import time
 import xml.dom.minidom
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,18 +19,13 @@ from mqcore.spark.jobs.chart import render
 from mqcore.spark.jobs.command import DONE, FAILED, NOTHING
 from mqcore.spark.schema import SCHEMA
 from tests.rigs import MqcoreBroker, wire
-from tests.spark.helpers import await_readable, bodies_of, fill, make_topic, read, running_broker
+from tests.spark.helpers import await_readable, bodies_of, fill, make_topic, read
 from tests.waiting import wait_until
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("mq"))
 
 
 @pytest.fixture

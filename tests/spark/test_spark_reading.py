@@ -45,11 +45,6 @@ from tests.spark.helpers import (
 QUEUES = 4
 
 
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("mq"))
-
-
 @pytest.fixture(autouse=True)
 def no_links_are_kept() -> Iterator[None]:
     yield

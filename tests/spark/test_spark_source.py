@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import random
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,6 @@ from tests.spark.helpers import (
     fill,
     make_topic,
     read,
-    running_broker,
     settings_of,
 )
 
@@ -38,11 +36,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 JAVA_COUNT = 2000
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MqcoreBroker]:
-    yield from running_broker(tmp_path_factory.mktemp("mq"))
 
 
 @pytest.fixture
