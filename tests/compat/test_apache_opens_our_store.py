@@ -42,6 +42,7 @@ PROPERTIES = {
     "maxIndexNum": "100",
 }
 TOPICS = {"Orders": 2, "Events": 1}
+ENDS = ("stopped", "crashed here and there")
 QUEUES = [("Orders", 0), ("Orders", 1), ("Events", 0)]
 
 
@@ -207,12 +208,13 @@ def drop(store: StoreBuilder, topic: str, queue_id: int) -> Birth:
     return birth
 
 
-@pytest.mark.parametrize("crashed", [False, True], ids=["stopped", "crashed here and there"])
-def test_a_queue_that_was_dropped_here_stays_so_on_the_way_there_and_back(store, crashed):
+@pytest.mark.parametrize("end", ["either", *(pytest.param(end, marks=pytest.mark.slow) for end in ENDS)])
+def test_a_queue_that_was_dropped_here_stays_so_on_the_way_there_and_back(store, end, chance):
     """Apache's broker knows no births: a crash makes it build the old queue, and of the new one what claims offset 0.
 
     That is its own way with a topic that was deleted and made again. We pass over the old messages again.
     """
+    crashed = (chance.choice(ENDS) if end == "either" else end) == "crashed here and there"
     dispatch(store)
     old = store.next_offsets[("Orders", 0)]
     birth = drop(store, "Orders", 0)

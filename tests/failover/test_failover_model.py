@@ -19,7 +19,7 @@ from tests.failover.replica import StuckError, Violation
 from tests.failover.world import World
 
 STEPS = 800
-RUNS = 1_000
+RUNS = 600
 MILLION = 1_000_000
 HEALED_EVERY = 4
 """Of so many schedules, one ends with nothing broken any more."""

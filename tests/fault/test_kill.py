@@ -39,7 +39,7 @@ from tests.rigs import MqcoreBroker
 
 pytestmark = pytest.mark.fault
 
-EVERYDAY_KILLS = 3
+EVERYDAY_KILLS = 2
 SLOW_ROUNDS = 30
 SLOW_KILLS = 12
 
@@ -94,7 +94,15 @@ def kill_everything(broker: MqcoreBroker) -> None:
     broker.kill()
 
 
-VICTIMS = [pytest.param(kill_broker, id="broker"), pytest.param(kill_everything, id="everything")]
+VICTIMS = {"broker": kill_broker, "everything": kill_everything}
+
+
+@pytest.fixture(params=["either", *(pytest.param(name, marks=pytest.mark.slow) for name in VICTIMS)])
+def kill(request: pytest.FixtureRequest, chance: random.Random) -> Callable[[MqcoreBroker], None]:
+    """Who is killed: in long runs each in turn, otherwise whom chance takes."""
+    name = chance.choice(list(VICTIMS)) if request.param == "either" else request.param
+    print(f"killed: {name}")
+    return VICTIMS[name]
 
 
 def restart_rounds(
@@ -113,7 +121,6 @@ def restart_rounds(
     print(history.summary())
 
 
-@pytest.mark.parametrize("kill", VICTIMS)
 def test_nothing_acknowledged_is_lost_when_the_broker_is_killed(
     tmp_path: Path, flush_mode: dict[str, str], kill: Callable[[MqcoreBroker], None]
 ) -> None:

@@ -19,7 +19,7 @@ from tests.rigs import MqcoreBroker, wire
 
 pytestmark = pytest.mark.fault
 
-KILLS = 12
+KILLS = 6
 SLOW_KILLS = 150
 # Each step of a run is made longer, and each file is committed by itself, so that a kill meets all of them.
 CHILD = """

@@ -22,7 +22,7 @@ pytestmark = [
     pytest.mark.skipif(bool(etcd.missing_tools()), reason=f"etcd cannot run here: {etcd.missing_tools()}"),
 ]
 
-MESSAGES = 5_000
+MESSAGES = 2_500
 BEFORE = 200
 POLL_MS = 500
 PAUSE_MS = 100

@@ -37,8 +37,8 @@ SETTLED_DEADLINE_S = 120.0
 LOOKS = 3
 """So many looks in a row must find the queues shared out."""
 
-PHASE_MESSAGES = 150
-SEND_PAUSE_S = 0.004
+PHASE_MESSAGES = 80
+SEND_PAUSE_S = 0.01
 FIRST_COMMIT_MS = 10_000
 """Java commits for the first time so long after its start, then every five seconds, as Python does."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import random
 import threading
 from collections import Counter
 from collections.abc import Sequence
@@ -37,7 +38,8 @@ from tests.waiting import wait_until
 pytestmark = pytest.mark.compat
 
 QUEUES = 8
-LINES = 3_000
+LISTENERS = ("concurrent", "orderly")
+LINES = 1_500
 COMMIT_INTERVAL_S = 0.5
 TAGS = ("TagA", "TagB", "TagC")
 UNDER_WAY_MAX = 200
@@ -231,10 +233,11 @@ def test_two_python_consumers_share_what_java_sends(
     check_promises(text, sent, parts)
 
 
-@pytest.mark.parametrize("listener", ["concurrent", "orderly"])
+@pytest.mark.parametrize("way", ["either", *(pytest.param(way, marks=pytest.mark.slow) for way in LISTENERS)])
 def test_python_and_java_share_a_group(
-    mq_broker: RunningBroker, topic: str, text: Corpus, java: JavaDriver, listener: str
+    mq_broker: RunningBroker, topic: str, text: Corpus, java: JavaDriver, way: str, chance: random.Random
 ) -> None:
+    listener = chance.choice(LISTENERS) if way == "either" else way
     python = PythonMember(mq_broker, topic, orderly=listener == "orderly")
     options = {"listener": listener} if listener == "orderly" else {}
     try:
@@ -253,15 +256,15 @@ def test_java_goes_on_where_a_python_member_left(
     mq_broker: RunningBroker, topic: str, text: Corpus, java: JavaDriver
 ) -> None:
     python = PythonMember(mq_broker, topic)
-    first = java.produce(mq_broker.name_server, topic, text.path, count=1_000, tags=",".join(TAGS))
-    await_deliveries([python], 1_000)
+    first = java.produce(mq_broker.name_server, topic, text.path, count=700, tags=",".join(TAGS))
+    await_deliveries([python], 700)
     received = python.stop()
-    java.produce(mq_broker.name_server, topic, text.path, first=1_000, count=1_000, tags=",".join(TAGS))
+    java.produce(mq_broker.name_server, topic, text.path, first=700, count=700, tags=",".join(TAGS))
     with java.consumer(mq_broker.name_server, topic, f"G_{topic}", tags=" || ".join(TAGS)) as other:
-        await_deliveries([other], 1_000)
+        await_deliveries([other], 700)
         received = [*received, *other.stop()]
     assert first.failures == 0
-    check_each_exactly_once([f"L{line}" for line in range(2_000)], received)
+    check_each_exactly_once([f"L{line}" for line in range(1_400)], received)
 
 
 def check_refused_came_again(received: Sequence[ReceivedMessage], refused: Sequence[str]) -> None:

@@ -58,9 +58,25 @@ def test_java_clients_send_and_receive_with_tls(
 
 
 ENFORCING = (*SMALL, "-Dtls.server.mode=enforcing")
+SIDES = ("apache", "mqcore")
 
 
-def test_our_broker_registers_with_an_enforcing_name_server_of_apache(tmp_path: Path) -> None:
+@pytest.fixture(params=["either", *(pytest.param(side, marks=pytest.mark.slow) for side in SIDES)])
+def side(request: pytest.FixtureRequest, chance: random.Random) -> str:
+    """Whose name server enforces TLS: in long runs each, otherwise the one that chance takes. Apache's make keys."""
+    return chance.choice(SIDES) if request.param == "either" else str(request.param)
+
+
+def test_a_broker_registers_with_an_enforcing_name_server_of_the_other(
+    side: str, request: pytest.FixtureRequest, tmp_path: Path
+) -> None:
+    if side == "apache":
+        our_broker_registers_with_apaches(tmp_path)
+    else:
+        apaches_broker_registers_with_ours(request.getfixturevalue("enforcing"), tmp_path)
+
+
+def our_broker_registers_with_apaches(tmp_path: Path) -> None:
     namesrv = ApacheNamesrv("4.9.8", tmp_path / "namesrv", jvm_options=ENFORCING)
     try:
         wait_until(lambda: answers(namesrv.address), 60, "Apache's name server answers")
@@ -74,9 +90,7 @@ def test_our_broker_registers_with_an_enforcing_name_server_of_apache(tmp_path: 
         namesrv.kill()
 
 
-def test_apache_s_broker_registers_with_an_enforcing_name_server_of_ours(
-    enforcing: MqcoreBroker, tmp_path: Path
-) -> None:
+def apaches_broker_registers_with_ours(enforcing: MqcoreBroker, tmp_path: Path) -> None:
     properties = {"brokerName": "broker-of-apache"}
     apache = ApacheBroker("4.9.8", tmp_path / "store", enforcing.name_server, properties, jvm_options=ENFORCING)
     try:
