@@ -20,7 +20,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from mqcore import cause_log, clock
-from tests.rigs import SHORT_DELAYS, ApacheServer, RunningBroker, maven, start_broker_under_test
+from tests.rigs import SHORT_DELAYS, ApacheServer, RunningBroker, maven, nursery, start_broker_under_test
 from tests.rigs.apache import passing_name_servers_on
 from tests.suite.leftovers import kept, long_lived
 from tests.waiting import wait_until
@@ -80,9 +80,10 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def child_processes() -> dict[int, str]:
-    """This process's children, zombies too: pid to what it is."""
+    """This process's children, zombies too, and those that were forked for it: pid to what it is."""
     found = {}
-    for child in psutil.Process().children():
+    forked = [child for pid in nursery.pids if psutil.pid_exists(pid) for child in psutil.Process(pid).children()]
+    for child in (*psutil.Process().children(), *forked):
         with contextlib.suppress(psutil.NoSuchProcess):
             try:
                 what = " ".join(child.cmdline()) or child.name()
@@ -141,6 +142,13 @@ def name_servers_are_passed_on(session_leaves_nothing_behind: None) -> Iterator[
         long_lived.append(spares.pids)
         yield
         long_lived.remove(spares.pids)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def brokers_are_forked(session_leaves_nothing_behind: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with nursery.nursing(tmp_path_factory.getbasetemp() / "nursery.out") as pids:
+        long_lived.append(lambda: pids)
+        yield
 
 
 @pytest.fixture(scope="module", autouse=True)

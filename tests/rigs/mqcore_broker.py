@@ -15,6 +15,7 @@ import psutil
 from mqcore.testing.leftovers import has_ended, those_left
 from tests.waiting import wait_until
 
+from . import nursery
 from .apache import TEST_PROPERTIES, write_properties
 from .ports import free_broker_ports, free_port
 from .process import Child
@@ -38,7 +39,7 @@ class MqcoreBroker:
         *,
         env: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
-        program: Sequence[str] = ("mqcore.broker",),
+        program: Sequence[str] = (nursery.MODULE,),
     ) -> None:
         """*tls* is what the rig's own calls go by; *program* is the module that is run, and arguments before others."""
         self.store_dir = store_dir
@@ -66,9 +67,7 @@ class MqcoreBroker:
 
     def _start(self, deadline_s: float = START_DEADLINE_S) -> Child:
         configuration = write_properties(self._home / "broker.conf", self.properties)
-        child = Child(
-            [sys.executable, "-m", *self._program, "-c", configuration], log=self._home / "broker.out", env=self._env
-        )
+        child = self._child(configuration, self._home / "broker.out")
         try:
             wait_until(
                 lambda: not child.is_alive or serves(self.name_server, self.broker_address, self._tls),
@@ -81,6 +80,11 @@ class MqcoreBroker:
             child.kill()
             raise
         return child
+
+    def _child(self, configuration: Path, log: Path) -> Child:
+        if self._program == (nursery.MODULE,):
+            return nursery.start(["-c", str(configuration)], log=log, env=self._env)
+        return Child([sys.executable, "-m", *self._program, "-c", configuration], log=log, env=self._env)
 
     @property
     def apache_version(self) -> str:
