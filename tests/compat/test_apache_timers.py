@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -26,6 +27,7 @@ CHECKPOINTS = {"timerFlushIntervalMs": "2000"}
 """Who is killed has written down where it was; not each second, as Apache does: each time it copies 39 MB of wheel."""
 PROPERTIES = PROPERTIES_OF_APACHE | {"timerFlushIntervalMs": "100"}
 TOPIC = "Waiting"
+ENDINGS = ("stopped", "killed")
 COUNT = 300
 REHEARSED = 30
 AHEAD_MS, AHEAD_TIMES = 4_000, 5
@@ -103,8 +105,16 @@ def test_apache_delivers_what_waits_in_our_store(tmp_path: Path) -> None:
         assert bodies(apache.name_server, due_ms) == list(range(COUNT))
 
 
-def test_we_deliver_what_waits_in_apaches_store(tmp_path: Path) -> None:
-    store = tmp_path / "store"
+@pytest.mark.parametrize("ending", ["either", *(pytest.param(ending, marks=pytest.mark.slow) for ending in ENDINGS)])
+def test_we_deliver_what_waits_in_apaches_store_and_not_again_what_it_has_delivered(
+    tmp_path: Path, ending: str, chance: random.Random
+) -> None:
+    chosen = chance.choice(ENDINGS) if ending == "either" else ending
+    print(f"Apache's broker was {chosen}")
+    (behind_a_stop if chosen == "stopped" else behind_a_kill)(tmp_path / "store")
+
+
+def behind_a_stop(store: Path) -> None:
     with ApacheServer(VERSION, store, PROPERTIES_OF_APACHE) as apache:
         due_ms = send_all(apache.broker_address)
         wait_until(lambda: waiting(apache.broker_address) >= COUNT, describe="all are in the wheel")
@@ -117,8 +127,7 @@ def test_we_deliver_what_waits_in_apaches_store(tmp_path: Path) -> None:
         ours.stop()
 
 
-def test_what_apache_had_delivered_when_it_was_killed_does_not_come_again(tmp_path: Path) -> None:
-    store = tmp_path / "store"
+def behind_a_kill(store: Path) -> None:
     with ApacheServer(VERSION, store, PROPERTIES_OF_APACHE | CHECKPOINTS) as apache:
         due_ms = send_all(apache.broker_address)
         wait_until(lambda: delivered(apache.broker_address) >= COUNT // 4, left_s(due_ms), "it has delivered some")
