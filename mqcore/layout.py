@@ -419,6 +419,13 @@ def line(*members: Field) -> tuple[Field, ...]:
     return members if pad == 0 else (*members, Field(f"pad_{members[0].name}", f"{pad}s", "to the next cache line"))
 
 
+LATENCY_OCTAVES = 19
+LATENCY_BOUNDS_US = (
+    *(bound for octave in range(LATENCY_OCTAVES) for bound in (16 << octave, 24 << octave)),
+    16 << LATENCY_OCTAVES,
+)
+"""Upper bounds, exclusive, of the latencies that are counted together: two for each power of two, 16 us to 8.4 s."""
+
 PUT_TALLY_BOUNDS_MS = (1, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10000)
 """Upper bounds, exclusive, of the times by which puts are counted: RocketMQ's distribution of put times."""
 
@@ -743,6 +750,23 @@ WORKER_ROW = Layout(
         ),
     ),
 )
+LATENCY_ROW = Layout(
+    "latency_row",
+    size=6 * CACHE_LINE,
+    place="shared",
+    source="mqcore",
+    doc="How long a send worker's answers of one LatencyKind took, counted by LATENCY_BOUNDS_US.",
+    fields=(
+        *line(
+            Field("sum_us", "q", "of all of them, us"),
+            *(
+                Field(f"count_{number}", "q", f"answers that took less than {bound} us, and no less than those before")
+                for number, bound in enumerate(LATENCY_BOUNDS_US)
+            ),
+            Field(f"count_{len(LATENCY_BOUNDS_US)}", "q", "answers that took longer"),
+        ),
+    ),
+)
 QUOTA_ROW = Layout(
     "quota_row",
     size=32,
@@ -825,7 +849,7 @@ PULL_REQUEST = Layout(
 )
 PULL_REPLY = Layout(
     "pull_reply",
-    size=72,
+    size=80,
     place="shared",
     source="mqcore",
     doc="Pull worker to send worker. Behind it: range_count PULL_RANGEs. With the status WAITED_TOO_LONG max_offset "
@@ -836,6 +860,7 @@ PULL_REPLY = Layout(
         Field("min_offset", "q", "of the queue"),
         Field("max_offset", "q", "of the queue"),
         Field("suggest_broker_id", "q", "where to pull next"),
+        Field("woken", "q", "when its hold ended, ns since the machine started; 0 = it was not held"),
         Field("ticket", "i", "from the request"),
         Field("code", "i", "ResponseCode"),
         Field("status", "i", "GetStatus: its name is the remark"),
@@ -1089,6 +1114,8 @@ CRADLE_SIZE = 1 << 14
 CRADLE_UNITS = CRADLE_SIZE // CONSUME_QUEUE_UNIT.size
 SEND_WORKERS_MAX = 4
 PULL_WORKERS_MAX = 4
+LATENCY_KINDS = 4
+"""Rows of latencies that each send worker has: one for each LatencyKind."""
 WORKER_CAPACITY = 16
 SLAVE_CAPACITY = 8
 GROUP_MEMBERS_MAX = 63
@@ -1156,6 +1183,7 @@ REGIONS: tuple[Region, ...] = (
     Region("quotas", QUOTA_ROW, QUOTA_ROWS, QUOTA_ROW.size),
     Region("address_counts", None, SEND_WORKERS_MAX * ADDRESS_COUNTS, 4),
     Region("group_nonces", None, GROUP_MEMBERS_MAX, 8),
+    Region("latencies", LATENCY_ROW, SEND_WORKERS_MAX * LATENCY_KINDS, LATENCY_ROW.size),
 )
 
 
@@ -1199,6 +1227,7 @@ assert LOG_PLACES_MAX <= 32
 assert TOPIC_ROW.size - TOPIC_ROW.offsets["name"] >= TOPIC_SIZE_MAX
 # An id is positive.
 assert (SEND_WORKERS_MAX - 1).bit_length() + CONNECTION_GENERATION_BITS + CONNECTION_SLOT_BITS < 64
+assert len([name for name in LATENCY_ROW.offsets if name.startswith("count_")]) == len(LATENCY_BOUNDS_US) + 1
 assert len([name for name in STORE_BOARD.offsets if name.startswith("put_tally_")]) == len(PUT_TALLY_BOUNDS_MS) + 1
 
 
@@ -1260,6 +1289,12 @@ CONSTANTS: tuple[Constants, ...] = (
         "MasterState",
         "store_board.master_state: what a slave is doing about its master",
         {"UNKNOWN": 0, "CONNECTING": 1, "COPYING": 2, "REFUSED": 3},
+    ),
+    Constants(
+        "LatencyKind",
+        "what a latency_row counts: answers to sends that are stored as they should be, and to such that lack disk or "
+        "slave; answers with messages to pulls that found some at once, and to such that were held",
+        {"SEND": 0, "UNCONFIRMED": 1, "PULL": 2, "HELD": 3},
     ),
     Constants("WorkerCommand", "what the broker process wants of a worker", {"RUN": 0, "DRAIN": 1, "STOP": 2}),
     Constants(
@@ -1383,6 +1418,9 @@ REFUSING_FLAGS = sum(
         "WORKER_MISSING", "SLAVE", "NOT_ENOUGH_REPLICAS",
     )
 )  # fmt: skip
+
+
+assert len(constants("LatencyKind")) == LATENCY_KINDS
 
 
 def layouts() -> Iterator[Layout]:

@@ -90,6 +90,10 @@ async def test_each_metric_has_series_that_count_what_was_sent_and_read(broker: 
     assert kinds == {f"{group} python push": 1}
     assert found["mqcore_put_messages_total"][0][1] >= 30
     assert found["mqcore_put_latency_seconds_count"][0][1] == found["mqcore_put_messages_total"][0][1]
+    answered = by(found, "rocketmq_rpc_latency_count", "request_code", "response_code", "is_long_polling")
+    assert answered["send_message_v2 success false"] == 30
+    pulls = answered["pull_message success false"] + answered["pull_message success true"]
+    assert pulls == found["mqcore_pulls_found_total"][0][1]
     for name, labels in (
         ("rocketmq_consumer_lag_latency", ("consumer_group", "topic")),
         ("rocketmq_group_get_latency_by_storetime", ("group", "topic")),

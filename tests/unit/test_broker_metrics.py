@@ -305,6 +305,27 @@ async def test_puts_are_a_histogram(rig: BrokerRig, segment: SharedSegment) -> N
     assert found["mqcore_put_latency_seconds_count"][0][1] == 10
 
 
+async def test_answers_are_histograms_by_request(rig: BrokerRig, segment: SharedSegment) -> None:
+    rows = RawSegment(segment.fd).rows("latencies")
+    kinds = layout.constants("LatencyKind")
+    for worker in (0, 3):
+        row = rows[worker * len(kinds) + kinds["HELD"]]
+        row["count_0"], row["count_12"], row["sum_us"] = 5, 1, 1500
+    found = await scraped(BrokerSurvey(observed(rig, segment), Breath()), rig)
+    labels = ("request_code", "response_code", "is_long_polling")
+    assert by(found, "rocketmq_rpc_latency_count", *labels) == {
+        "send_message_v2 success false": 0,
+        "send_message_v2 other false": 0,
+        "pull_message success false": 0,
+        "pull_message success true": 12,
+    }
+    assert by(found, "rocketmq_rpc_latency_sum", *labels)["pull_message success true"] == 3
+    buckets = by(found, "rocketmq_rpc_latency_bucket", *labels, "le")
+    held = {le.split()[-1]: count for le, count in buckets.items() if le.startswith("pull_message success true")}
+    assert len(held) == len(layout.LATENCY_BOUNDS_US) + 1
+    assert [held[le] for le in ("0.016", "0.768", "1.024", "+Inf")] == [10, 10, 12, 12]
+
+
 async def test_what_is_not_on_disk_has_a_size_and_an_age(rig: BrokerRig, segment: SharedSegment) -> None:
     survey = BrokerSurvey(observed(rig, segment), Breath())
     for end, offset, timestamp in (("wrote", 900, 9000), ("flushed", 400, 6500), ("dispatched", 900, 1)):

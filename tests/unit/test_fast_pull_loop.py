@@ -886,6 +886,7 @@ def hold(rig: PullRig, ticket: int, *tags: str, **changes: int) -> None:
 
 def test_a_held_pull_is_answered_when_its_message_comes(rig: PullRig) -> None:
     hold(rig, 1, "T1")
+    held_ns = time.monotonic_ns()
     assert rig.segment.waiting_pulls() == rig.segment.worker_word(PULL_ROW, "parked") == 1
     rig.store.append("TopicA", 0, b"of another tag", TAGS="T2")
     rig.store.append("TopicA", 0, b"the one", TAGS="T1")
@@ -894,6 +895,7 @@ def test_a_held_pull_is_answered_when_its_message_comes(rig: PullRig) -> None:
     rig.arrive(0, 17, "T1")
     reply = rig.reply()
     assert (reply["ticket"], reply["was_held"], reply["next_begin_offset"]) == (1, 1, 17)
+    assert held_ns < reply["woken"] < time.monotonic_ns(), "the hold ended when its message came"
     assert bodies(rig, reply) == [b"the one"]
     assert (rig.waiters(), rig.segment.waiting_pulls()) == (0, 0)
 
@@ -972,7 +974,7 @@ def test_a_ticket_that_comes_again_ends_the_pull_that_had_it(rig: PullRig) -> No
 
 def test_a_pull_that_does_not_want_to_wait_is_answered_at_once(rig: PullRig) -> None:
     reply = rig.pull(1, 15)
-    assert (reply["code"], reply["was_held"]) == (ResponseCode.PULL_NOT_FOUND, 0)
+    assert (reply["code"], reply["was_held"], reply["woken"]) == (ResponseCode.PULL_NOT_FOUND, 0, 0)
 
 
 def test_a_held_pull_commits_once(rig: PullRig) -> None:

@@ -8,6 +8,7 @@ import select
 import socket
 import struct
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ import pytest
 from fast_rig import TOPIC, Log, RawRing, shared_segment
 
 from mqcore import layout
+from mqcore._fast.segment.latencies import sum_latencies
 from mqcore._fast.segment.rings import PullRequestRing
 from mqcore._fast.send.loop import SendLoop
 from mqcore.codes import RemotingFlag, RequestCode, ResponseCode, SerializeType
@@ -755,13 +757,14 @@ def test_a_drained_loop_takes_no_new_connection_and_says_so(loop: LoopRig) -> No
         assert loop.word("accepted") == accepted
 
 
-def answer_pull(loop: LoopRig, asked: dict[str, int], *ranges: tuple[int, int]) -> None:
+def answer_pull(loop: LoopRig, asked: dict[str, int], *ranges: tuple[int, int], woken: int = 0) -> None:
     """Be the pull worker: ranges of the commit log, or nothing, and offset 8 to go on with."""
     status = layout.constants("GetStatus")["FOUND" if ranges else "NO_MATCHED_MESSAGE"]
     values = dict.fromkeys((field.name for field in layout.PULL_REPLY.fields), 0) | {
         "connection_id": asked["connection_id"], "next_begin_offset": 8, "max_offset": 9, "ticket": asked["ticket"],
         "code": ResponseCode.SUCCESS, "status": status, "range_count": len(ranges),
         "total_size": sum(size for _, size in ranges), "message_count": len(ranges),
+        "was_held": int(woken > 0), "woken": woken,
     }  # fmt: skip
     payload = layout.PULL_REPLY.struct.pack(*values.values())
     payload += b"".join(layout.PULL_RANGE.struct.pack(*each) for each in ranges)
@@ -812,6 +815,76 @@ def test_each_range_of_a_pull_comes_out_of_its_own_file(log: Log, size: int, num
         assert answer.body == b"".join(number.to_bytes(4, "big") * (size // 4) for number in numbers)
     finally:
         rig.close()
+
+
+# Latencies -------------------------------------------------------------------------------------------------------
+
+LATENCY_KIND = layout.constants("LatencyKind")
+
+
+def latencies(log: Log) -> dict[str, int]:
+    """How many answers of each kind were counted, without kinds of which there are none."""
+    counts = {kind: sum(sum_latencies(log.segment, number)[1]) for kind, number in LATENCY_KIND.items()}
+    return {kind: count for kind, count in counts.items() if count}
+
+
+def least_and_most_us(log: Log, kind: str) -> tuple[float, float]:
+    """Between which times the answers of *kind* lie that were counted."""
+    counts = sum_latencies(log.segment, LATENCY_KIND[kind])[1]
+    found = [number for number, count in enumerate(counts) if count]
+    edges = (0, *layout.LATENCY_BOUNDS_US, float("inf"))
+    return edges[found[0]], edges[found[-1] + 1]
+
+
+def test_every_answered_send_is_counted_and_nothing_else(loop: LoopRig, log: Log) -> None:
+    with loop.connect() as client:
+        oneway = send_request(9)
+        oneway.flag |= RemotingFlag.ONEWAY
+        client.sendall(b"".join(each.encode() for each in (send_request(1), oneway, send_request(2), heart_beat(3))))
+        began_s = time.monotonic()
+        replies(client, 2)
+        wait_until(lambda: latencies(log) == {"SEND": 2}, describe="they are counted")
+        sum_us, _ = sum_latencies(log.segment, LATENCY_KIND["SEND"])
+        # All that were read in one turn have taken as long as it; each is counted once, wherever that is.
+        assert 0 <= sum_us <= 2 * (time.monotonic() - began_s + 1) * 1e6
+
+
+def test_a_send_that_waits_for_the_disk_is_counted_with_its_wait(synced_loop: LoopRig, log: Log) -> None:
+    with synced_loop.connect() as client:
+        client.sendall(send_request(1).encode() + send_request(2).encode())
+        began_s = time.monotonic()
+        wait_until(lambda: synced_loop.word("parked") == 2, describe="two answers wait")
+        assert latencies(log) == {}
+        first, _ = log.walk()
+        log.segment.set("flushed_offset", first.total_size)
+        replies(client, 1)
+        assert latencies(log) == {"SEND": 1}
+        replies(client, 1)  # its time is out
+        assert latencies(log) == {"SEND": 1, "UNCONFIRMED": 1}
+        # By a coarse clock, which may be some ms behind.
+        least, most = least_and_most_us(log, "UNCONFIRMED")
+        assert most >= SYNC_TIMEOUT_MS * 900
+        assert least <= (time.monotonic() - began_s + 1) * 1e6
+
+
+@pytest.mark.parametrize("size", [8, 8192], ids=["copied", "out of the mappings"])
+def test_pulls_with_messages_are_counted_and_held_ones_without_their_hold(loop: LoopRig, log: Log, size: int) -> None:
+    (log.directory / f"{FILE_SIZE:020d}").write_bytes(bytes(FILE_SIZE))
+    with loop.connect() as client:
+        for number, woken_s in enumerate((0.0, 1.0, 100.0)):
+            client.sendall(pull_request(number).encode())
+            asked, _ = popped(loop)
+            woken = int((time.monotonic() - woken_s) * 1e9) if woken_s else 0
+            answer_pull(loop, asked, (FILE_SIZE, size), woken=woken)
+            replies(client, 1)
+        client.sendall(pull_request(7).encode())
+        asked, _ = popped(loop)
+        answer_pull(loop, asked)
+        replies(client, 1)
+    assert latencies(log) == {"PULL": 1, "HELD": 2}
+    least, most = least_and_most_us(log, "HELD")
+    assert 5e5 < least <= 1e6 + DEADLINE_S * 1e6
+    assert most == float("inf")
 
 
 # Slaves ----------------------------------------------------------------------------------------------------------

@@ -150,6 +150,7 @@ SEGMENT_ROWS = (
     "offset_row",
     "slave_row",
     "quota_row",
+    "latency_row",
     "epoch_row",
     "worker_row",
     "settings_head",

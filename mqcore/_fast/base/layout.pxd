@@ -29,6 +29,8 @@ cdef enum:
     EPOCH_ROWS = 65536
     SEND_WORKERS_MAX = 4
     PULL_WORKERS_MAX = 4
+    LATENCY_OCTAVES = 19
+    LATENCY_KINDS = 4
     WORKER_CAPACITY = 16
     TICKETS_MAX = 65536
     PUSHES_MAX = 16384
@@ -214,6 +216,10 @@ cdef enum:
     MASTER_STATE_CONNECTING = 1
     MASTER_STATE_COPYING = 2
     MASTER_STATE_REFUSED = 3
+    LATENCY_KIND_SEND = 0
+    LATENCY_KIND_UNCONFIRMED = 1
+    LATENCY_KIND_PULL = 2
+    LATENCY_KIND_HELD = 3
     WORKER_COMMAND_RUN = 0
     WORKER_COMMAND_DRAIN = 1
     WORKER_COMMAND_STOP = 2
@@ -321,6 +327,7 @@ cdef extern from "shared_layout.h" nogil:
     const int64_t REGION_QUOTAS_AT
     const int64_t REGION_ADDRESS_COUNTS_AT
     const int64_t REGION_GROUP_NONCES_AT
+    const int64_t REGION_LATENCIES_AT
     const int64_t REGION_END_AT
     ctypedef struct StoreBoard:
         int64_t magic
@@ -512,6 +519,48 @@ cdef extern from "shared_layout.h" nogil:
         int64_t quota_delayed
         int64_t quota_refused
         int64_t connections_refused
+    ctypedef struct LatencyRow:
+        int64_t sum_us
+        int64_t count_0
+        int64_t count_1
+        int64_t count_2
+        int64_t count_3
+        int64_t count_4
+        int64_t count_5
+        int64_t count_6
+        int64_t count_7
+        int64_t count_8
+        int64_t count_9
+        int64_t count_10
+        int64_t count_11
+        int64_t count_12
+        int64_t count_13
+        int64_t count_14
+        int64_t count_15
+        int64_t count_16
+        int64_t count_17
+        int64_t count_18
+        int64_t count_19
+        int64_t count_20
+        int64_t count_21
+        int64_t count_22
+        int64_t count_23
+        int64_t count_24
+        int64_t count_25
+        int64_t count_26
+        int64_t count_27
+        int64_t count_28
+        int64_t count_29
+        int64_t count_30
+        int64_t count_31
+        int64_t count_32
+        int64_t count_33
+        int64_t count_34
+        int64_t count_35
+        int64_t count_36
+        int64_t count_37
+        int64_t count_38
+        int64_t count_39
     ctypedef struct QuotaRow:
         int64_t key
         int64_t messages_until
@@ -556,6 +605,7 @@ cdef extern from "shared_layout.h" nogil:
         int64_t min_offset
         int64_t max_offset
         int64_t suggest_broker_id
+        int64_t woken
         int32_t ticket
         int32_t code
         int32_t status

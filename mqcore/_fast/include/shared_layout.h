@@ -264,6 +264,53 @@ static_assert(sizeof(WorkerRow) == 320, "WorkerRow");
 static_assert(offsetof(WorkerRow, connections_refused) == 312, "WorkerRow.connections_refused");
 
 typedef struct {
+    int64_t sum_us;
+    int64_t count_0;
+    int64_t count_1;
+    int64_t count_2;
+    int64_t count_3;
+    int64_t count_4;
+    int64_t count_5;
+    int64_t count_6;
+    int64_t count_7;
+    int64_t count_8;
+    int64_t count_9;
+    int64_t count_10;
+    int64_t count_11;
+    int64_t count_12;
+    int64_t count_13;
+    int64_t count_14;
+    int64_t count_15;
+    int64_t count_16;
+    int64_t count_17;
+    int64_t count_18;
+    int64_t count_19;
+    int64_t count_20;
+    int64_t count_21;
+    int64_t count_22;
+    int64_t count_23;
+    int64_t count_24;
+    int64_t count_25;
+    int64_t count_26;
+    int64_t count_27;
+    int64_t count_28;
+    int64_t count_29;
+    int64_t count_30;
+    int64_t count_31;
+    int64_t count_32;
+    int64_t count_33;
+    int64_t count_34;
+    int64_t count_35;
+    int64_t count_36;
+    int64_t count_37;
+    int64_t count_38;
+    int64_t count_39;
+    uint8_t pad_sum_us[56];
+} LatencyRow;
+static_assert(sizeof(LatencyRow) == 384, "LatencyRow");
+static_assert(offsetof(LatencyRow, pad_sum_us) == 328, "LatencyRow.pad_sum_us");
+
+typedef struct {
     int64_t key;
     int64_t messages_until;
     int64_t bytes_until;
@@ -330,6 +377,7 @@ typedef struct {
     int64_t min_offset;
     int64_t max_offset;
     int64_t suggest_broker_id;
+    int64_t woken;
     int32_t ticket;
     int32_t code;
     int32_t status;
@@ -339,8 +387,8 @@ typedef struct {
     int32_t message_count;
     int32_t refused;
 } PullReply;
-static_assert(sizeof(PullReply) == 72, "PullReply");
-static_assert(offsetof(PullReply, refused) == 68, "PullReply.refused");
+static_assert(sizeof(PullReply) == 80, "PullReply");
+static_assert(offsetof(PullReply, refused) == 76, "PullReply.refused");
 
 typedef struct {
     int64_t physical_offset;
@@ -518,6 +566,7 @@ static_assert(offsetof(RequestHead, spare) == 12, "RequestHead.spare");
 #define REGION_QUOTAS_AT INT64_C(308510720)
 #define REGION_ADDRESS_COUNTS_AT INT64_C(310607872)
 #define REGION_GROUP_NONCES_AT INT64_C(310870016)
-#define REGION_END_AT INT64_C(310874112)
+#define REGION_LATENCIES_AT INT64_C(310874112)
+#define REGION_END_AT INT64_C(310882304)
 
 #endif

@@ -19,6 +19,7 @@ cdef struct Held:
     int64_t resolve_id
     int64_t since               # coarse ms
     int64_t deadline            # coarse ms
+    int64_t woken               # turn_ns of the turn in which its hold ended; 0 = it was not held
     int64_t due                 # coarse ms at which it has waited for its quota; 0 = it has not had to
     int32_t sender
     int32_t size

@@ -118,6 +118,7 @@ cdef struct PullState:
     int64_t quota_delay_max_ms
     int64_t wait_max_ms                         # a pull that comes later than this is refused; 0 = none is
     int64_t turn_ms
+    int64_t turn_ns                             # monotonic_ns of the start of the turn
     int64_t hold_check_at
     int64_t scan_check_at
     Warning unreadable
@@ -174,6 +175,7 @@ cdef void start_reply(const Held *held, PullReply *reply) noexcept nogil:
     reply.connection_id = held.request.connection_id
     reply.ticket = held.request.ticket
     reply.was_held = not held.is_first
+    reply.woken = held.woken
 
 
 cdef void free_held(PullState *state, Held *held) noexcept nogil:
@@ -501,6 +503,7 @@ cdef void count_waiter(PullState *state, int32_t row, int64_t change) noexcept n
 
 cdef void stop_waiting(PullState *state, Held *held) noexcept nogil:
     cdef int32_t row = held.queue_row
+    held.woken = state.turn_ns
     queue_leave(&state.pulls, held)
     count_waiter(state, row, -1)
 
@@ -992,6 +995,7 @@ cdef void turn(PullState *state) noexcept nogil:
     poll(fds, 2, 0 if has_news(state) else idle_ms(state))
     put_relaxed(&state.row.sleeping, 0)
     state.turn_ms = coarse_ms()
+    state.turn_ns = monotonic_ns()
     state.row.turns += 1
     if fds[0].revents:
         drain_fd(state.wake)

@@ -8,7 +8,7 @@ from libc.string cimport memcmp
 
 from mqcore._fast.base.atomics cimport observe, observe_i32
 from mqcore._fast.base.hashing cimport hash_bytes
-from mqcore._fast.base.layout cimport (EPOCH_ROWS, CradleRow, EpochRow, GroupRow, OffsetRow, QueueRow, QuotaRow,
+from mqcore._fast.base.layout cimport (EPOCH_ROWS, CradleRow, EpochRow, GroupRow, LatencyRow, OffsetRow, QueueRow, QuotaRow,
                                        SlaveRow, StoreBoard, TopicRow, WorkerRow)
 
 cdef struct Shared:
@@ -32,6 +32,7 @@ cdef struct Shared:
     SlaveRow *slaves
     QuotaRow *quotas
     int64_t *group_nonces           # of members by their ids, GROUP_MEMBERS_MAX; 0 = not known
+    LatencyRow *latencies           # LATENCY_KINDS for each send worker, which alone writes them
     int32_t *address_counts         # ADDRESS_COUNTS for each send worker, which alone writes them
 
 cdef enum:

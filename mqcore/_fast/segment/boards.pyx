@@ -20,7 +20,7 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, GROUP_MEMBE
                                        HA_ROLE_SLAVE, OFFSET_CAPACITY, PAGE_SIZE, QUEUE_CAPACITY,
                                        REGION_BOARD_AT, REGION_CRADLES_AT, REGION_CRADLE_UNITS_AT, REGION_END_AT,
                                        REGION_GROUPS_AT, REGION_GROUP_EPOCHS_AT, REGION_GROUP_INDEX_AT,
-                                       REGION_GROUP_NONCES_AT,
+                                       REGION_GROUP_NONCES_AT, REGION_LATENCIES_AT,
                                        REGION_ADDRESS_COUNTS_AT, REGION_OFFSETS_AT, REGION_OFFSET_CHANGES_AT,
                                        REGION_OFFSET_CHANGE_WORDS_AT, REGION_OFFSET_INDEX_AT,
                                        REGION_QUEUES_AT, REGION_QUEUE_INDEX_AT, REGION_QUOTAS_AT, REGION_SLAVES_AT,
@@ -29,8 +29,8 @@ from mqcore._fast.base.layout cimport (CQ_UNIT_SIZE, GROUP_CAPACITY, GROUP_MEMBE
                                        SLAVE_CAPACITY, STORE_FLAG_SYNC_FAILED, TOPIC_CAPACITY, TOPIC_SIZE_MAX,
                                        TOPIC_WORD_EXISTS, TOPIC_WORD_MULTI_TAG, TOPIC_WORD_PERM_SHIFT,
                                        TOPIC_WORD_READ_SHIFT, TOPIC_WORD_SENDABLE, TOPIC_WORD_WRITE_SHIFT,
-                                       WORKER_CAPACITY, WORKER_KIND_PULL, CradleRow, EpochRow, GroupRow, OffsetRow,
-                                       QueueRow, QuotaRow, SlaveRow, StoreBoard, TopicRow, WorkerRow)
+                                       WORKER_CAPACITY, WORKER_KIND_PULL, CradleRow, EpochRow, GroupRow, LatencyRow,
+                                       OffsetRow, QueueRow, QuotaRow, SlaveRow, StoreBoard, TopicRow, WorkerRow)
 from mqcore._fast.segment.doubts cimport are_doubts, begin_doubts, believed_commit, doubt_from
 from mqcore._fast.segment.offset_changes cimport put_committed
 from mqcore._fast.segment.cradle cimport CRADLE_BYTES, copy_cradle
@@ -288,6 +288,7 @@ cdef class SharedSegment:
         self.shared.slaves = <SlaveRow *>(self.shared.base + REGION_SLAVES_AT)
         self.shared.quotas = <QuotaRow *>(self.shared.base + REGION_QUOTAS_AT)
         self.shared.group_nonces = <int64_t *>(self.shared.base + REGION_GROUP_NONCES_AT)
+        self.shared.latencies = <LatencyRow *>(self.shared.base + REGION_LATENCIES_AT)
         self.shared.address_counts = <int32_t *>(self.shared.base + REGION_ADDRESS_COUNTS_AT)
 
     def __dealloc__(self):

@@ -29,6 +29,7 @@ from mqcore._fast.base.sockets cimport (EPOLLERR, EPOLLEXCLUSIVE, EPOLLHUP, EPOL
 from mqcore._fast.log.append cimport append_rest
 from mqcore._fast.log.mapped_file cimport FileSet, files_close, files_open, files_release, files_rest, files_trim
 from mqcore._fast.segment.boards cimport ROW_NONE, SharedSegment
+from mqcore._fast.segment.latencies cimport latencies_of
 from mqcore._fast.segment.link cimport link_free, link_next, link_read, link_take
 from mqcore._fast.segment.quotas cimport QUOTA_CLIENT, QUOTA_PULL, QUOTA_SEND, quota_free, quota_take_rules
 from mqcore._fast.segment.rings cimport open_pull_reply_ring, open_pull_request_ring, ring_is_empty
@@ -38,6 +39,7 @@ from mqcore._fast.send.connections cimport (close_connection, doom, drop_partial
                                             write_link)
 from mqcore._fast.send.admission cimport admits, forget_addresses
 from mqcore._fast.send.guard cimport guard_free, guard_passes, guard_take
+from mqcore._fast.send.latency cimport count_answered
 from mqcore._fast.send.pressure cimport (CAUSE_LINK, has_too_many_waiting, is_too_late, look_at_page_cache,
                                          note_arrival, note_turn_end, note_turn_start, refuse_overload)
 from mqcore._fast.send.pull_gate cimport PULL_UNUSUAL, check_pullers, handle_pull, take_pull_replies
@@ -532,7 +534,8 @@ cdef int linger(SendState *state, epoll_event *events) noexcept nogil:
     if state.linger.pause > 0:
         state.linger.pause -= 1
         return 0
-    until = monotonic_ns() + LINGER_NS
+    # The turn before has looked at the clock if it has answered sends, as most do.
+    until = (state.written_ns if state.written_ns > 0 else monotonic_ns()) + LINGER_NS
     while True:
         count = epoll_wait(state.epoll, events, EVENTS_MAX, 0)
         if count != 0 or has_news(state):
@@ -572,6 +575,7 @@ cdef void turn(SendState *state) noexcept nogil:
         put_relaxed(&state.row.sleeping, 0)
     state.linger.was_busy = count > 0
     state.turn_ms = coarse_ms()
+    state.turn_ns = monotonic_ns()
     state.row.turns += 1
     note_turn_start(state)
     serve_parked(state)
@@ -587,6 +591,7 @@ cdef void turn(SendState *state) noexcept nogil:
     if state.turn_ms >= state.housekeeping_at:
         housekeeping(state)
     write_dirty(state)
+    count_answered(state)
     if state.pushes.has_lost_asker:
         pushes_lose(state)
         write_dirty(state)
@@ -617,6 +622,7 @@ cdef class SendLoop:
         state.shared = &segment.shared
         state.worker_number = options["number"]
         state.row = &segment.shared.workers[<int>options["row"]]
+        state.latencies = latencies_of(state.shared, state.worker_number)
         # Ids of an earlier life of this worker may still be under way in rings.
         state.clients.generation_next = (<uint32_t>observe(&state.row.generation)
                                          << (CONNECTION_GENERATION_BITS - CONNECTION_LIFE_BITS)) + 1

@@ -21,6 +21,7 @@ from mqcore._fast.segment.boards cimport puller_of
 from mqcore._fast.segment.rings cimport ring_peek, ring_publish, ring_release, ring_reserve
 from mqcore._fast.send.connections cimport (connection_id, doom, find_connection, mark_dirty, unsent_size,
                                             write_connection)
+from mqcore._fast.send.latency cimport count_pull, forget_answer_time
 from mqcore._fast.send.pressure cimport CAUSE_DISK, CAUSE_PULLS, refuse_late, refuse_overload
 from mqcore._fast.send.quota_gate cimport quota_pull_key
 from mqcore._fast.send.request cimport answer_plain
@@ -113,6 +114,7 @@ cdef int32_t take_ticket(SendState *state, Connection *connection, const Command
         return -1
     ticket = &state.tickets.slots[index]
     ticket.queue_offset = request.queue_offset
+    ticket.came_ns = state.turn_ns
     ticket.opaque = command.opaque
     ticket.serialize_type = command.serialize_type
     ticket.puller = puller
@@ -246,6 +248,7 @@ cdef void write_ranges(SendState *state, Connection *connection, iovec *parts, i
             sent = transport_write_parts(state, connection, parts, count)
         else:
             sent = write_parts(state, connection, parts, count)
+        forget_answer_time(state)
         if sent < 0:
             doom(state, connection)
             return
@@ -319,6 +322,7 @@ cdef void answer_pull(SendState *state, Connection *connection, const Ticket *ti
         doom(state, connection)
     elif range_count > 0:
         write_ranges(state, connection, mapped.parts, range_count + 1, head_start, total)
+        count_pull(state, ticket.came_ns, answer.woken)
     else:
         mark_dirty(state, connection)
     if range_count > 0:
@@ -340,6 +344,7 @@ cdef void take_reply(SendState *state, const PullReply *answer) noexcept nogil:
 cdef void take_pull_replies(SendState *state) noexcept nogil:
     cdef int32_t puller, size, kind
     cdef const uint8_t *entry
+    forget_answer_time(state)
     for puller in range(state.settings.puller_count):
         while True:
             entry = ring_peek(&state.pullers[puller].replies, &size, &kind)

@@ -19,6 +19,7 @@ from mqcore._fast.log.append cimport Appended, append_batch, append_record, tall
 from mqcore._fast.log.record cimport SYS_TRANSACTION_MASK, NewRecord
 from mqcore._fast.segment.boards cimport ROW_NONE, find_queue, find_queue_near, find_topic, find_topic_near
 from mqcore._fast.send.connections cimport connection_id, doom, find_connection, mark_dirty
+from mqcore._fast.send.latency cimport count_waited, forget_answer_time, note_answered
 from mqcore._fast.send.pressure cimport note_put, note_put_busy, refuse_page_cache_busy
 from mqcore._fast.send.timer cimport TIMER_UNUSUAL, TimerPlace, names_timer, rewrite_timer
 from mqcore._fast.send.sent cimport answer_send, join_message_ids
@@ -329,6 +330,8 @@ cdef void answer_stored(SendState *state, Connection *connection, Waiting *sent,
             doom(state, connection)
         return
     answer_waiter(state, connection, sent, sent.slave_code)
+    if not sent.is_short:
+        note_answered(state, sent.slave_code != SUCCESS)
     free_texts(sent)
 
 
@@ -370,11 +373,14 @@ cdef void release(SendState *state, Connection *connection, const Waiting *sent)
     if code == SUCCESS:
         tally_put(state.shared, state.turn_ms - sent.since)
     answer_waiter(state, connection, sent, code)
+    if not sent.is_short:
+        count_waited(state, sent.came_ns, code != SUCCESS)
 
 
 cdef void release_waiting(SendState *state) noexcept nogil:
     cdef Waiting *sent
     cdef Connection *connection
+    forget_answer_time(state)
     while state.waiting.head < state.waiting.tail:
         sent = &state.waiting.answers[state.waiting.head & (state.waiting.capacity - 1)]
         if not can_answer(state, sent):
@@ -501,6 +507,7 @@ cdef SendOutcome handle_send(SendState *state, Connection *connection, const Com
     sent.physical_offset = done.physical_offset
     sent.end_offset = done.end_offset
     sent.since = state.turn_ms
+    sent.came_ns = state.turn_ns
     if done.count > 1:
         sent.ids = join_message_ids(state, done.count, &sent.ids_size)
     answer_stored(state, connection, &sent, traits.waits)

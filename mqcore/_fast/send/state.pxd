@@ -5,7 +5,7 @@
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 from mqcore._fast.base.buffers cimport Buffer
-from mqcore._fast.base.layout cimport PULL_STRINGS_MAX, PULL_WORKERS_MAX, AclGrant, WorkerRow
+from mqcore._fast.base.layout cimport PULL_STRINGS_MAX, PULL_WORKERS_MAX, AclGrant, LatencyRow, WorkerRow
 from mqcore._fast.base.worker_log cimport Warning
 from mqcore._fast.log.append cimport Appender
 from mqcore._fast.log.mapped_file cimport FileSet
@@ -79,6 +79,7 @@ cdef struct Waiting:
     int64_t connection_id
     int64_t end_offset
     int64_t since               # coarse_ms of its append
+    int64_t came_ns             # turn_ns of the turn that it came in
     int64_t queue_offset
     int64_t physical_offset
     int32_t opaque
@@ -98,6 +99,7 @@ cdef struct Waiting:
 cdef struct Ticket:
     int64_t connection_id       # 0 = free
     int64_t queue_offset
+    int64_t came_ns             # turn_ns of the turn that it came in
     int32_t opaque
     int32_t serialize_type
     int32_t serial
@@ -297,6 +299,11 @@ cdef struct SendState:
     bint is_draining
     int64_t drain_deadline
     int64_t turn_ms             # coarse_ms of this turn
+    int64_t turn_ns             # monotonic_ns of its start
+    int64_t written_ns          # monotonic_ns when the sends that it answered were written; 0 = it answered none
+    int64_t answered_ns         # monotonic_ns behind the last answer that was looked at; 0 = too long ago
+    int64_t answered[2]         # sends of this turn that were answered at once: confirmed, and unconfirmed
+    LatencyRow *latencies       # its own, by LatencyKind
     int64_t arrived_ms          # since when, at least, what is being handled has been here
     int32_t events_left         # connections that wait for their part of this turn
     Pressure pressure

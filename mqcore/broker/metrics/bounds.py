@@ -10,10 +10,14 @@ OTHERS: Final = "(others)"
 
 
 class Tallies(NamedTuple):
-    """How many values lie below each of *bounds* and not below the one before; the last count is of those above all."""
+    """How many values lie below each of *bounds* and not below the one before; the last count is of those above all.
+
+    *total* is the sum of the values; None where nobody has counted it.
+    """
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
+    total: float | None = None
 
 
 Thing = dict[str, "str | float | Tallies"]

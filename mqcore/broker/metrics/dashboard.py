@@ -16,6 +16,9 @@ NODES: Final = 'cluster=~"$cluster", node_id=~"$node"'
 """In every query: the brokers that are chosen above the panels."""
 
 SPAN: Final = "$__rate_interval"
+SENDS: Final = ', request_code="send_message_v2"'
+PULLS: Final = ', request_code="pull_message"'
+SHARES: Final = (0.5, 0.99, 0.999)
 IOWAIT: Final = ', mode="iowait"'
 INVOLUNTARY: Final = ', switch="involuntary"'
 
@@ -55,6 +58,11 @@ def _rate(name: str, more: str = "") -> str:
 
 def _sum(name: str, *labels: str) -> str:
     return f"sum by ({', '.join(labels)}) ({_rate(name)})"
+
+
+def _quantile(share: float, of: str) -> str:
+    rate = _rate("rocketmq_rpc_latency_bucket", of)
+    return f"histogram_quantile({share}, sum by (node_id, is_long_polling, le) ({rate}))"
 
 
 def _stat(title: str, unit: str, text: str, query: str, legend: str = "{{node_id}}") -> Panel:
@@ -109,7 +117,13 @@ SECTIONS: Final = (
                Query(f"sum({_rate('mqcore_get_bytes_total')})", "out"))),
         Panel("Time of a put", "s", "Below this time lie so many of the puts; with SYNC_FLUSH the disk is in it",
               tuple(Query(f"histogram_quantile({share}, {_sum('mqcore_put_latency_seconds_bucket', 'node_id', 'le')})",
-                          f"{{{{node_id}}}} {share:.1%}") for share in (0.5, 0.99, 0.999))),
+                          f"{{{{node_id}}}} {share:.1%}") for share in SHARES)),
+        Panel("Time of a send", "ms", "Below this time lie so many of the answers to sends, from the moment that the "
+              "broker could read them; flush and slaves that are waited for are in it, and sends that waited in vain",
+              tuple(Query(_quantile(share, SENDS), f"{{{{node_id}}}} {share:.1%}") for share in SHARES)),
+        Panel("Time of a pull", "ms", "The same of pulls that found messages, without the time that they were held",
+              tuple(Query(_quantile(share, PULLS), f"{{{{node_id}}}} {share:.1%}, held: {{{{is_long_polling}}}}")
+                    for share in SHARES)),
         Panel("Pulls", "cps", "Pulls a second that found messages, and that found nothing",
               (Query(f"sum({_rate('mqcore_pulls_found_total')})", "found"),
                Query(f"sum({_rate('mqcore_pulls_missed_total')})", "found nothing"))),

@@ -87,12 +87,14 @@ def sample_lines(row: MetricRow, things: Iterable[Thing], common: Mapping[str, s
 
 
 def bucket_lines(name: str, labels: str, tallies: Tallies) -> Iterator[str]:
-    """Give a histogram, without the sum of its values, which nobody has counted."""
+    """Give a histogram, without the sum of its values where nobody has counted it."""
     total = 0
     for bound, count in zip((*map(str, tallies.bounds), "+Inf"), tallies.counts, strict=True):
         total += count
         yield f'{name}_bucket{{{labels},le="{bound}"}} {total}\n'
     yield f"{name}_count{{{labels}}} {total}\n"
+    if tallies.total is not None:
+        yield f"{name}_sum{{{labels}}} {number(tallies.total)}\n"
 
 
 def escaped(value: str) -> str:

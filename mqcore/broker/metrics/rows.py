@@ -47,6 +47,7 @@ class Subject(StrEnum):
     FLAG = "what may be wrong with the store"
     BOUND = "label with a bound"
     PUTS = "puts"
+    REQUESTS = "kind of request"
     WORKER = "process of the broker"
     WORKER_MODE = "process and mode"
     SWITCHES = "process and kind of switch"
@@ -151,6 +152,10 @@ NATIVE_ROWS: Final = (
             "settings"),
     _native("processor_watermark", GAUGE, Subject.POOL, "queue_size", (*NODE, "processor"), "requests",
             "Requests that wait in front of the workers of a pool", "worker_row.backlog"),
+    _native("rpc_latency", HISTOGRAM, Subject.REQUESTS, "latency",
+            (*NODE, "protocol_type", "request_code", "response_code", "is_long_polling"), "ms",
+            "How long sends and pulls with messages took, from when they could be read to when they were answered, "
+            "without the time that a pull was held; other bounds than RocketMQ's", "latency_row"),
     _native("storage_size", GAUGE, Subject.BROKER, "storage_size", STORAGE, "bytes",
             "Bytes used on the disk of the store", "statvfs"),
     _native("storage_flush_behind_bytes", GAUGE, Subject.BROKER, "flush_behind", STORAGE, "bytes",
@@ -430,7 +435,6 @@ ROWS: Final = (*NATIVE_ROWS, *EXPORTER_ROWS, *OWN_ROWS)
 
 NOT_SERVED: Final = {
     "rocketmq_message_size": "needs a tally of each message's size",
-    "rocketmq_rpc_latency": "needs a tally of each request by its code; mqcore_put_latency_seconds has that of puts",
     "rocketmq_consumer_queueing_latency": "needs a second look into the log for each queue",
     "rocketmq_commit_messages_total": "ends of transactions are not counted by topic",
     "rocketmq_rollback_messages_total": "the same",

@@ -26,7 +26,7 @@ from mqcore.broker.metrics.rates import GrowthRates
 from mqcore.broker.metrics.rows import Subject
 from mqcore.broker.ports import SlaveFacts, wall_clock_ms
 from mqcore.codes import CURRENT_VERSION, version_name
-from mqcore.layout import PUT_TALLY_BOUNDS_MS
+from mqcore.layout import LATENCY_BOUNDS_US, PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.bodies import MessageModel
 from mqcore.protocol.names import (
     CID_RMQ_SYS_PREFIX,
@@ -40,7 +40,16 @@ NUMBER: Final = re.compile(r":(\d+)")
 NOBODY: Final = MemberCount(0, shares_queues=True)
 SYSTEM_GROUP: Final = CID_RMQ_SYS_PREFIX.lower()
 REMOTING: Final = "remoting"
+US_PER_MS: Final = 1000
 CLUSTERING: Final = str(int(MessageModel.CLUSTERING))
+LATENCIES: Final = {
+    "SEND": ("send_message_v2", "success", False),
+    "UNCONFIRMED": ("send_message_v2", "other", False),
+    "PULL": ("pull_message", "success", False),
+    "HELD": ("pull_message", "success", True),
+}
+"""LatencyKind to request code, as most clients have it, response code and whether it was held, by RocketMQ 5."""
+
 WORDS: Final = (
     "turns", "wakes", "units", "bytes", "refused", "backlog", "parked", "connections", "accepted", "buffered",
     "protocol_errors", "slow_readers", "handshakes", "handshakes_failed", "transport_refused", "timed_out",
@@ -100,6 +109,7 @@ class BrokerSurvey:
         things[Subject.HOST_MODE] = host_mode_things()
         things[Subject.PRESSURE] = pressure_things()
         things[Subject.PUTS] = [{"latency": self._put_latency()}]
+        things[Subject.REQUESTS] = [self._request_thing(kind) for kind in LATENCIES]
         if facts.replication is not None:
             things[Subject.SLAVE] = [slave_thing(slave) for slave in facts.replication.slaves]
         broker = self._broker_thing(facts, now_ms) | {"is_ready": float(is_ready)}
@@ -252,6 +262,18 @@ class BrokerSurvey:
         word = self._observed.figures.word
         counts = [word(f"put_tally_{number}") for number in range(len(PUT_TALLY_BOUNDS_MS) + 1)]
         return Tallies(tuple(bound / 1000 for bound in PUT_TALLY_BOUNDS_MS), tuple(counts))
+
+    def _request_thing(self, kind: str) -> Thing:
+        sum_us, counts = self._observed.figures.latency(kind)
+        request, response, was_held = LATENCIES[kind]
+        bounds = tuple(bound / US_PER_MS for bound in LATENCY_BOUNDS_US)
+        return {
+            "protocol_type": REMOTING,
+            "request_code": request,
+            "response_code": response,
+            "is_long_polling": _truth(was_held),
+            "latency": Tallies(bounds, tuple(counts), sum_us / US_PER_MS),
+        }
 
     def _broker_thing(self, facts: BrokerFacts, now_ms: int) -> Thing:
         word, rate = self._observed.figures.word, self._rates.of

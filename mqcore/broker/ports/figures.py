@@ -19,6 +19,10 @@ class FigureView(Protocol):
         """Return how many pulls are held, over all queues."""
         ...
 
+    def latency(self, kind: str) -> tuple[int, Sequence[int]]:
+        """Return the sum, us, and the counts by ``layout.LATENCY_BOUNDS_US`` of the answers of a LatencyKind."""
+        ...
+
     def flags(self) -> Mapping[str, bool]:
         """Return which bits of ``StoreFlag`` are set."""
         ...

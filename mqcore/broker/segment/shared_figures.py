@@ -9,6 +9,7 @@ from typing import Final
 
 from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
+from mqcore._fast.segment.latencies import sum_latencies
 from mqcore._fast.segment.sums import GroupSums, sum_groups, sum_topics
 from mqcore.broker.figures import GroupFigures, ProcessFigures, TopicFigures, UnconsumedQueue
 from mqcore.broker.segment.shared_ports import SegmentWatermarks
@@ -20,6 +21,7 @@ from mqcore.store.message_store import MessageStoreReader
 from mqcore.store.paths import StorePaths
 
 STORE_FLAG: Final = layout.constants("StoreFlag")
+LATENCY_KIND: Final = layout.constants("LatencyKind")
 STATES: Final = {number: name for name, number in layout.constants("WorkerState").items()}
 WORDS: Final = tuple(
     field.name for field in WORKER_ROW.fields if field.code == "q" and not field.name.startswith("pad")
@@ -43,6 +45,9 @@ class SharedFigures:
 
     def waiting_pulls(self) -> int:
         return self._segment.waiting_pulls()
+
+    def latency(self, kind: str) -> tuple[int, Sequence[int]]:
+        return sum_latencies(self._segment, LATENCY_KIND[kind])
 
     def flags(self) -> Mapping[str, bool]:
         flags = self._segment.get("store_flags")
