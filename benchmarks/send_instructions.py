@@ -98,7 +98,7 @@ def measure(connections: int, messages: int, body: int) -> None:
             units, turns = map(int, child.stdout.readline().split())
         total = int(re.findall(r"^(?:summary|totals): (\d+)", out.read_text(), re.MULTILINE)[-1])
     print(
-        f"{connections:3} connections: {total / units:9,.1f} instructions a message, {units / turns:6.1f} of them a turn",
+        f"{connections:3} connections: {total / units:9,.1f} instructions a message, {units / turns:6.1f} in a turn",
         flush=True,
     )
 

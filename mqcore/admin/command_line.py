@@ -25,6 +25,7 @@ from mqcore.admin.send_command import send
 from mqcore.admin.shell_commands import completion, man
 from mqcore.admin.store_commands import store
 from mqcore.admin.systemd_command import systemd_unit
+from mqcore.admin.top_command import top
 from mqcore.admin.topic_commands import topic
 from mqcore.admin.trace_command import trace
 from mqcore.version import __version__
@@ -55,7 +56,7 @@ def cli(context: click.Context, namesrv: str | None, context_name: str | None, v
 
 COMMANDS = (
     send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, backup, restore_command, store,
-    namesrv, producer, doctor, systemd_unit, explain, context_command, trace, bench, completion, man,
+    namesrv, producer, doctor, systemd_unit, explain, context_command, trace, bench, top, completion, man,
 )  # fmt: skip
 
 for command in COMMANDS:

@@ -28,6 +28,9 @@ from mqcore.codes import CURRENT_VERSION, version_name
 from mqcore.layout import PUT_TALLY_BOUNDS_MS
 from mqcore.protocol.fastjson import java_double
 
+DETAILS: Final = "processes"
+"""What GET_BROKER_RUNTIME_INFO is asked for in its field ``details`` by who wants them."""
+
 SAMPLE_INTERVAL_S: Final = 1
 SPANS_S: Final = (10, 60, 600)
 SAMPLES_MAX: Final = max(SPANS_S) + 1
@@ -84,10 +87,15 @@ class RuntimeInfo:
         self._clock = clock
         self._samples: deque[_Sample] = deque(maxlen=SAMPLES_MAX)
         self._more: list[Figures] = []
+        self._details: list[Figures] = []
 
     def show(self, figures: Figures) -> None:
         """Let a service add rows of its own, such as RocketMQ 5's ``timerReadBehind``; 4.9 has none of them."""
         self._more.append(figures)
+
+    def show_details(self, figures: Figures) -> None:
+        """Let a service add rows for those who ask for ``DETAILS``: of mqcore's own tools, and not of RocketMQ's."""
+        self._details.append(figures)
 
     def sample(self) -> None:
         """Remember the totals. To be called every SAMPLE_INTERVAL_S."""
@@ -116,6 +124,10 @@ class RuntimeInfo:
             **self._subscriptions(),
             **{name: value for figures in self._more for name, value in figures().items()},
         }
+
+    def details(self) -> dict[str, str]:
+        """Return the rows that stand in the table for those only who ask for them."""
+        return {name: value for figures in self._details for name, value in figures().items()}
 
     def _subscriptions(self) -> dict[str, str]:
         """Return what RocketMQ has no keys for; nothing, and so its table, as long as no group was in conflict."""

@@ -35,6 +35,7 @@ from mqcore.broker.security.guard import AclGuard
 from mqcore.broker.security.permissions import ACCESS_CODES, ADMIN_CODES
 from mqcore.broker.segment.group_log import SharedGroupLog
 from mqcore.broker.segment.pressure import PressureFigures
+from mqcore.broker.segment.process_rows import ProcessRows
 from mqcore.broker.segment.queue_drops import QueueDrops
 from mqcore.broker.segment.replica import SharedReplica, SharedReplication
 from mqcore.broker.segment.send_quotas import SendQuotas
@@ -217,6 +218,7 @@ class BrokerServer:
         self._figures = SharedFigures(self._segment, self._supervisor.workers, self.settings)
         self._core.broker.settings.on_change(self._use)
         self._core.broker.runtime_info.show(PressureFigures(self._segment))
+        self._core.broker.runtime_info.show_details(ProcessRows(self._figures))
         if self._name_server is not None:
             self._name_server.follow(self._core.broker.settings)
         self._core.broker.filters.on_change = self._filters_changed

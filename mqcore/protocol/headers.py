@@ -230,7 +230,8 @@ _REQUEST_ROWS: Final[dict[Code, str]] = {
         defaultTopicPerm S?, defaultGroupPerm S?, topicPerms S?, groupPerms S?""",
     Code.DELETE_ACL_CONFIG: "accessKey S!",
     Code.UPDATE_GLOBAL_WHITE_ADDRS_CONFIG: "globalWhiteAddrs S!, aclFileFullPath S?",
-    # Of mqcore. Texts, where a wrong one must not read as false.
+    # Of mqcore. Texts, where a wrong one must not read as false. RocketMQ's runtime table is asked for without details.
+    Code.GET_BROKER_RUNTIME_INFO: "details S?",
     Code.CHANGE_FAILOVER_GROUP: "action S!, member I!, epoch L!, dryRun S!",
     # 3 Name server
     Code.PUT_KV_CONFIG: f"{_KEY}, value S!",

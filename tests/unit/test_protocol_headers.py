@@ -155,7 +155,7 @@ def test_every_header_but_those_of_release_5_and_ours_has_a_java_class() -> None
         RequestCode.GET_TOPIC_CONFIG, RequestCode.RECALL_MESSAGE, RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG,
         RequestCode.QUERY_TOPICS_BY_CONSUMER, RequestCode.QUERY_SUBSCRIPTION_BY_CONSUMER,
     }  # fmt: skip
-    ours = {RequestCode.CHANGE_FAILOVER_GROUP}
+    ours = {RequestCode.CHANGE_FAILOVER_GROUP, RequestCode.GET_BROKER_RUNTIME_INFO}
     assert set(REQUEST_HEADERS) - set(REQUEST_CLASSES) == of_release_5 | ours
     assert set(RESPONSE_HEADERS) == set(RESPONSE_CLASSES)
     named = {f"header.{name}" for name in (*REQUEST_CLASSES.values(), *RESPONSE_CLASSES.values())}

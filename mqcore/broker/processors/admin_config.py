@@ -7,6 +7,7 @@ import logging
 from mqcore.broker.consumers import channel_address
 from mqcore.broker.context import BrokerContext
 from mqcore.broker.ports import Channel
+from mqcore.broker.runtime_info import DETAILS
 from mqcore.codes import ResponseCode
 from mqcore.config import BrokerSettings, find, parse_properties
 from mqcore.protocol import headers
@@ -65,7 +66,9 @@ class AdminConfigProcessor:
 
     async def runtime_info(self, channel: Channel, request: RemotingCommand) -> RemotingCommand:
         """Answer code 28."""
-        return request.reply(body=KVTable(self._broker.runtime_info.table()).encode())
+        info = self._broker.runtime_info
+        wanted = headers.decode_request(request.code, request.ext_fields)["details"]
+        return request.reply(body=KVTable(info.table() | (info.details() if wanted == DETAILS else {})).encode())
 
 
 def _template(settings: BrokerSettings) -> tuple[bool, int]:

@@ -7,18 +7,23 @@ from collections.abc import Mapping
 from mqcore.client.admin.name_servers import NameServerCalls, read_settings
 from mqcore.codes import RequestCode
 from mqcore.java_properties import format_properties
-from mqcore.protocol.bodies import BrokerStatsData, KVTable
+from mqcore.protocol.bodies import BrokerStatsData, ConsumeStatsList, KVTable, OffsetWrapper
 from mqcore.protocol.group_bodies import GroupChange
 from mqcore.protocol.ha_bodies import EpochCache, HARuntimeInfo
 from mqcore.protocol.headers import decode_response
+from mqcore.protocol.message import MessageQueue
 
 
 class BrokerCalls(NameServerCalls):
     """What can be asked and changed of brokers. A broker is given by name or by address."""
 
-    async def broker_runtime(self, broker: str) -> dict[str, str]:
-        """Return how *broker* is: names and values as it gives them, sorted by name."""
-        answer = await self._ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO)
+    async def broker_runtime(self, broker: str, *, details: bool = False) -> dict[str, str]:
+        """Return how *broker* is: names and values as it gives them, sorted by name.
+
+        With *details* a broker of mqcore adds ``process_...`` and ``latency_...``; RocketMQ's have none.
+        """
+        values = {"details": "processes"} if details else None
+        answer = await self._ask(broker, RequestCode.GET_BROKER_RUNTIME_INFO, values)
         return dict(sorted(KVTable.decode(answer.body).table.items()))
 
     async def ha_status(self, broker: str) -> HARuntimeInfo:
@@ -50,6 +55,16 @@ class BrokerCalls(NameServerCalls):
         """Change settings of a running broker. It ignores names that it does not know; ask again to see what is."""
         body = format_properties(changes).encode()
         await self._ask(broker, RequestCode.UPDATE_BROKER_CONFIG, body=body)
+
+    async def broker_consume_stats(self, broker: str) -> dict[str, dict[MessageQueue, OffsetWrapper]]:
+        """Return where all groups are in the queues of *broker* that they read, by group."""
+        answer = await self._ask(broker, RequestCode.GET_BROKER_CONSUME_STATS, {"is_order": False})
+        found: dict[str, dict[MessageQueue, OffsetWrapper]] = {}
+        for entry in ConsumeStatsList.decode(answer.body).consume_stats_list:
+            for group, topics in entry.items():
+                for stats in topics:
+                    found.setdefault(group, {}).update(stats.offset_table)
+        return found
 
     async def broker_stats(self, broker: str, name: str, key: str) -> BrokerStatsData:
         """Return one of the broker's counters, such as ``TOPIC_PUT_NUMS`` of a topic, over minute, hour and day."""

@@ -61,6 +61,7 @@ class Admin(PlainFace[AsyncAdmin]):
     broker_config = plain(AsyncAdmin.broker_config)
     update_broker_config = plain(AsyncAdmin.update_broker_config)
     broker_stats = plain(AsyncAdmin.broker_stats)
+    broker_consume_stats = plain(AsyncAdmin.broker_consume_stats)
     clean_consume_queues = plain(AsyncAdmin.clean_consume_queues)
     delete_expired_commit_log = plain(AsyncAdmin.delete_expired_commit_log)
     wipe_write_perm = plain(AsyncAdmin.wipe_write_perm)
