@@ -86,7 +86,9 @@ class Unit:
     @property
     def is_hidden(self) -> bool:
         """Whether the interpreter lies where services as a rule see nothing."""
-        return self.python.startswith(tuple(f"{home}/" for home in HIDDEN_HOMES))
+        # That of a virtual environment is a link to one that may lie there.
+        places = (self.python, str(Path(self.python).resolve()))
+        return any(place.startswith(tuple(f"{home}/" for home in HIDDEN_HOMES)) for place in places)
 
     @property
     def changes(self) -> str:

@@ -79,8 +79,13 @@ def test_what_cannot_stand_in_a_unit_is_refused(options: list[str], words: str) 
     assert words in done.stderr
 
 
-def test_an_interpreter_in_a_home_is_seen_and_said() -> None:
-    done = print_unit("--python", f"{HIDDEN_HOMES[0]}/me/bin/python")
+@pytest.mark.parametrize("is_linked", [False, True], ids=["itself", "by a link"])
+def test_an_interpreter_in_a_home_is_seen_and_said(is_linked: bool, tmp_path: Path) -> None:
+    python = link = Path(HIDDEN_HOMES[0]) / "me" / "bin" / "python"
+    if is_linked:
+        link = tmp_path / "python"
+        link.symlink_to(python)
+    done = print_unit("--python", str(link))
     assert read_unit(done.stdout)["ProtectHome"] == "read-only"
     assert "--python /opt/mqcore/bin/python" in done.stderr
 
