@@ -1,7 +1,7 @@
 """What clients wrote into the trace topic about one message, read back: who sent it when, and who consumed it how.
 
-The fields are those that ``mqcore.client.telemetry.trace`` writes. Records of other clients have fewer fields at the end,
-or more, which are passed over. Source: RocketMQ client/trace/TraceDataEncoder.java.
+The fields are those that ``mqcore.client.telemetry.trace`` writes. Records of other clients have fewer fields at the
+end, or more, which are passed over. Source: RocketMQ client/trace/TraceDataEncoder.java.
 """
 
 from __future__ import annotations
