@@ -26,7 +26,6 @@ WITHOUT_OUTPUT = {
     "completion": "a program for a shell",
     "man": "a manual page",
     "console": "a server",
-    "top": "a screen",
     "systemd-unit": "a unit file",
 }
 """Commands that print no data, and what they give."""
