@@ -1,8 +1,8 @@
 """Apache's Java clients, by the driver in tests/interop/java.
 
-One JavaDriver is one release. Calls that end by themselves return what they found; while it is ``warm`` they run in one
-JVM, as starting one costs more than most of them. A consumer, and whatever else stays for a while, is a context
-manager: it shares a JVM with others while the driver is warm, unless it is said to be *alone*, and can be killed.
+One JavaDriver is one release. Calls that end by themselves return what they found; a consumer, and whatever else stays
+for a while, is a context manager. While the driver is ``warm`` they share JVMs, as starting one costs more than most of
+them, unless one is said to be *alone*, and can be killed.
 """
 
 from __future__ import annotations
@@ -40,8 +40,6 @@ class JavaDriver:
         self.directory = directory
         self._class_path = driver_class_path(version)
         self._runs = itertools.count(1)
-        self._is_warm = False
-        self._server: Child | None = None
         self._hosts: dict[object, JavaHost] = {}
         # Nobody listens on port 1, so this loads what most commands load, and ends.
         rehearsal = arguments(
@@ -53,15 +51,12 @@ class JavaDriver:
 
     @contextlib.contextmanager
     def warm(self) -> Iterator[Self]:
-        """While this lasts, a JVM is kept for calls of the main thread that end by themselves, some for what stays."""
-        self._is_warm = True
+        """While this lasts, JVMs are kept for all that is not alone, one of them from now on."""
+        # A child dies with the thread that started it: other threads find what this one has started.
+        self._hosts[None] = self._new_host()
         try:
             yield self
         finally:
-            self._is_warm = False
-            if self._server is not None:
-                self._server.kill()
-                self._server = None
             for host in self._hosts.values():
                 host.kill()
             self._hosts.clear()
@@ -90,38 +85,30 @@ class JavaDriver:
         host = None if alone else self._host(options.get("poll_ms"))
         return self._child(stem, words) if host is None else host.guest(words), report
 
+    def _new_host(self) -> JavaHost:
+        return JavaHost(self._child(self._stem("host"), ["host"]))
+
     def _host(self, poll_ms: object) -> JavaHost | None:
         """The JVM for those with this pause between two looks at the shares of a group: a JVM has one. None if cold."""
         host = self._hosts.get(poll_ms)
         if host is not None and host.is_alive:
             return host
-        # As above: it would die with another thread.
-        if not self._is_warm or threading.current_thread() is not threading.main_thread():
+        if not self._hosts or threading.current_thread() is not threading.main_thread():
             return None
-        self._hosts[poll_ms] = JavaHost(self._child(self._stem("host"), ["host"]))
+        self._hosts[poll_ms] = self._new_host()
         return self._hosts[poll_ms]
 
     def _run(self, command: str, options: Mapping[str, object], deadline_s: float) -> tuple[list[dict[str, Any]], Path]:
         """Run a sub-command that ends by itself; gives its events and where its report is."""
         report = self._report_of(self._stem(command))
-        order = "\t".join([command, *arguments({**options, "report": report})])
-        # A child dies with the thread that started it, and two threads cannot have one do two things at a time.
-        if not self._is_warm or threading.current_thread() is not threading.main_thread():
-            with self._child(self._stem("serve"), ["serve"]) as server:
-                return self._told(server, order, deadline_s), report
-        server, self._server = self._server or self._child(self._stem("serve"), ["serve"]), None
-        try:
-            events = self._told(server, order, deadline_s)
-        except BaseException:
-            server.kill()  # the next call has another one
-            raise
-        self._server = server
-        return events, report
-
-    @staticmethod
-    def _told(server: Child, order: str, deadline_s: float) -> list[dict[str, Any]]:
-        server.tell(order)
-        return server.read_events_before("ended", deadline_s)
+        words = [command, *arguments({**options, "report": report})]
+        with contextlib.ExitStack() as cold:
+            host = self._host(None)
+            if host is None:
+                host = self._new_host()
+                cold.callback(host.kill)
+            with host.guest(words) as guest:
+                return guest.read_events_before("ended", deadline_s), report
 
     def start_producer(self, name_server: str, topic: str, corpus: Path, **options: object) -> JavaProducer:
         """Start sending a corpus. Options are those of Corpus.java and Produce.java; None means the default."""

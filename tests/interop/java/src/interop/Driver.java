@@ -1,24 +1,19 @@
 package interop;
 
-import java.io.BufferedReader;
 import java.io.ByteArrayOutputStream;
 import java.io.IOException;
 import java.io.InputStream;
-import java.io.InputStreamReader;
 import java.io.PrintStream;
 import java.net.InetAddress;
 import java.net.ServerSocket;
 import java.net.Socket;
-import java.nio.charset.StandardCharsets;
 
 /**
  * Apache's Java client as a command: one sub-command per process, JSON lines on standard output.
  *
- * <p>The sub-command serve runs others, one after the other, in a JVM that is warm: the words of one on each line of standard input, separated by
- * tabs, and a last event {@code ended} for each. They must be such as end by themselves and do not read standard input.
- *
  * <p>The sub-command host runs others side by side until its input ends: one for each connection to the port that it names, whose first line has the
- * words, and by which it is talked with. What JVMs have one of is shared by them: where the pauses of rebalancing are concerned, they must agree.
+ * words, separated by tabs, and by which it is talked with; its last event is {@code ended}. What JVMs have one of is shared by them: where the pauses
+ * of rebalancing are concerned, they must agree.
  *
  * <p>Results that grow with the number of messages go to tab-separated files, see {@link Report}. A failure ends the process with exit code 1 and a
  * last line {@code {"event":"failed","reason":...}}. The same source is compiled against every client release under test, so it uses only what
@@ -30,7 +25,7 @@ public final class Driver {
 
     public static void main(String[] arguments) {
         if (arguments.length == 0) {
-            System.err.println("usage: Driver produce|consume|liteconsume|pull|litepull|offsets|view|query|transact|timed|request|answer|allocate|serve|host --name value ...");
+            System.err.println("usage: Driver produce|consume|liteconsume|pull|litepull|offsets|view|query|transact|timed|request|answer|allocate|host --name value ...");
             System.exit(2);
         }
         try {
@@ -41,15 +36,6 @@ public final class Driver {
             System.exit(1);
         }
         System.exit(0);
-    }
-
-    private static void serve() throws Exception {
-        BufferedReader input = new BufferedReader(new InputStreamReader(System.in, StandardCharsets.UTF_8));
-        for (String line = input.readLine(); line != null; line = input.readLine()) {
-            String[] words = line.split("\t");
-            run(words[0], new Options(words, 1));
-            Event.named("ended").print();
-        }
     }
 
     private static void host() throws Exception {
@@ -83,6 +69,7 @@ public final class Driver {
             String[] words = firstLine(own.getInputStream()).split("\t");
             try {
                 run(words[0], new Options(words, 1));
+                Event.named("ended").print();
             } catch (Throwable failure) {
                 failure.printStackTrace();
                 Event.named("failed").with("reason", failure.toString()).print();
@@ -103,9 +90,6 @@ public final class Driver {
 
     private static void run(String command, Options options) throws Exception {
         switch (command) {
-            case "serve":
-                serve();
-                break;
             case "host":
                 host();
                 break;
