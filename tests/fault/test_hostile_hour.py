@@ -250,7 +250,7 @@ def report(place: Ground, grown: dict[str, int], tally: dict[str, int]) -> str:
 @pytest.mark.parametrize(
     ("seconds", "connections"),
     [
-        pytest.param(15, 400, id="short"),
+        pytest.param(10, 400, id="short"),
         pytest.param(
             float(os.environ.get("MQCORE_HOSTILE_S", 300)),
             int(os.environ.get("MQCORE_HOSTILE_CONNECTIONS", 10_000)),
