@@ -1,21 +1,28 @@
 """What metrics cost: a broker without them, one that has the port, and one that is scraped, under the same load.
 
-    python benchmarks/metrics.py [--load send:8x32] [--rounds 7] [--seconds 4] [--topics 0] [--scrapes 50] [--every 1]
+    python benchmarks/metrics.py [--load send:8x32] [--rounds 7] [--seconds 4] [--topics 0] [--scrapes 50] [--stops 10]
 
 The brokers run at the same time, and take turns under load; CPU is that of all processes of a broker, for each message.
 Behind that: what one scrape costs a broker without load, with so many topics that one group has read, and what share of
 one processor it is at a scrape each 15 s, as Prometheus makes them. The scraper itself does not count.
+
+And how long its event loop is kept waiting meanwhile (``--stops`` pairs of rounds, scraped without a pause and not at
+all): a client asks it for something small without a pause, and the longest wait for an answer is the longest stop, or
+longer. What others on this machine do is in it, in both rounds alike.
 """
 
 from __future__ import annotations
 
 import argparse
+import socket
 import statistics
+import struct
 import sys
 import tempfile
 import threading
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import time
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -25,7 +32,8 @@ from benchmarks.harness.loads import Connections, Load
 from benchmarks.harness.native import Engine
 from benchmarks.harness.procstat import tree_cpu_seconds
 from mqcore.client import Client
-from mqcore.codes import SerializeType
+from mqcore.codes import RequestCode, SerializeType
+from mqcore.protocol.command import RemotingCommand
 from tests.rigs import wire
 from tests.rigs.mqcore_broker import MqcoreBroker
 from tests.rigs.ports import free_port
@@ -34,6 +42,8 @@ from tests.rigs.scrapes import get
 TOPIC = "Measured"
 GROUP = "readers"
 QUEUES = 8
+LENGTH = struct.Struct(">i")
+SCRAPES_PER_ROUND = 3
 SCRAPE_INTERVAL_S = 15
 """Of Prometheus, where nobody says otherwise."""
 
@@ -119,7 +129,58 @@ def under_load(load: Load, rounds: int, seconds: float, every_s: float) -> None:
             )
 
 
-def one_scrape(topics: int, scrapes: int) -> None:
+class Asker:
+    """Asks the broker process for an offset, again and again, and knows how long each answer took, ms."""
+
+    def __init__(self, broker: MqcoreBroker) -> None:
+        host, _, number = broker.broker_address.partition(":")
+        self._socket = socket.create_connection((host, int(number)))
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        fields = {"consumerGroup": GROUP, "topic": "T0", "queueId": "0"}
+        self._request = RemotingCommand(RequestCode.QUERY_CONSUMER_OFFSET, ext_fields=fields).encode()
+
+    def run(self, until: Callable[[], bool]) -> list[float]:
+        waits = []
+        while not until():
+            began_s = time.perf_counter()
+            self._socket.sendall(self._request)
+            (size,) = LENGTH.unpack(self._read(LENGTH.size))
+            self._read(size)
+            waits.append((time.perf_counter() - began_s) * 1000)
+        return waits
+
+    def _read(self, size: int) -> bytes:
+        data = self._socket.recv(size, socket.MSG_WAITALL)
+        assert len(data) == size
+        return data
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+def stops(broker: MqcoreBroker, port: int, pairs: int) -> None:
+    """Print how long the event loop was away at most, while it was scraped SCRAPES_PER_ROUND times and while not."""
+    found: dict[str, list[list[float]]] = {"scraped": [], "not scraped": []}
+    with closing(Asker(broker)) as asker:
+        for _ in range(pairs):
+            began_s = time.perf_counter()
+            scraper = threading.Thread(target=lambda: [get(port, "/metrics") for _ in range(SCRAPES_PER_ROUND)])
+            scraper.start()
+            found["scraped"].append(asker.run(lambda thread=scraper: not thread.is_alive()))
+            scraper.join()
+            ends_s = 2 * time.perf_counter() - began_s  # as long without
+            found["not scraped"].append(asker.run(lambda end=ends_s: time.perf_counter() >= end))
+    for name, rounds in found.items():
+        longest = sorted(max(waits) for waits in rounds)
+        every = sorted(wait for waits in rounds for wait in waits)
+        print(
+            f"{name:12} {len(every):8,} answers: median {statistics.median(every):6.2f} ms, 99.9 % below "
+            f"{every[int(len(every) * 0.999)]:6.2f} ms; longest of a round: least {longest[0]:6.2f}, "
+            f"median {statistics.median(longest):6.2f}, most {longest[-1]:6.2f} ms"
+        )
+
+
+def one_scrape(topics: int, scrapes: int, pairs: int) -> None:
     port = free_port()
     properties = {**STORE, **BOUNDS, "metricsPort": str(port)}
     with (
@@ -137,6 +198,7 @@ def one_scrape(topics: int, scrapes: int) -> None:
         for _ in range(scrapes):
             get(port, "/metrics")
         each_s = (tree_cpu_seconds(broker.pid) - before) / scrapes
+        stops(broker, port, pairs)
     print(
         f"a scrape of {topics} topics: {text.count(chr(10)):,} lines, {each_s * 1000:.1f} ms of CPU, "
         f"{each_s / SCRAPE_INTERVAL_S:.3%} of a processor each {SCRAPE_INTERVAL_S} s"
@@ -152,11 +214,12 @@ def main() -> None:
     parser.add_argument("--every", type=float, default=1.0, help="seconds between scrapes")
     parser.add_argument("--topics", type=int, default=0, help="topics of the broker whose scrape is measured")
     parser.add_argument("--scrapes", type=int, default=50, help="how often it is scraped")
+    parser.add_argument("--stops", type=int, default=10, help="pairs of rounds that look how long its event loop stops")
     arguments = parser.parse_args()
     if arguments.rounds:
         load = Load.parse(arguments.load, body_size=arguments.body, serialize_type=SerializeType.JSON)
         under_load(load, arguments.rounds, arguments.seconds, arguments.every)
-    one_scrape(arguments.topics, arguments.scrapes)
+    one_scrape(arguments.topics, arguments.scrapes, arguments.stops)
 
 
 if __name__ == "__main__":

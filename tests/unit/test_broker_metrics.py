@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import re
@@ -334,6 +335,28 @@ async def test_what_is_not_on_disk_has_a_size_and_an_age(rig: BrokerRig, segment
     found = await scraped(survey, rig)
     assert found["mqcore_flush_behind_seconds"][0][1] == 2.5
     assert found["mqcore_dispatch_behind_seconds"][0][1] == 0
+
+
+@pytest.mark.parametrize("is_enabled", [True, False])
+def test_nothing_is_collected_while_a_text_is_made(is_enabled: bool) -> None:
+    collected: list[str] = []
+    before = gc.isenabled()
+
+    def note(phase: str, info: dict[str, int]) -> None:
+        collected.append(phase)
+
+    gc.callbacks.append(note)
+    try:
+        (gc.enable if is_enabled else gc.disable)()
+        with contextlib.suppress(KeyError), endpoint_module.collections_later():
+            things = [{} for _ in range(100_000)]
+            assert collected == []
+            raise KeyError
+        assert len(things) == 100_000
+        assert gc.isenabled() is is_enabled
+    finally:
+        gc.callbacks.remove(note)
+        (gc.enable if before else gc.disable)()
 
 
 # Health.

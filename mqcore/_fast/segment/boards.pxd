@@ -8,8 +8,8 @@ from libc.string cimport memcmp
 
 from mqcore._fast.base.atomics cimport observe, observe_i32
 from mqcore._fast.base.hashing cimport hash_bytes
-from mqcore._fast.base.layout cimport (EPOCH_ROWS, CradleRow, EpochRow, GroupRow, LatencyRow, OffsetRow, QueueRow, QuotaRow,
-                                       SlaveRow, StoreBoard, TopicRow, WorkerRow)
+from mqcore._fast.base.layout cimport (EPOCH_ROWS, CradleRow, EpochRow, GroupRow, LatencyRow, OffsetRow, QueueRow,
+                                       QuotaRow, SlaveRow, StoreBoard, TopicRow, WorkerRow)
 
 cdef struct Shared:
     uint8_t *base

@@ -19,8 +19,8 @@ cdef inline LatencyRow *latencies_of(const Shared *shared, int worker) noexcept 
     return &shared.latencies[worker * LATENCY_KINDS]
 
 
-# Which of the counts of a row is that of *took_us*. The power of two that it has reached says which two they may be, the
-# bit below that which of them.
+# Which of the counts of a row is that of *took_us*. The power of two that it has reached says which two they may be,
+# the bit below that which of them.
 cdef inline int32_t latency_place(int64_t took_us) noexcept nogil:
     cdef uint64_t units = <uint64_t>took_us >> FIRST_BITS
     cdef int32_t power

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import logging
 import socket
 import threading
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any, Final, TypeVar
@@ -136,7 +137,8 @@ class MetricsEndpoint:
         if self._survey is None or self._survey[0].broker is not observed.broker:
             self._survey = observed, BrokerSurvey(observed, pause)
         survey = self._survey[1]
-        return render(survey.take(facts, is_ready=is_ready), survey.common_labels(), pause)
+        with collections_later():
+            return render(survey.take(facts, is_ready=is_ready), survey.common_labels(), pause)
 
     # In the broker's event loop.
 
@@ -150,6 +152,22 @@ class MetricsEndpoint:
         observed = self._observe()
         facts = None if observed is None else await gather_facts(observed.broker)
         return observed, facts, readiness(observed)
+
+
+@contextlib.contextmanager
+def collections_later() -> Iterator[None]:
+    """Have the collector of cycles rest within the block.
+
+    It would walk the hundred thousand things of a survey, again and again as they become more, and nobody else has the
+    interpreter meanwhile: 6 ms of CPU with 2,000 topics. None of them is in a cycle; they end with their last name.
+    """
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 def answer_of(verdict: HealthVerdict) -> HttpAnswer:
