@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
@@ -21,10 +22,14 @@ from tests.rigs import (
     ReceivedMessage,
     SentMessage,
     free_broker_ports,
+    free_port,
     gather,
     normalised,
+    nursery,
 )
+from tests.rigs.apache import write_properties
 from tests.rigs.deliveries import check_each_exactly_once, check_queue_order, sent_by_key
+from tests.waiting import wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 OWNER = """
@@ -67,6 +72,40 @@ def test_a_child_that_ignores_sigterm_is_killed_and_reported(tmp_path: Path) -> 
         with pytest.raises(ChildError, match="still running"):
             child.stop(deadline_s=0.2)
         assert not child.is_alive
+
+
+@pytest.fixture
+def forks(tmp_path: Path) -> Iterator[nursery.Nursery]:
+    with nursery.Nursery(tmp_path / "nursery.out") as made:
+        yield made
+
+
+def test_a_fork_speaks_and_ends_as_a_broker_that_users_start(forks: nursery.Nursery, tmp_path: Path) -> None:
+    configuration = write_properties(tmp_path / "broker.conf", {"listenPort": "none"})
+    fork = forks.born(["-c", str(configuration)], log=tmp_path / "fork.out")
+    plain = Child([sys.executable, "-m", nursery.MODULE, "-c", configuration], log=tmp_path / "plain.out")
+    assert plain.wait() == 253
+    process = psutil.Process(fork.pid)
+    # It is there, as others are, until its owner looks.
+    wait_until(lambda: process.status() == psutil.STATUS_ZOMBIE, 60, "the fork has ended")
+    assert fork.wait() == 253
+    wait_until(lambda: not process.is_running(), 60, "the fork is buried")
+    assert "listenPort" in fork.log.read_text()
+    assert fork.log.read_text() == plain.log.read_text()
+
+
+def test_forks_die_with_a_killed_nursery(forks: nursery.Nursery, tmp_path: Path) -> None:
+    properties = {
+        "listenPort": str(free_broker_ports().listen),
+        "namesrvListenPort": str(free_port()),
+        "storePathRootDir": str(tmp_path / "store"),
+    }
+    configuration = write_properties(tmp_path / "broker.conf", properties)
+    fork = forks.born(["-c", str(configuration)], log=tmp_path / "fork.out")
+    wait_until(lambda: "boot success" in fork.log.read_text(), 60, "the fork serves")
+    family = [psutil.Process(fork.pid), *psutil.Process(fork.pid).children(recursive=True)]
+    os.kill(forks.pid, signal.SIGKILL)
+    assert those_left(family, 60.0) == []
 
 
 def test_the_corpus_is_the_same_each_time_and_has_every_script(corpus: Corpus, tmp_path: Path) -> None:
