@@ -6,8 +6,8 @@ import asyncio
 from typing import Any, Final
 
 from mqcore import clock
-from mqcore.admin.group_report import GroupReport, ask
 from mqcore.client.admin import Admin
+from mqcore.client.admin.group_report import GroupReport, ask
 from mqcore.errors import ClientError, MQError, PermissionDeniedError
 from mqcore.protocol.group_bodies import GroupChange, GroupFacts
 

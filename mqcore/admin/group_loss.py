@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from mqcore.admin.group_report import GroupReport, ask
 from mqcore.broker.failover.negotiation import entries_of
 from mqcore.client.admin import Admin
+from mqcore.client.admin.group_report import GroupReport, ask
 from mqcore.errors import ClientError, MQError
 from mqcore.protocol.ha_bodies import EpochCache
 from mqcore.store.epochs import common_point

@@ -9,12 +9,12 @@ import click
 
 from mqcore.admin.group_changes import GroupChanger
 from mqcore.admin.group_loss import Gap, Loss, loss_of
-from mqcore.admin.group_report import GroupReport, Place, Survey, survey, the_group
 from mqcore.admin.options import broker_option, check_place, cluster_option, confirm, output_option, yes_option
 from mqcore.admin.output import show_pairs, show_records, talk, time_text
 from mqcore.admin.running import Common, PartialError, fail, run_admin
 from mqcore.client.admin import Admin
 from mqcore.client.admin.base import BrokerPlace
+from mqcore.client.admin.group_report import GroupReport, Place, Survey, survey, the_group
 from mqcore.errors import ClientError
 from mqcore.protocol.group_bodies import GroupChange, MemberStatus
 from mqcore.protocol.ha_bodies import HARuntimeInfo

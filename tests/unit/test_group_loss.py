@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from mqcore.admin.group_loss import Loss, loss_of
-from mqcore.admin.group_report import GroupReport
+from mqcore.client.admin.group_report import GroupReport
 from mqcore.errors import ClientError, RemotingConnectError
 from mqcore.protocol.group_bodies import GroupFacts, MemberStatus
 from mqcore.protocol.ha_bodies import EpochCache, EpochStart, HARuntimeInfo
