@@ -15,9 +15,10 @@ import click
 
 from mqcore.admin.formats import FORMAT_HELP, Format, parse_format
 from mqcore.admin.offset_commands import parse_queue
-from mqcore.admin.options import json_alias, output_option, parse_time
+from mqcore.admin.options import json_alias, output_option
 from mqcore.admin.output import MESSAGE_KEYS, RecordStream, message_json, talk
 from mqcore.admin.running import Common, hint_of, run
+from mqcore.client.admin.times import parse_time
 from mqcore.client.asynchronous import Client
 from mqcore.client.consume.polled.pull_api import PullStatus
 from mqcore.client.errors import NoRouteError, NotFoundError

@@ -8,12 +8,13 @@ from typing import Any
 
 import click
 
-from mqcore.admin.options import confirm, output_option, parse_time, show_outcomes, yes_option
+from mqcore.admin.options import confirm, output_option, show_outcomes, yes_option
 from mqcore.admin.output import show, show_records, talk, time_text
 from mqcore.admin.running import Common, PartialError, check_outcomes, fail, run, run_admin
 from mqcore.client.admin import Admin
 from mqcore.client.admin.groups import is_system_group
 from mqcore.client.admin.offsets import GroupLag, ResetReport, ResetTo, Target
+from mqcore.client.admin.times import parse_time
 from mqcore.client.errors import NotFoundError
 from mqcore.protocol.message import MessageQueue
 

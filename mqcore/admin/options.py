@@ -1,21 +1,18 @@
-"""The options that many commands share, and the reading of times."""
+"""The options that many commands share."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 
 import click
 
 from mqcore.admin.output import OUTPUTS, print_table, show
 from mqcore.client.admin.base import Outcomes
+from mqcore.client.admin.times import parse_time
 from mqcore.codes import PermName
 
 PERMISSIONS = {"rw": PermName.READ | PermName.WRITE, "r": PermName.READ, "w": PermName.WRITE, "none": 0}
-
-AGO = re.compile(r"-?(\d+)(s|m|h|d)")
-AGO_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
 
 AS_JSON = "mqcore.json"
 """In a command's ``meta``: --json was given."""
@@ -64,18 +61,6 @@ def when(text: str) -> datetime:
     if found is None:
         raise click.BadParameter(f"got {text!r}, wanted a time such as 2026-01-31T12:00 or 90m (ago)")
     return found
-
-
-def parse_time(text: str) -> datetime | None:
-    """Return the time that *text* means, or None when it is none."""
-    ago = AGO.fullmatch(text)
-    if ago is not None:
-        return datetime.now(UTC) - timedelta(**{AGO_UNITS[ago[2]]: int(ago[1])})
-    try:
-        found = datetime.fromisoformat(text)
-    except ValueError:
-        return None
-    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
 
 
 def show_outcomes(outcomes: Outcomes, subject: Mapping[str, str], done: str, output: str) -> None:

@@ -16,10 +16,10 @@ import pytest
 
 from mqcore import aio
 from mqcore.admin.consume_command import Printer, watching, what_is_missing
-from mqcore.admin.options import parse_time
 from mqcore.admin.output import yaml_text
 from mqcore.admin.running import hint_of
 from mqcore.client import Client, Message, Reject
+from mqcore.client.admin.times import parse_time
 from mqcore.client.errors import RemotingConnectError, SendFailedError
 from tests.integration.client_helpers import make_topic, read_queue, running_broker, send_numbers
 from tests.integration.told_brokers import told_cluster

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from mqcore.client.admin.accounts import AccountCalls
 from mqcore.client.admin.name_servers import NameServerCalls, read_settings
 from mqcore.codes import RequestCode
 from mqcore.java_properties import format_properties
@@ -14,7 +15,7 @@ from mqcore.protocol.headers import decode_response
 from mqcore.protocol.message import MessageQueue
 
 
-class BrokerCalls(NameServerCalls):
+class BrokerCalls(NameServerCalls, AccountCalls):
     """What can be asked and changed of brokers. A broker is given by name or by address."""
 
     async def broker_runtime(self, broker: str, *, details: bool = False) -> dict[str, str]:

@@ -68,6 +68,7 @@ class Admin(PlainFace[AsyncAdmin]):
     ha_status = plain(AsyncAdmin.ha_status)
     epoch_cache = plain(AsyncAdmin.epoch_cache)
     change_failover_group = plain(AsyncAdmin.change_failover_group)
+    access_rules = plain(AsyncAdmin.access_rules)
     add_write_perm = plain(AsyncAdmin.add_write_perm)
     name_server_config = plain(AsyncAdmin.name_server_config)
     update_name_server_config = plain(AsyncAdmin.update_name_server_config)
