@@ -140,7 +140,10 @@ setup(
     packages=[*top_packages, *mapped],
     py_modules=spark_formats,
     package_dir=mapped,
-    package_data={"mqcore": ["py.typed", "_fast/*/*.pxd", "_fast/*/*.pyi", "_fast/include/*.h"]},
+    package_data={
+        "mqcore": ["py.typed", "_fast/*/*.pxd", "_fast/*/*.pyi", "_fast/include/*.h"],
+        "mqcore.console": ["templates/*.html", "static/*"],
+    },
     ext_modules=cythonize(
         extensions,
         language_level=3,

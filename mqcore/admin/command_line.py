@@ -11,6 +11,7 @@ from mqcore.admin.backup_commands import backup, restore_command
 from mqcore.admin.bench_commands import bench
 from mqcore.admin.cluster_commands import broker, cluster, namesrv, producer
 from mqcore.admin.connection import CONTEXT_VARIABLE, DEFAULT_NAME_SERVER
+from mqcore.admin.console_command import console
 from mqcore.admin.consume_command import consume
 from mqcore.admin.context_commands import context as context_command
 from mqcore.admin.dlq_commands import dlq
@@ -56,7 +57,7 @@ def cli(context: click.Context, namesrv: str | None, context_name: str | None, v
 
 COMMANDS = (
     send, consume, topic, group, offset, lag, message, dlq, cluster, broker, ha, backup, restore_command, store,
-    namesrv, producer, doctor, systemd_unit, explain, context_command, trace, bench, top, completion, man,
+    namesrv, producer, doctor, systemd_unit, explain, context_command, trace, bench, top, console, completion, man,
 )  # fmt: skip
 
 for command in COMMANDS:

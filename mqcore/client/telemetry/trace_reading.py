@@ -9,7 +9,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from mqcore.client.model.messages import MessageKind
-from mqcore.client.telemetry.trace import ABSENT, FIELD_SEPARATOR, RECORD_SEPARATOR, ConsumeCode, TraceKind
+from mqcore.client.model.outcome import ConsumeCode
+from mqcore.client.telemetry.trace import ABSENT, FIELD_SEPARATOR, RECORD_SEPARATOR, TraceKind
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

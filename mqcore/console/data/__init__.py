@@ -1,0 +1,1 @@
+"""What the pages show, without HTTP: one module a family of pages."""

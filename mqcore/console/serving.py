@@ -1,0 +1,73 @@
+"""The console as a server of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
+from typing import Final
+
+import uvicorn
+
+from mqcore.client.asynchronous import Client
+from mqcore.console.application import application
+from mqcore.console.options import ConsoleOptions
+from mqcore.errors import ConfigError
+
+CONNECTIONS_MAX: Final = 64
+REQUEST_HEAD_BYTES_MAX: Final = 32 << 10
+KEEP_ALIVE_S: Final = 15
+STOP_S: Final = 5
+BACKLOG: Final = 64
+
+
+def listen(options: ConsoleOptions) -> socket.socket:
+    """Take the port. Raises ConfigError that says what is in the way."""
+    try:
+        family, kind, protocol, _, place = socket.getaddrinfo(
+            options.host, options.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listener = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise ConfigError(f"--host: got {options.host!r}, wanted an address of this machine ({error})") from error
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(place)
+    except OSError as error:
+        listener.close()
+        raise ConfigError(f"cannot listen on {options.host}:{options.port}: {error}; give another --port") from error
+    return listener
+
+
+def serve(
+    make_client: Callable[[], Client], options: ConsoleOptions, on_ready: Callable[[ConsoleOptions], None]
+) -> None:
+    """Serve until SIGINT or SIGTERM. *on_ready* is told the options, with the port that was found for 0."""
+    with closing(listen(options)) as listener:
+        settled = replace(options, port=listener.getsockname()[1])
+        listener.listen(BACKLOG)
+        on_ready(settled)
+        asyncio.run(_serve(make_client, settled, listener))
+
+
+async def _serve(make_client: Callable[[], Client], options: ConsoleOptions, listener: socket.socket) -> None:
+    config = uvicorn.Config(
+        application(make_client(), options),
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        lifespan="on",
+        limit_concurrency=CONNECTIONS_MAX,
+        timeout_keep_alive=KEEP_ALIVE_S,
+        timeout_graceful_shutdown=STOP_S,
+        h11_max_incomplete_event_size=REQUEST_HEAD_BYTES_MAX,
+        ssl_certfile=options.certificate,
+        ssl_keyfile=options.key,
+    )
+    await uvicorn.Server(config).serve(sockets=[listener])
