@@ -21,7 +21,7 @@ from mqcore.client.asynchronous import Client
 from mqcore.client.errors import NoRouteError, NotFoundError
 from mqcore.codes import ResponseCode
 from mqcore.console.forms import change
-from mqcore.console.guard import Guard
+from mqcore.console.guard import PageGuard
 from mqcore.console.options import ConsoleOptions
 from mqcore.console.pages import refusal
 from mqcore.console.state import Console
@@ -41,6 +41,8 @@ KEY_HINT: Final = (
     "The brokers have access control: start the console with MQCORE_CLIENT_ACCESS_KEY and MQCORE_CLIENT_SECRET_KEY "
     "of an account that may do this."
 )
+ACL_WORDS: Final = "acl.common.AclException"
+GONE_HINT: Final = "It may have been deleted, or be spelt otherwise: the list that it would be in tells."
 
 ROUTES: Final[tuple[BaseRoute, ...]] = (
     Route("/", overview.overview),
@@ -80,7 +82,7 @@ def application(client: Client, options: ConsoleOptions) -> Starlette:
 
     app = Starlette(
         routes=list(ROUTES),
-        middleware=[Middleware(Guard, console=console)],
+        middleware=[Middleware(PageGuard, console=console)],
         exception_handlers={HTTPException: http_failed, BaseMQError: asking_failed, Exception: failed},
         lifespan=lifespan,
     )
@@ -92,16 +94,23 @@ async def asking_failed(request: Request, error: Exception) -> Response:
     """A broker, a name server or a parameter: say which, and what to do."""
     assert isinstance(error, BaseMQError)  # what it is registered for
     known = refusal_of(error.code, error.remark) if isinstance(error, BrokerError) else None
-    mend = known.mend if known is not None else hint_of(error)
+    mend = hint_of(error) if known is None or is_about_keys(error) else known.mend
     return refusal(request, status_of(error), sentence(str(error)), sentence(mend), known.place if known else "")
 
 
 def hint_of(error: BaseException) -> str:
     """Return what to do about *error*, or rather about what has caused it."""
     hint = hint_of(error.__cause__) if error.__cause__ is not None else ""
-    if isinstance(error, PermissionDeniedError):
+    if isinstance(error, NotFoundError):
+        return GONE_HINT
+    if is_about_keys(error):
         return KEY_HINT
     return hint or (error.hint if isinstance(error, BaseMQError) else "")
+
+
+def is_about_keys(error: BaseException) -> bool:
+    """Tell whether access control has refused: by its code, or with the code of any failure in RocketMQ's words."""
+    return isinstance(error, PermissionDeniedError) or (isinstance(error, BrokerError) and ACL_WORDS in error.remark)
 
 
 def status_of(error: BaseMQError) -> HTTPStatus:
@@ -111,6 +120,8 @@ def status_of(error: BaseMQError) -> HTTPStatus:
         return HTTPStatus.NOT_FOUND
     if isinstance(error, MisuseError):
         return HTTPStatus.BAD_REQUEST
+    if is_about_keys(error):
+        return HTTPStatus.FORBIDDEN
     return HTTPStatus.BAD_GATEWAY
 
 

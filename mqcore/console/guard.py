@@ -45,7 +45,7 @@ HEADERS: Final = {
 }
 
 
-class Guard:
+class PageGuard:
     """ASGI middleware around all pages of *console*."""
 
     def __init__(self, app: ASGIApp, console: Console) -> None:

@@ -121,16 +121,17 @@ class Browser:
         """What pages have written to their console, and errors: a page of ours has none."""
         # 3 and 4 are what the browser reads from and writes to.
         joined = f'exec 3<&{theirs[0]} 4>&{theirs[1]}; exec "$@"'
-        self._process = subprocess.Popen(
-            [
-                *DIE_WITH_OWNER, str(os.getpid()), "bash", "-c", joined, "bash", path, "--headless",
-                "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--no-first-run",
-                "--disable-background-networking", "--disable-component-update", "--hide-scrollbars",
-                f"--user-data-dir={directory / 'profile'}", "about:blank",
-            ],
-            pass_fds=theirs, stdin=subprocess.DEVNULL, env=_environment(directory),
-            stdout=(directory / "browser.out").open("wb"), stderr=subprocess.STDOUT, start_new_session=True,
-        )  # fmt: skip
+        with (directory / "browser.out").open("wb") as said:
+            self._process = subprocess.Popen(
+                [
+                    *DIE_WITH_OWNER, str(os.getpid()), "bash", "-c", joined, "bash", path, "--headless",
+                    "--remote-debugging-pipe", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage",
+                    "--no-first-run", "--disable-background-networking", "--disable-component-update",
+                    "--hide-scrollbars", f"--user-data-dir={directory / 'profile'}", "about:blank",
+                ],
+                pass_fds=theirs, stdin=subprocess.DEVNULL, env=_environment(directory),
+                stdout=said, stderr=subprocess.STDOUT, start_new_session=True,
+            )  # fmt: skip
         for end in (to_browser, from_browser, *theirs):
             os.close(end)
         self._session = ""

@@ -13,7 +13,7 @@ from mqcore.protocol import fastjson
 
 
 @dataclass(frozen=True, slots=True)
-class AclAccount:
+class ListedAccount:
     """One account, without its secret. Permissions are RocketMQ's words: DENY, PUB, SUB, PUB|SUB."""
 
     access_key: str
@@ -30,7 +30,7 @@ class AccessRules:
     """The accounts of a broker, and the addresses that it lets in without a key."""
 
     white_addresses: tuple[str, ...]
-    accounts: tuple[AclAccount, ...]
+    accounts: tuple[ListedAccount, ...]
 
 
 class AccountCalls(AdminCalls):
@@ -47,8 +47,8 @@ class AccountCalls(AdminCalls):
         return AccessRules(_texts(body.get("globalWhiteAddrs")), found)
 
 
-def _account(entry: Mapping[str, Any]) -> AclAccount:
-    return AclAccount(
+def _account(entry: Mapping[str, Any]) -> ListedAccount:
+    return ListedAccount(
         access_key=str(entry.get("accessKey") or ""),
         is_admin=bool(entry.get("admin")),
         default_topic_perm=str(entry.get("defaultTopicPerm") or "DENY"),

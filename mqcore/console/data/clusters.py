@@ -56,6 +56,11 @@ class BrokerState:
         return whole_number(self.table.get("dispatchBehindBytes"))
 
     @property
+    def conflicts(self) -> list[str]:
+        """Groups whose members contradict each other, as the broker has noticed: its own key, which RocketMQ lacks."""
+        return [name for name in self.table.get("subscriptionConflictGroups", "").split(",") if name]
+
+    @property
     def log_bytes(self) -> int | None:
         first, end = (whole_number(self.table.get(f"commitLog{which}Offset")) for which in ("Min", "Max"))
         return None if first is None or end is None else end - first

@@ -22,7 +22,7 @@ MEMBERS_ASKED_MAX: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
-class GroupState:
+class GroupStanding:
     """How far behind a group is; *lag* is None where it has no offsets yet, *error* says why nothing is known."""
 
     name: str
@@ -44,7 +44,7 @@ class MemberSays:
 class GroupDetail:
     """One group. *connection* is None when nobody is online."""
 
-    state: GroupState
+    state: GroupStanding
     configs: Mapping[str, SubscriptionGroupConfig]
     connection: ConsumerConnection | None
     members: Sequence[MemberSays]
@@ -82,18 +82,39 @@ async def group_names(admin: Admin, *, everything: bool = False) -> list[str]:
     return [name for name in await admin.list_groups() if everything or not is_system_group(name)]
 
 
-async def group_states(admin: Admin, names: Iterable[str]) -> list[GroupState]:
+async def group_states(admin: Admin, names: Iterable[str]) -> list[GroupStanding]:
     """Ask how far behind each group is, and how many are in it: two questions for each group and master."""
 
-    async def look(name: str) -> GroupState:
+    async def look(name: str) -> GroupStanding:
         lag = await _lag(admin, name)
         connection = await connection_of(admin, name)
         members = 0 if connection is None else len(connection.connection_set)
         conflict = connection is not None and connection.subscription_conflict is not None
-        return GroupState(name, lag, members, conflict)
+        return GroupStanding(name, lag, members, conflict)
 
-    found = await each(names, look)
-    return [GroupState(name, error=state) if isinstance(state, MQError) else state for name, state in found.items()]
+    return [_standing(name, found) for name, found in (await each(names, look)).items()]
+
+
+async def groups_behind(admin: Admin, names: Iterable[str], count: int) -> tuple[list[GroupStanding], int]:
+    """Return the *count* groups that are most behind, the first of them first, and the lag of all together.
+
+    Only those are asked who is in them: of the others it is one question for each group and master.
+    """
+
+    async def look(name: str) -> GroupStanding:
+        return GroupStanding(name, await _lag(admin, name))
+
+    lags = {name: _standing(name, found) for name, found in (await each(names, look)).items()}
+    behind = sorted(lags.values(), key=lambda group: (-_total(group), group.name))
+    return await group_states(admin, [group.name for group in behind[:count]]), sum(map(_total, behind))
+
+
+def _standing(name: str, found: GroupStanding | MQError) -> GroupStanding:
+    return GroupStanding(name, error=found) if isinstance(found, MQError) else found
+
+
+def _total(group: GroupStanding) -> int:
+    return 0 if group.lag is None else group.lag.total
 
 
 async def group_detail(admin: Admin, name: str) -> GroupDetail:

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from mqcore.client.admin import Admin
-from mqcore.console.data.groups import GroupState, group_names, group_states
+from mqcore.console.data.groups import GroupStanding, group_names, groups_behind
 from mqcore.console.pages import page
 from mqcore.console.state import console_of
 
 GROUPS_MAX: Final = 100
 """Groups of which the overview asks how far behind they are."""
+
+GROUPS_AGE_S: Final = 10.0
+"""So often at most: with many groups it is the most that the console ever asks at once."""
 
 BEHIND_SHOWN: Final = 8
 
@@ -21,33 +26,36 @@ BEHIND_SHOWN: Final = 8
 async def overview(request: Request) -> Response:
     console = console_of(request)
     brokers = await console.brokers()
-    groups, left_out = await console.lately("overview groups", lambda: groups_behind(console.admin))
+    groups = await console.lately("groups in sum", lambda: groups_in_sum(console.admin), GROUPS_AGE_S)
     history = list(console.history)
     values = {
         "brokers": brokers,
         "rates": history[-1],
         "taken": [rates.in_per_s for rates in history],
         "given": [rates.out_per_s for rates in history],
-        "groups": groups[:BEHIND_SHOWN],
-        "total_lag": sum(group.lag.total for group in groups if group.lag is not None),
-        "group_count": len(groups),
-        "left_out": left_out,
+        "groups": groups,
         "fullest": max((broker.disk_ratio for broker in brokers if broker.disk_ratio is not None), default=None),
         "silent": [broker for broker in brokers if broker.error is not None],
-        "conflicts": [group for group in groups if group.has_conflict],
+        "conflicts": sorted({group for broker in brokers for group in broker.conflicts}),
     }
     return page(request, "overview.html", values)
 
 
-async def groups_behind(admin: Admin) -> tuple[list[GroupState], int]:
-    """Return the first GROUPS_MAX groups, those that are most behind first, and how many more there are."""
+@dataclass(frozen=True, slots=True)
+class GroupsInSum:
+    """The groups that are most behind, how many there are and of how many the lag is, and that lag in sum."""
+
+    behind: Sequence[GroupStanding]
+    count: int
+    asked: int
+    total_lag: int
+
+
+async def groups_in_sum(admin: Admin) -> GroupsInSum:
     names = await group_names(admin)
-    states = await group_states(admin, names[:GROUPS_MAX])
-    return sorted(states, key=lambda state: -lag_of(state)), max(0, len(names) - GROUPS_MAX)
-
-
-def lag_of(state: GroupState) -> int:
-    return -1 if state.lag is None else state.lag.total
+    asked = names[:GROUPS_MAX]
+    behind, total = await groups_behind(admin, asked, BEHIND_SHOWN)
+    return GroupsInSum(behind, len(names), len(asked), total)
 
 
 async def health(_: Request) -> Response:
