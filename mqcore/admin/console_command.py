@@ -67,3 +67,5 @@ def console(
         serve(common.client, ConsoleOptions(host, port, write, password, allowed, certificate, key), on_ready)
     except ConfigError as error:
         fail(error)
+    except KeyboardInterrupt:
+        pass  # that is how it is stopped

@@ -21,7 +21,7 @@ from mqcore.client.asynchronous import Client
 from mqcore.client.errors import NoRouteError, NotFoundError
 from mqcore.codes import ResponseCode
 from mqcore.console.forms import change
-from mqcore.console.guard import PageGuard
+from mqcore.console.guard import HEADERS, PageGuard
 from mqcore.console.options import ConsoleOptions
 from mqcore.console.pages import refusal
 from mqcore.console.state import Console
@@ -142,4 +142,6 @@ async def failed(request: Request, error: Exception) -> Response:
     """What nobody has foreseen: the traceback is in the log, by starlette, and not on the page."""
     what, mend = "The console has failed at this page.", "Its log says why; please report it."
     logger.error("page failed path=%s error=%r", request.url.path, error)
-    return refusal(request, HTTPStatus.INTERNAL_SERVER_ERROR, what, mend)
+    answer = refusal(request, HTTPStatus.INTERNAL_SERVER_ERROR, what, mend)
+    answer.headers.update(HEADERS)  # starlette answers this outside of the guard
+    return answer

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
@@ -22,7 +23,11 @@ logger = logging.getLogger(__name__)
 
 TOKEN_FIELD: Final = "csrf"
 FORM_BYTES_MAX: Final = 2 << 20
+TOLD_FIELDS: Final = ("name", "group", "topic", "to", "queue", "confirmed")
+"""What the log has of a form: whose it is and where it goes, and never what a message says."""
+
 FORM_FIELDS_MAX: Final = 2000
+FORM_S_MAX: Final = 30.0
 OFFSET_DIGITS_MAX: Final = 18
 FORM_TYPE: Final = "application/x-www-form-urlencoded"
 
@@ -63,33 +68,36 @@ def change(view: Change, *, needs_write: bool = True) -> Callable[[Request], Awa
         if not console.sessions.is_token(session_of(request), form.get(TOKEN_FIELD)):
             what = "This form is not, or no longer, of your session."
             return refusal(request, HTTPStatus.FORBIDDEN, what, "Load the page before it again, and send it once more.")
-        answer = await view(request, form)
         if needs_write:
-            console.recent.forget()
-            client = request.client.host if request.client is not None else "unknown"
-            logger.info(
-                "change path=%s query=%s by=%s status=%d",
-                request.url.path,
-                request.url.query,
-                client,
-                answer.status_code,
-            )
+            _tell(request, form)
+        answer = await view(request, form)
+        console.recent.forget()
         return answer
 
     return guarded
+
+
+def _tell(request: Request, form: Form) -> None:
+    client = request.client.host if request.client is not None else "unknown"
+    what = {**request.query_params, **{name: form.get(name) for name in TOLD_FIELDS if form.get(name)}}
+    logger.info("change path=%s what=%r by=%s", request.url.path, what, client)
 
 
 async def _read(request: Request) -> Form | Response:
     if request.headers.get("content-type", "").partition(";")[0].strip().lower() != FORM_TYPE:
         return refusal(request, HTTPStatus.UNSUPPORTED_MEDIA_TYPE, f"A form is sent as {FORM_TYPE}.", "")
     data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > FORM_BYTES_MAX:
-            what = f"The form has more than {FORM_BYTES_MAX >> 20} MiB."
-            return refusal(
-                request, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what, "Send large messages by mqcore send --file."
-            )
+    try:
+        async with asyncio.timeout(FORM_S_MAX):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > FORM_BYTES_MAX:
+                    break
+    except TimeoutError:
+        return refusal(request, HTTPStatus.REQUEST_TIMEOUT, f"The form has not come within {FORM_S_MAX:.0f} s.", "")
+    if len(data) > FORM_BYTES_MAX:
+        what = f"The form has more than {FORM_BYTES_MAX >> 20} MiB."
+        return refusal(request, HTTPStatus.REQUEST_ENTITY_TOO_LARGE, what, "Send large messages by mqcore send --file.")
     try:
         fields = parse_qsl(
             data.decode(), keep_blank_values=True, max_num_fields=FORM_FIELDS_MAX, encoding="utf-8", errors="strict"

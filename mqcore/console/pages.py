@@ -127,7 +127,6 @@ def page(
         has_login=console.door is not None,
         is_inside=getattr(request.state, "is_inside", False),
         csrf=console.sessions.token(session),
-        is_part=bool(request.query_params.get("part")),
         **(values or {}),
     )
     # What a peer has sent may have characters that UTF-8 has not, halves of pairs for one.

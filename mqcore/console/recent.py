@@ -27,6 +27,7 @@ class RecentAnswers:
             return cast(T, await asyncio.shield(found[1]))
         # A task of its own: that one of those who wait goes away is no reason for the others to get nothing.
         task = asyncio.ensure_future(ask())
+        task.add_done_callback(_failed)  # which looks at a failure that nobody waits for any more
         self._kept[key] = (clock.monotonic_s(), task)
         self._kept.move_to_end(key)
         while len(self._kept) > KEPT_MAX:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import ssl
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -41,10 +42,22 @@ def listen(options: ConsoleOptions) -> socket.socket:
     return listener
 
 
+def check_certificate(options: ConsoleOptions) -> None:
+    """Raise ConfigError if certificate and key cannot be used."""
+    if options.certificate is None:
+        return
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(options.certificate, options.key)
+    except (OSError, ssl.SSLError) as error:
+        place = options.certificate if options.key is None else f"{options.certificate} and {options.key}"
+        raise ConfigError(f"--certificate: got {place}, wanted a certificate and its key in PEM ({error})") from error
+
+
 def serve(
     make_client: Callable[[], Client], options: ConsoleOptions, on_ready: Callable[[ConsoleOptions], None]
 ) -> None:
     """Serve until SIGINT or SIGTERM. *on_ready* is told the options, with the port that was found for 0."""
+    check_certificate(options)
     with closing(listen(options)) as listener:
         settled = replace(options, port=listener.getsockname()[1])
         listener.listen(BACKLOG)

@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Final
 
 import psutil
+import pytest
 
 from mqcore.client import Client
 from tests.integration.test_acl import ADMIN, SECRET, WORKER, put
+from tests.rigs import RunningBroker
+from tests.rigs.certificates import NO_OPENSSL, OPENSSL, Authority
 from tests.rigs.console import ConsoleServer, PageClient
 from tests.rigs.mqcore_broker import MqcoreBroker
 from tests.waiting import wait_until
@@ -57,3 +60,12 @@ def test_a_slave_is_shown_and_missed_when_it_does_not_answer(tmp_path: Path) -> 
             overview = pages.get("/")
             assert (overview.status, slave.broker_address in overview.text) == (200, True)
             assert pages.get("/brokers").text.count("has not answered within") == 2
+
+
+@pytest.mark.skipif(OPENSSL is None, reason=NO_OPENSSL)
+def test_with_a_certificate_it_speaks_tls_and_its_cookie_is_secure(broker: RunningBroker, tmp_path: Path) -> None:
+    pair = Authority(tmp_path).sign()
+    options = ("--certificate", str(pair.certificate), "--key", str(pair.key))
+    with ConsoleServer(tmp_path, broker.name_server, *options, has_tls=True) as console:
+        answer = PageClient(console.port, has_tls=True).get("/")
+        assert (answer.status, "Secure" in answer.headers["Set-Cookie"]) == (200, True)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import http.client
 import re
+import ssl
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -27,8 +28,16 @@ TOKEN: Final = re.compile(r'name="csrf" value="([0-9a-f]+)"')
 class ConsoleServer:
     """`mqcore console` on a free port of loopback; it serves when the constructor returns. A context manager."""
 
-    def __init__(self, directory: Path, name_server: str, *options: str, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        directory: Path,
+        name_server: str,
+        *options: str,
+        env: Mapping[str, str] | None = None,
+        has_tls: bool = False,
+    ) -> None:
         self.port = free_port()
+        self._has_tls = has_tls
         self.child = Child(
             [sys.executable, "-m", "mqcore", "-n", name_server, "console", "--port", str(self.port), *options],
             log=directory / f"console-{self.port}.out",
@@ -48,7 +57,7 @@ class ConsoleServer:
         if not self.child.is_alive:
             raise self.child.error("has ended")
         try:
-            return PageClient(self.port).get("/healthz").status == 200
+            return PageClient(self.port, has_tls=self._has_tls).get("/healthz").status == 200
         except OSError:
             return False
 
@@ -91,6 +100,7 @@ class PageClient:
 
     port: int
     cookies: dict[str, str] = field(default_factory=dict)
+    has_tls: bool = False
 
     def get(self, path: str, headers: Mapping[str, str] | None = None, /, **parameters: object) -> PageAnswer:
         query = urlencode(parameters)
@@ -109,6 +119,9 @@ class PageClient:
 
     def ask(self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes = b"") -> PageAnswer:
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=TIMEOUT_S)
+        if self.has_tls:  # whose certificate it is, is not what is looked at
+            context = ssl._create_unverified_context()
+            connection = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=TIMEOUT_S, context=context)
         try:
             cookies = {"Cookie": "; ".join(f"{name}={value}" for name, value in self.cookies.items())}
             connection.request(method, path, body or None, {**(cookies if self.cookies else {}), **(headers or {})})

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import stat
+import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner, Result
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import Message
 
 from mqcore import clock
+from mqcore.admin.command_line import cli
+from mqcore.client.asynchronous import Client
 from mqcore.client.model.messages import MessageKind
 from mqcore.client.model.outcome import ConsumeCode
 from mqcore.client.telemetry.trace import TraceBean, TraceContext, TraceKind, encode_trace
@@ -16,10 +25,12 @@ from mqcore.client.telemetry.trace_reading import decode_trace
 from mqcore.config import SETTINGS
 from mqcore.config.table import Mark
 from mqcore.console import recent, sessions
+from mqcore.console.application import application
 from mqcore.console.data.bodies import HEX_SHOWN_MAX, TEXT_SHOWN_MAX, BodyForm, glimpse, hex_dump, shown_body
 from mqcore.console.data.groups import GroupDetail, GroupStanding, MemberSays
 from mqcore.console.data.settings import Origin, lines_of
 from mqcore.console.data.traces import Trace, steps_of
+from mqcore.console.guard import HEADERS
 from mqcore.console.options import ConsoleOptions, password_for, read_password
 from mqcore.console.pages import address, bytes_text, count_text, duration_text, line_points, rate_text, time_text
 from mqcore.console.sessions import Door, Sessions, TooManyGuessesError
@@ -291,6 +302,62 @@ async def test_answers_that_are_kept_have_a_bound() -> None:
     for number in range(2 * recent.KEPT_MAX):
         await answers.get(number, 60.0, ask)
     assert len(answers._kept) == recent.KEPT_MAX
+
+
+# The application and the command.
+
+
+async def test_a_page_that_fails_tells_nothing_and_has_its_headers_all_the_same() -> None:
+    async def boom(_: Request) -> Response:
+        raise RuntimeError("secret of the inside")
+
+    app = application(Client("127.0.0.1:1"), ConsoleOptions())
+    app.router.routes.insert(0, Route("/boom", boom))
+    scope = {
+        "type": "http", "method": "GET", "path": "/boom", "raw_path": b"/boom", "query_string": b"", "scheme": "http",
+        "headers": [(b"host", b"127.0.0.1")], "server": ("127.0.0.1", 9880), "client": ("127.0.0.1", 1),
+        "http_version": "1.1",
+    }  # fmt: skip
+    told: list[Message] = []
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"", "more_body": False}
+
+    async def send(message: Message) -> None:
+        told.append(message)
+
+    with pytest.raises(RuntimeError):
+        await app(scope, receive, send)
+    headers = {name.decode(): value.decode() for name, value in told[0]["headers"]}
+    assert told[0]["status"] == 500
+    assert {name.lower(): value for name, value in HEADERS.items()}.items() <= headers.items()
+    page = b"".join(message["body"] for message in told[1:])
+    assert b"The console has failed" in page
+    assert b"secret of the inside" not in page
+
+
+def run(*arguments: str) -> Result:
+    return CliRunner().invoke(cli, ["-n", "127.0.0.1:1", "console", *arguments])
+
+
+def test_a_console_that_cannot_be_says_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        done = run("--port", str(port))
+        assert done.exit_code == 2
+        assert f"cannot listen on 127.0.0.1:{port}" in done.stderr
+        assert "give another --port" in done.stderr
+    assert "wanted an address of this machine" in run("--host", "no.such.host.invalid").stderr
+    (tmp_path / "short").write_text("short")
+    assert "wanted 8 or more" in run("--password-file", str(tmp_path / "short")).stderr
+    assert "wanted a certificate and its key" in run("--certificate", str(tmp_path / "short")).stderr
+    assert "--key needs --certificate" in run("--key", str(tmp_path / "short")).stderr
+    monkeypatch.setitem(sys.modules, "uvicorn", None)
+    monkeypatch.delitem(sys.modules, "mqcore.console.serving", raising=False)
+    missing = run()
+    assert (missing.exit_code, "comes with mqcore[console]" in missing.stderr) == (1, True)
 
 
 # Words.
