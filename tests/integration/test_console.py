@@ -209,7 +209,7 @@ def test_dead_letters_are_selected_and_sent_again(pages: PageClient, scene: Scen
         assert not retried(mq, scene.loser)
         done = pages.post("/dead-letters/resend", [*fields, ("confirmed", "1")])
         assert "2 sent." in done.text
-        assert retried(mq, scene.loser) == 2
+        wait_until(lambda: retried(mq, scene.loser) == 2, DEADLINE_S, "both are in its retry topic")
     none = pages.post("/dead-letters/resend", fields[:2])
     assert (none.status, "at least one that is ticked" in none.text) == (400, True)
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import Response
 
+from mqcore import clock
 from mqcore.client.asynchronous import Client
+from mqcore.client.errors import NotFoundError
 from mqcore.console.data import messages as data
 from mqcore.console.data.bodies import BodyForm, shown_body
 from mqcore.console.data.messages import MessagePage
@@ -16,6 +19,11 @@ from mqcore.console.pages import page
 from mqcore.console.state import console_of
 from mqcore.errors import ArgumentError
 from mqcore.protocol.message import MessageExt, MessageQueue
+
+DISPATCHED_S: Final = 3.0
+"""What was just stored is in its queue within this time."""
+
+LOOK_S: Final = 0.05
 
 WAYS: Final = ("newest", "time", "offset", "key", "id")
 
@@ -65,4 +73,12 @@ async def _one(mq: Client, topic: str, request: Request) -> MessageExt:
     if "id" in given:
         return await mq.admin.view_message(topic, given["id"])
     queue = MessageQueue(topic, wanted(given, "broker"), whole(wanted(given, "queue"), "the queue's number"))
-    return await mq.admin.message_at(queue, whole(wanted(given, "offset"), "the offset"))
+    offset = whole(wanted(given, "offset"), "the offset")
+    until_s = clock.monotonic_s() + (DISPATCHED_S if given.get("sent") == "1" else 0.0)
+    while True:
+        try:
+            return await mq.admin.message_at(queue, offset)
+        except NotFoundError:
+            if clock.monotonic_s() >= until_s:
+                raise
+        await asyncio.sleep(LOOK_S)
