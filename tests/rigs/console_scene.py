@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from mqcore.client import Client, Message
+from mqcore.protocol.names import TRACE_TOPIC
 from tests.waiting import wait_until
 
 from .under_test import RunningBroker, make_topic
@@ -53,7 +54,8 @@ def console_scene(broker: RunningBroker, topic: str, prefix: str = "") -> Iterat
         for member, tags in ((mq, "new || paid"), (other, "new")):
             stack.enter_context(member.consumer(names[1], {topic: tags}, from_where="earliest"))
         wait_until(lambda: len(mq.admin.group_members(names[1])) == 2, DEADLINE_S, "both members are there")
-        wait_until(lambda: mq.admin.query_by_key("RMQ_SYS_TRACE_TOPIC", first_id), DEADLINE_S, "traces are there")
+        # The sender's and the reader's are two messages.
+        wait_until(lambda: len(mq.admin.query_by_key(TRACE_TOPIC, first_id)) >= 2, DEADLINE_S, "traces are there")
         yield Scene(topic, *names, first_id)
 
 
