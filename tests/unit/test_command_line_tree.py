@@ -16,8 +16,6 @@ from mqcore.admin.formats import MARKS
 from mqcore.admin.man_page import leaves, man_page
 from mqcore.admin.output import OUTPUTS
 from mqcore.admin.shell_commands import SHELLS
-from mqcore.admin.trace_records import FIELDS
-from mqcore.client.telemetry.trace import TraceKind
 from tests.rows import walked
 
 PAGE = Path(__file__).parents[2] / "docs" / "command-line.md"
@@ -148,10 +146,6 @@ def test_examples_of_the_page_have_commands_and_options_that_there_are() -> None
 
 def test_every_mark_of_a_format_is_on_the_page() -> None:
     assert [[f"`%{letter}`", meaning] for letter, (meaning, _) in MARKS.items()] == rows_of("Consuming")
-
-
-def test_trace_fields_are_known_for_each_kind() -> None:
-    assert set(FIELDS) == set(TraceKind)
 
 
 @pytest.mark.parametrize("shell", SHELLS)

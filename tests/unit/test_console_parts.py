@@ -17,6 +17,7 @@ from starlette.types import Message
 
 from mqcore import clock
 from mqcore.admin.command_line import cli
+from mqcore.client.admin.traces import Trace, steps_of
 from mqcore.client.asynchronous import Client
 from mqcore.client.model.messages import MessageKind
 from mqcore.client.model.outcome import ConsumeCode
@@ -29,7 +30,6 @@ from mqcore.console.application import application
 from mqcore.console.data.bodies import HEX_SHOWN_MAX, TEXT_SHOWN_MAX, BodyForm, glimpse, hex_dump, shown_body
 from mqcore.console.data.groups import GroupDetail, GroupStanding, MemberSays
 from mqcore.console.data.settings import Origin, lines_of
-from mqcore.console.data.traces import Trace, steps_of
 from mqcore.console.guard import HEADERS
 from mqcore.console.options import ConsoleOptions, password_for, read_password
 from mqcore.console.pages import address, bytes_text, count_text, duration_text, line_points, rate_text, time_text

@@ -6,7 +6,7 @@ Records are other people's bytes: one that is not understood is left out.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from mqcore.client.model.messages import MessageKind
 from mqcore.client.model.outcome import ConsumeCode
@@ -18,7 +18,8 @@ class TraceEvent:
     """One record, about the messages *msg_ids* (of a batch several). *time_ms* is 0 where it says none.
 
     Of a SUB_AFTER the group and the time are those of its SUB_BEFORE in older clients' records: empty here.
-    *cost_ms* is what the send or the handler took; *success* is None where a record says neither.
+    *cost_ms* is what the send or the handler took; *success* is None where a record says neither. *client* is who says
+    all this, host and port.
     """
 
     kind: TraceKind
@@ -37,11 +38,19 @@ class TraceEvent:
     retry_times: int = 0
     context_code: ConsumeCode | None = None
     transaction_state: str = ""
+    was_checked: bool = False
+    """The broker had to ask how the transaction ends."""
+    offset_msg_ids: tuple[str, ...] = ()
+    client: str = ""
+
+    def is_about(self, name: str) -> bool:
+        """Whether *name* is an id of either kind, or a key, of its messages."""
+        return name in self.msg_ids or name in self.offset_msg_ids or name in self.keys.split()
 
 
-def decode_trace(text: str) -> list[TraceEvent]:
-    """Return the events in the body of a trace message, in their order."""
-    return list(_events(text))
+def decode_trace(text: str, client: str = "") -> list[TraceEvent]:
+    """Return the events in the body of a trace message that *client* has sent, in their order."""
+    return [replace(event, client=client) for event in _events(text)]
 
 
 def _events(text: str) -> Iterator[TraceEvent]:
@@ -60,6 +69,7 @@ def _event(kind: TraceKind, fields: Sequence[str]) -> TraceEvent:
                 kind=kind, time_ms=int(fields[1]), group=fields[3], topic=fields[4], msg_ids=_ids(fields[5]),
                 tag=fields[6], keys=fields[7], store_host=fields[8], body_size=int(fields[9]), cost_ms=int(fields[10]),
                 message_kind=MessageKind(int(fields[11])), success=_after(fields, 13, fields[-1]) == "true",
+                offset_msg_ids=_ids(fields[12]) if len(fields) > 13 else (),
             )  # fmt: skip
         case TraceKind.SUB_BEFORE:
             return TraceEvent(
@@ -77,7 +87,7 @@ def _event(kind: TraceKind, fields: Sequence[str]) -> TraceEvent:
             return TraceEvent(
                 kind=kind, time_ms=int(fields[1]), group=fields[3], topic=fields[4], msg_ids=_ids(fields[5]),
                 tag=fields[6], keys=fields[7], store_host=fields[8], message_kind=MessageKind(int(fields[9])),
-                transaction_state=fields[11],
+                transaction_state=fields[11], was_checked=_after(fields, 12) == "true",
             )  # fmt: skip
 
 

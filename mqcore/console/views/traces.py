@@ -5,7 +5,7 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import Response
 
-from mqcore.console.data.traces import trace_of
+from mqcore.client.admin.traces import trace_of
 from mqcore.console.pages import page
 from mqcore.console.state import console_of
 from mqcore.protocol.names import TRACE_TOPIC

@@ -1,11 +1,16 @@
-"""What became of a message: the records of producers and consumers in the trace topic, as a line of time."""
+"""What became of a message: the records of producers and consumers in the trace topic, as a line of time.
+
+Only clients that trace tell of themselves, half a second later or so.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 
 from mqcore.client.admin import Admin
+from mqcore.client.admin.messages import QUERY_MAX
 from mqcore.client.errors import NoRouteError
 from mqcore.client.telemetry.trace import TraceKind
 from mqcore.client.telemetry.trace_reading import TraceEvent, decode_trace
@@ -14,7 +19,10 @@ from mqcore.protocol.names import TRACE_TOPIC
 
 @dataclass(frozen=True, slots=True)
 class TraceStep:
-    """One thing that happened to a message: it began at *begin_ms* and took *cost_ms* (None: it has no end yet)."""
+    """One thing that happened to a message: it began at *begin_ms* and took *cost_ms* (None: it has no end yet).
+
+    *retry_times* is how often the message had been consumed before, None where nobody said.
+    """
 
     title: str
     group: str
@@ -22,6 +30,7 @@ class TraceStep:
     cost_ms: int | None
     success: bool | None
     event: TraceEvent
+    retry_times: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,24 +50,28 @@ class Trace:
         return max((step.begin_ms + (step.cost_ms or 0) for step in self.steps), default=0) - self.begin_ms
 
 
-async def trace_of(admin: Admin, msg_id: str, topic: str = TRACE_TOPIC) -> Trace:
-    """Return what is known of the message *msg_id* (or of those with that key); empty when nobody traced it."""
+async def trace_of(
+    admin: Admin, msg_id: str, topic: str = TRACE_TOPIC, *, begin: datetime | int = 0, end: datetime | int | None = None
+) -> Trace:
+    """Return what is known of the message *msg_id* (or of those with that key); empty when nobody traced it.
+
+    *begin* and *end* are when traces were stored. ``truncated``: there may be more of them than one query gives.
+    """
     try:
-        found = await admin.query_by_key(topic, msg_id)
+        found = await admin.query_by_key(topic, msg_id, max_messages=QUERY_MAX, begin=begin, end=end)
     except NoRouteError:
         return Trace(())
-    events = [event for ext in found for event in decode_trace(ext.body.decode("utf-8", "replace"))]
+    events = [event for ext in found for event in decode_trace(ext.body.decode("utf-8", "replace"), str(ext.born_host))]
     # A trace message has the records of many.
-    mine = [event for event in events if msg_id in event.msg_ids or msg_id in event.keys.split()]
-    return Trace(steps_of(mine), found.truncated)
+    return Trace(steps_of(event for event in events if event.is_about(msg_id)), found.truncated)
 
 
 def steps_of(events: Iterable[TraceEvent]) -> list[TraceStep]:
-    """Join what belongs together: the begin and the end of each consumption."""
+    """Join what belongs together, the begin and the end of each consumption; a record that came twice counts once."""
     befores: dict[tuple[str, tuple[str, ...]], TraceEvent] = {}
     afters: dict[tuple[str, tuple[str, ...]], TraceEvent] = {}
     steps = []
-    for event in events:
+    for event in dict.fromkeys(events):
         match event.kind:
             case TraceKind.PUB:
                 steps.append(TraceStep("sent", event.group, event.time_ms, event.cost_ms, event.success, event))
@@ -81,4 +94,5 @@ def _consumed(before: TraceEvent | None, after: TraceEvent | None) -> TraceStep:
     retry = f", attempt {before.retry_times + 1}" if before is not None and before.retry_times else ""
     group = (before.group if before is not None else "") or event.group
     cost_ms, success = (None, None) if after is None else (after.cost_ms, after.success)
-    return TraceStep(f"consumed{retry}", group, begin_ms, cost_ms, success, event)
+    retry_times = None if before is None else before.retry_times
+    return TraceStep(f"consumed{retry}", group, begin_ms, cost_ms, success, event, retry_times)
