@@ -31,7 +31,10 @@ FAST = PurePosixPath("mqcore/_fast")
 FOLDERS = {"workers": "mqcore/workers", "spark": "mqcore/spark", "mqcore": "mqcore"}
 """Where the folders of the tree are in a wheel."""
 
-NEEDED = (".py", ".pyi", ".pxd", ".h", ".typed")
+PAGES = (".html", ".css", ".js", ".svg")
+"""What the console serves."""
+
+NEEDED = (".py", ".pyi", ".pxd", ".h", ".typed", *PAGES)
 
 
 def tracked() -> list[PurePosixPath]:
@@ -55,7 +58,7 @@ def installed_names() -> set[str]:
 def sources() -> set[str]:
     """The files of the tree that a build has to have."""
     compiled = {str(path) for path in tracked() if path.suffix in (".pyx", ".pxd", ".h") and path.is_relative_to(FAST)}
-    python = {str(path) for path in tracked() if path.parts[0] in FOLDERS and path.suffix in (".py", ".pyi")}
+    python = {str(path) for path in tracked() if path.parts[0] in FOLDERS and path.suffix in (".py", ".pyi", *PAGES)}
     return compiled | python | {"setup.py", "pyproject.toml", "README.md", "LICENSE", "pyspark_rocketmq.py"}
 
 
