@@ -14,7 +14,6 @@ import os
 import re
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, BinaryIO, Final
@@ -137,13 +136,19 @@ async def numbered_lines(stream: BinaryIO) -> AsyncIterator[Lines]:
     come, when the program ends.
     """
     loop = asyncio.get_running_loop()
-    ready: asyncio.Queue[Lines | BaseException | None] = asyncio.Queue(PORTIONS_AHEAD)
+    ready: asyncio.Queue[Lines | BaseException | None] = asyncio.Queue()
+    # A place for each portion that is ahead. (A coroutine for each put would be left over where the loop ends first.)
+    room = threading.Semaphore(PORTIONS_AHEAD)
+    is_over = threading.Event()
 
     def put(found: Lines | BaseException | None) -> None:
-        asyncio.run_coroutine_threadsafe(ready.put(found), loop).result()
+        room.acquire()
+        if is_over.is_set():
+            raise _NobodyReadsError
+        loop.call_soon_threadsafe(ready.put_nowait, found)
 
     def read() -> None:
-        with contextlib.suppress(RuntimeError, CancelledError):  # the loop has ended
+        with contextlib.suppress(RuntimeError, _NobodyReadsError):  # the loop has ended
             try:
                 for portion in portions(stream):
                     put(portion)
@@ -152,10 +157,19 @@ async def numbered_lines(stream: BinaryIO) -> AsyncIterator[Lines]:
                 put(error)
 
     threading.Thread(target=read, name="mqcore lines", daemon=True).start()
-    while (found := await ready.get()) is not None:
-        if isinstance(found, BaseException):
-            raise ClientError(f"reading lines: {found}") from found
-        yield found
+    try:
+        while (found := await ready.get()) is not None:
+            room.release()
+            if isinstance(found, BaseException):
+                raise ClientError(f"reading lines: {found}") from found
+            yield found
+    finally:
+        is_over.set()
+        room.release()
+
+
+class _NobodyReadsError(Exception):
+    """Who wanted the lines has gone."""
 
 
 def reader_of(stream: BinaryIO) -> Callable[[int], bytes]:

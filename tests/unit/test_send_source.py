@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import io
 import os
+import threading
 import time
 from datetime import UTC, datetime
 from typing import Any
@@ -125,6 +126,19 @@ async def test_who_waits_for_a_line_is_stopped() -> None:
             assert [portion async for portion in until(stop, numbered_lines(stream))] == []
         assert time.monotonic() - began >= 0.05
         pipe.close()
+
+
+async def test_who_stops_reading_lets_the_reading_thread_go() -> None:
+    def is_read() -> bool:
+        return any(thread.name == "mqcore lines" for thread in threading.enumerate())
+
+    lines = numbered_lines(io.BytesIO(b"x" * 1000 + b"\n" + b"y\n" * (1 << 20)))
+    assert (await anext(lines))[0][0] == 1
+    assert is_read(), "there is more than may be ahead"
+    await lines.aclose()
+    async with asyncio.timeout(30):
+        while is_read():
+            await asyncio.sleep(0.01)
 
 
 def test_formats_give_exact_bytes() -> None:
