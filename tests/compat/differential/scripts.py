@@ -30,7 +30,10 @@ class Peer(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """One request; *awaits* is how many messages queue 0 of the topic must have before it is sent."""
+    """One request; *awaits* is how many messages queue 0 of the topic must have before it is sent.
+
+    What *is_settled* asks how far that queue is: it is sent when all that was stored there before is in the queue, too.
+    """
 
     name: str
     code: int
@@ -38,6 +41,7 @@ class Request:
     body: bytes = b""
     to: Peer = Peer.BROKER
     awaits: int = 0
+    is_settled: bool = False
 
     def but(self, name: str, **changes: str | None) -> Request:
         """This request with other fields; None leaves one out."""
@@ -199,10 +203,9 @@ def _messages() -> Iterator[Request]:
     yield Request("the end of what is none", Code.END_TRANSACTION, ended)
     yield Request("the end of nothing", Code.END_TRANSACTION, {**ended, "commitLogOffset": "99999999"})
     yield Request("resumed", Code.RESUME_CHECK_HALF_MESSAGE, {"msgId": "m"})
-    yield Request("units", Code.QUERY_CONSUME_QUEUE, {**_QUEUE, "index": "0", "count": "2"})
-    yield Request(
-        "units of nothing", Code.QUERY_CONSUME_QUEUE, {**_QUEUE, "topic": NOWHERE, "index": "0", "count": "2"}
-    )
+    units = {**_QUEUE, "index": "0", "count": "2"}
+    yield Request("units", Code.QUERY_CONSUME_QUEUE, units, is_settled=True)
+    yield Request("units of nothing", Code.QUERY_CONSUME_QUEUE, {**units, "topic": NOWHERE})
 
 
 def _consumers() -> Iterator[Request]:
