@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 
 from mqcore import clock
 from mqcore.client.model.messages import ReceivedMessage
+from mqcore.client.model.receipt import REGION_DEFAULT
 from mqcore.client.produce.core import ProducerCore
 from mqcore.client.telemetry.consumer_hooks import ConsumeContext, ConsumerHook
 from mqcore.client.telemetry.trace import (
-    REGION_DEFAULT,
     TraceBean,
     TraceContext,
     TraceDispatcher,

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Final
 
 from mqcore.codes import ResponseCode
 from mqcore.protocol.message import MessageQueue
+
+REGION_DEFAULT: Final = "DefaultRegion"
+"""What a broker says that has been told no other."""
 
 
 class SendStatus(IntEnum):
@@ -28,7 +32,7 @@ class SendReceipt:
     queue: MessageQueue
     offset: int
     transaction_id: str | None = None
-    region_id: str = "DefaultRegion"
+    region_id: str = REGION_DEFAULT
     trace_on: bool = True
     recall_handle: str | None = None
     """By which ``Producer.recall`` takes a message back that waits for its time; None: this broker has no timers."""

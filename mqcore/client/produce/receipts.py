@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from mqcore.client.model.receipt import SendReceipt, SendStatus
+from mqcore.client.model.receipt import REGION_DEFAULT, SendReceipt, SendStatus
 from mqcore.client.produce.codec import Maker, Receipts
 from mqcore.client.produce.core import Sent
 from mqcore.client.produce.exchange import SendAnswer
 from mqcore.protocol.message import MessageQueue
 
 STATUSES: Final = {int(status): status for status in SendStatus}
-REGION_DEFAULT: Final = "DefaultRegion"
 TRACE_OFF: Final = "false"
 
 _make = Maker(SendReceipt).make

@@ -30,6 +30,7 @@ from mqcore.cause_log import CauseLog
 from mqcore.client.model.messages import MessageKind
 from mqcore.client.model.outcome import ConsumeCode
 from mqcore.client.model.outgoing import Outgoing
+from mqcore.client.model.receipt import REGION_DEFAULT
 from mqcore.client.session.tasks import cancel_and_wait
 from mqcore.client.settings.classes import ProducerSettings
 from mqcore.errors import MQError
@@ -67,7 +68,6 @@ KEYS_SIZE_MAX: Final = 30_000
 SENDS_AT_ONCE_MAX: Final = 10
 SEND_TIMEOUT_S: Final = 5.0
 CLOSE_TIMEOUT_S: Final = 0.5
-REGION_DEFAULT: Final = "DefaultRegion"
 
 _serial = itertools.count()
 

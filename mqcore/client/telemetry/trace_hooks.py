@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from mqcore import clock
 from mqcore.client.model.messages import MessageKind
+from mqcore.client.model.receipt import REGION_DEFAULT
 from mqcore.client.telemetry.producer_hooks import EndTransactionContext, ProducerHook, SendContext
-from mqcore.client.telemetry.trace import REGION_DEFAULT, TraceBean, TraceContext, TraceDispatcher, TraceKind
+from mqcore.client.telemetry.trace import TraceBean, TraceContext, TraceDispatcher, TraceKind
 from mqcore.codes import ResponseCode
 from mqcore.protocol import properties as names
 
