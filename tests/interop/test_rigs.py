@@ -98,6 +98,7 @@ def test_forks_die_with_a_killed_nursery(forks: nursery.Nursery, tmp_path: Path)
     properties = {
         "listenPort": str(free_broker_ports().listen),
         "namesrvListenPort": str(free_port()),
+        "bindAddress": "127.0.0.1",
         "storePathRootDir": str(tmp_path / "store"),
     }
     configuration = write_properties(tmp_path / "broker.conf", properties)

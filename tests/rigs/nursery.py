@@ -53,7 +53,8 @@ class Nursery(Child):
         return self.is_alive and surroundings() == self._surroundings
 
     def born(self, arguments: Sequence[str], *, log: Path) -> Born:
-        """Fork one that runs the module with *arguments*."""
+        """Fork one that runs the module with *arguments*. Its *log* is there from the first, as with other children."""
+        log.touch()
         order = {
             "arguments": list(arguments),
             "log": str(log),
