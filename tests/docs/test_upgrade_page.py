@@ -129,6 +129,7 @@ def type_all(machine: Machine, title: str) -> None:
 
 @needs_apache
 @pytest.mark.compat
+@pytest.mark.slow
 def test_a_store_moves_to_ours_and_back_in_place(machine: Machine) -> None:
     own = StorePaths.at(machine.data / "store").dispatched.parent
     type_all(machine, "Before")
