@@ -9,17 +9,24 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import subprocess
 import weakref
-from typing import Final
+from typing import Final, Protocol
 
 INIT: Final = 1
 LOOK_AGAIN_S: Final = 1.0
 
-_own: weakref.WeakSet[subprocess.Popen[bytes]] = weakref.WeakSet()
+
+class Child(Protocol):
+    """As ``subprocess.Popen``."""
+
+    pid: int
+    returncode: int | None
 
 
-def claim(process: subprocess.Popen[bytes]) -> None:
+_own: weakref.WeakSet[Child] = weakref.WeakSet()
+
+
+def claim(process: Child) -> None:
     """Say that *process* is buried by who has started it."""
     _own.add(process)
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import json
 import os
-from dataclasses import asdict, dataclass, field
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 
 from mqcore.config import SettingValues
 
@@ -22,7 +23,7 @@ class Peer:
 
 @dataclass(frozen=True, slots=True)
 class Handover:
-    """Everything a worker needs to start. Descriptors are open in the child under the same numbers."""
+    """Everything a worker needs to start. Its descriptors are open in the worker under the numbers that stand here."""
 
     kind: str
     number: int
@@ -61,6 +62,32 @@ class Handover:
             *(fd for fd, _ in self.listeners),
         }
         return sorted(fd for fd in found if fd >= 0)
+
+    def moved(self, numbers: Mapping[int, int]) -> Handover:
+        """Return it as it is where the descriptors have other *numbers*, by those that stand here."""
+
+        def peer(there: Peer) -> Peer:
+            return Peer(there.row, numbers[there.wake])
+
+        numbers = {-1: -1, **numbers}
+        return replace(
+            self,
+            shared_fd=numbers[self.shared_fd],
+            wake=numbers[self.wake],
+            link=numbers[self.link],
+            sheet=numbers[self.sheet],
+            time_sheet=numbers[self.time_sheet],
+            certificates=numbers[self.certificates],
+            listeners=[(numbers[listener], is_vip) for listener, is_vip in self.listeners],
+            ha_listener=numbers[self.ha_listener],
+            senders=[peer(one) for one in self.senders],
+            pullers=[peer(one) for one in self.pullers],
+            reput=peer(self.reput),
+            flush=peer(self.flush),
+            ha=peer(self.ha),
+            timer=peer(self.timer),
+            broker=peer(self.broker),
+        )
 
     def loaded_settings(self) -> SettingValues:
         return SettingValues.from_json(self.settings)

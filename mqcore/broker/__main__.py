@@ -27,6 +27,7 @@ from mqcore.extensions import require
 
 require("a broker")  # before anything asks for them by name
 
+from mqcore.broker.nursery import Nursery
 from mqcore.broker.options import parse_arguments, read_again
 from mqcore.broker.server import BrokerServer
 from mqcore.broker.start_failures import in_words
@@ -46,11 +47,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger("mqcore.broker")
 
 
-async def serve(settings: Settings, config_path: Path | None, began: float) -> int:
+async def serve(settings: Settings, config_path: Path | None, nursery: Nursery | None, began: float) -> int:
     """Run the broker until a signal asks it to stop; the exit status."""
     stop = asyncio.Event()
     manager = ServiceManager()
-    server = server_of(settings, config_path)
+    server = server_of(settings, config_path, nursery)
     is_started = False
 
     async def reload() -> None:
@@ -86,14 +87,14 @@ async def serve(settings: Settings, config_path: Path | None, began: float) -> i
     return 0
 
 
-def server_of(settings: Settings, config_path: Path | None) -> BrokerServer | GroupServer:
+def server_of(settings: Settings, config_path: Path | None, nursery: Nursery | None) -> BrokerServer | GroupServer:
     """Return the server of a broker, which may be a member of a group that elects its master."""
     if not settings.failover.is_group:
-        return BrokerServer(settings, config_path)
+        return BrokerServer(settings, config_path, nursery=nursery)
     # What a group needs besides is a sixth of a start's imports, and few brokers are in one.
     from mqcore.broker.group_server import GroupServer
 
-    return GroupServer(settings, config_path)
+    return GroupServer(settings, config_path, nursery)
 
 
 async def serve_group(server: GroupServer, stop: asyncio.Event, manager: ServiceManager) -> int:
@@ -157,10 +158,15 @@ def main() -> int:
     gc.enable()
     settings, config_path = parse_arguments()
     allow_many_connections()
+    nursery = Nursery.fork()  # it is to have the limits, and not yet this process's log
     log_to_stderr("broker", settings.mqcore.log_format, settings.mqcore.log_levels)
     for warning in settings.warnings:
         logger.warning("%s", warning)
-    return asyncio.run(serve(settings, config_path, began))
+    try:
+        return asyncio.run(serve(settings, config_path, nursery, began))
+    finally:
+        if nursery is not None:
+            nursery.close()
 
 
 if __name__ == "__main__":

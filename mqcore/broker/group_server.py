@@ -38,6 +38,7 @@ from mqcore.store.paths import StorePaths
 
 if TYPE_CHECKING:
     from mqcore.broker.metrics.endpoint import MetricsEndpoint
+    from mqcore.broker.nursery import Nursery
 
 logger = logging.getLogger(__name__)
 
@@ -57,9 +58,10 @@ FAILED_SYNCS_MAX: Final = 1
 class GroupServer:
     """Make it, ``start`` it, ``stop`` it, from one event loop. ``ended`` says that it goes on no more, and why."""
 
-    def __init__(self, settings: Settings, config_path: Path | None = None) -> None:
+    def __init__(self, settings: Settings, config_path: Path | None = None, nursery: Nursery | None = None) -> None:
         self.settings = settings
         self._config_path = config_path
+        self._nursery = nursery
         self._paths = StorePaths.of(settings.store)
         self._geometry = StoreGeometry.of(settings.store)
         self._lock = LockFile(self._paths.lock)
@@ -164,7 +166,7 @@ class GroupServer:
         self._identity.raise_floor()
         nonce = secrets.randbits(62) + 1
         self._driver = FailoverDriver(self.settings, self._identity, self._engine, self._names, nonce)
-        server = BrokerServer(self.settings, self._config_path, self._driver, self._lock)
+        server = BrokerServer(self.settings, self._config_path, self._driver, self._lock, self._nursery)
         await server.start()
         self._server = server
         if self.settings.server.listen_port == 0:

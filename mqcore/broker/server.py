@@ -67,6 +67,7 @@ from mqcore.store.lock_file import LockFile
 
 if TYPE_CHECKING:
     from mqcore.broker.metrics.endpoint import MetricsEndpoint
+    from mqcore.broker.nursery import Nursery
 
 logger = logging.getLogger(__name__)
 
@@ -91,12 +92,16 @@ class BrokerServer:
         config_path: Path | None = None,
         group: GroupControl | None = None,
         lock: LockFile | None = None,
+        nursery: Nursery | None = None,
     ) -> None:
-        """*group* and the store's *lock* are given by who has this broker live in a failover group."""
+        """*group* and the store's *lock* are given by who has this broker live in a failover group; workers come out of
+        the *nursery*, where there is one.
+        """
         self.settings = settings
         self._group = group
         self._group_log: SharedGroupLog | None = None
         self._config_path = config_path
+        self._nursery = nursery
         self._segment = SharedSegment.create()
         self._segment.describe_worker(BROKER_ROW, KIND["BROKER"], 0)
         self._channels: dict[int, WorkerChannel] = {}
@@ -205,7 +210,7 @@ class BrokerServer:
         self._sink = SharedSink(self.settings, self._segment, address)
         asyncio.get_running_loop().add_reader(self._sink.wake, self._sink.on_wake)
         self._supervisor = Supervisor(
-            self.settings, self._segment, self._listeners, self._on_worker_started, self._sink.wake
+            self.settings, self._segment, self._listeners, self._on_worker_started, self._sink.wake, self._nursery
         )
         self._supervisor.show(material)
         self._timers = SharedTimers(self.settings, self._segment, self._start_timers)

@@ -22,6 +22,7 @@ from dataclasses import dataclass, field
 from mqcore import clock, layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.listeners import Listeners
+from mqcore.broker.nursery import Forked, Nursery
 from mqcore.config import BrokerRole, Settings
 from mqcore.errors import WorkerError
 from mqcore.orphans import claim
@@ -66,7 +67,7 @@ class Worker:
     wake: int
     is_wanted: bool = True
     """Not before somebody has use for it: see ``Supervisor.want``."""
-    process: subprocess.Popen[bytes] | None = None
+    process: subprocess.Popen[bytes] | Forked | None = None
     pid_fd: int = -1
     started_at: float = 0.0
     backoff_ms: int = 0
@@ -97,8 +98,11 @@ class Supervisor:
         listeners: Listeners,
         on_started: Callable[[Worker, socket.socket], None],
         broker_wake: int,
+        nursery: Nursery | None = None,
     ) -> None:
+        """Workers are forked in the *nursery*; without one they are programs of their own, and take longer to start."""
         self._settings = settings
+        self._nursery = nursery
         self._segment = segment
         self._listeners = listeners
         self._on_started = on_started
@@ -169,14 +173,11 @@ class Supervisor:
             self._segment.set_worker_word(worker.row, "command", COMMAND["RUN"])
             self._segment.set_worker_word(worker.row, "sleeping", 0)
             self._segment.set_worker_word(worker.row, "settings_version", -1)
+            self._segment.set_worker_word(worker.row, "pid", 0)
             handover = self._handover(worker, theirs.fileno())
             descriptor = handover.write()
             try:
-                worker.process = subprocess.Popen(
-                    [sys.executable, "-m", "mqcore.workers", worker.kind, str(descriptor)],
-                    stdin=subprocess.DEVNULL,
-                    pass_fds=[descriptor, *handover.descriptors()],
-                )
+                worker.process = self._born(worker, descriptor, handover.descriptors())
             finally:
                 os.close(descriptor)
         claim(worker.process)
@@ -185,6 +186,17 @@ class Supervisor:
         self._segment.set_worker_word(worker.row, "pid", worker.process.pid)
         asyncio.get_running_loop().add_reader(worker.pid_fd, self._on_exit, worker)
         self._on_started(worker, ours)
+
+    def _born(self, worker: Worker, handover: int, descriptors: list[int]) -> subprocess.Popen[bytes] | Forked:
+        if self._nursery is not None:
+            # What keeps it from forking may keep this process, too; if so it is said below.
+            with contextlib.suppress(OSError):
+                return self._nursery.start(worker.kind, handover, descriptors)
+        return subprocess.Popen(
+            [sys.executable, "-m", "mqcore.workers", worker.kind, str(handover)],
+            stdin=subprocess.DEVNULL,
+            pass_fds=[handover, *descriptors],
+        )
 
     def _handover(self, worker: Worker, link: int) -> Handover:
         return Handover(

@@ -125,8 +125,17 @@ def test_each_process_is_shown(broker: MqcoreBroker, port: int) -> None:
 
 
 def test_what_processes_use_is_told(broker: MqcoreBroker, port: int) -> None:
-    found = scrape(port)
     (send,) = [worker for worker in broker.workers() if "send" in worker.cmdline()]
+    topic = make_topic(broker, "worked")
+    with Client(broker.name_server) as mq, mq.producer("worker") as producer:
+
+        def has_worked() -> bool:
+            for _ in range(200):
+                producer.send(Message(topic, BODY))
+            return send.cpu_times().user > 0
+
+        wait_until(has_worked, DEADLINE_S, "the send worker has used a tick of the clock")
+    found = scrape(port)
     resident = by(found, "mqcore_worker_resident_bytes", "worker")["send-0"]
     assert resident == pytest.approx(send.memory_info().rss, rel=0.2)
     used = by(found, "mqcore_worker_cpu_seconds_total", "worker", "mode")

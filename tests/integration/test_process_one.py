@@ -103,6 +103,10 @@ def test_it_stops_in_order_and_buries_whom_it_is_given(process_one: ProcessOne) 
 @pytest.mark.parametrize("process_one", [BROKER], indirect=True, ids=["broker"])
 def test_a_worker_that_dies_is_told_by_its_own_exit_status_and_comes_back(process_one: ProcessOne) -> None:
     before = {worker.pid for worker in process_one.server.children()}
-    os.kill(min(before), signal.SIGKILL)
+    (sender,) = [worker for worker in process_one.server.children() if worker.name() == "mq-send-0"]
+    sender.kill()
     wait_until(lambda: "status=SIGKILL" in process_one.child.log.read_text(), DEADLINE_S, "its supervisor has seen it")
     wait_until(lambda: len(process_one.server.children()) == len(before), DEADLINE_S, "another one is there")
+    (nursery,) = [worker for worker in process_one.server.children() if worker.name() == "mq-nursery"]
+    nursery.kill()
+    wait_until(lambda: not nursery.is_running(), DEADLINE_S, "it is buried")

@@ -23,6 +23,8 @@ from .wire import serves
 
 START_DEADLINE_S = 120.0
 STOP_DEADLINE_S = 60.0
+NURSERY = "mq-nursery"
+"""What the process is called that forks workers."""
 
 
 class MqcoreBroker:
@@ -98,9 +100,18 @@ class MqcoreBroker:
     def pids(self) -> list[int]:
         return [self.pid]
 
-    def workers(self) -> list[psutil.Process]:
+    def descendants(self) -> list[psutil.Process]:
         """The live descendants of the broker process."""
         found: list[psutil.Process] = psutil.Process(self.pid).children(recursive=True)
+        return found
+
+    def workers(self) -> list[psutil.Process]:
+        """Those that work: all descendants but the nursery that forks them."""
+        found = []
+        for process in self.descendants():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.name() != NURSERY:
+                    found.append(process)
         return found
 
     def worker_pids(self) -> list[int]:
@@ -121,7 +132,7 @@ class MqcoreBroker:
 
     def stop(self) -> None:
         """End it by SIGTERM. Raises if it takes too long, exits with a code other than 0 or leaves a worker behind."""
-        workers = self.workers() if self.child.is_alive else []
+        workers = self.descendants() if self.child.is_alive else []
         code = self.child.stop(STOP_DEADLINE_S)
         left = _end(workers)
         if left:
@@ -131,7 +142,7 @@ class MqcoreBroker:
 
     def kill(self) -> None:
         """End the broker process by SIGKILL. Its workers have to notice by themselves; raises if one does not."""
-        workers = self.workers() if self.child.is_alive else []
+        workers = self.descendants() if self.child.is_alive else []
         self.child.kill()
         left = _end(those_left(workers, STOP_DEADLINE_S))
         if left:

@@ -24,8 +24,14 @@ from typing import Any
 from .process import Child
 
 MODULE = "mqcore.broker"
-LATER = ("mqcore.broker.group_server",)
-"""What some of them import later on."""
+LATER = (
+    "mqcore.broker.group_server",
+    "mqcore.workers.send",
+    "mqcore.workers.pull",
+    "mqcore.workers.reput",
+    "mqcore.workers.flush",
+)
+"""What they, or those that they fork, import later on."""
 BIRTH_DEADLINE_S = 120.0
 READ_WHILE_IMPORTED = ("MQ", "PYTHON", "LD_", "MALLOC_", "ASAN", "UBSAN", "LSAN")
 """Variables that begin so have had their effect before a fork could have others."""

@@ -16,6 +16,7 @@ import time
 from typing import BinaryIO
 
 from mqcore import clock
+from mqcore.broker.nursery import Nursery
 from mqcore.broker.server import BrokerServer
 from mqcore.codes import PermName, RequestCode, ResponseCode
 from mqcore.config import load
@@ -36,11 +37,13 @@ CALL_TIMEOUT_S = 30.0
 class TestedBroker:
     """One broker, from the launch to the end."""
 
-    def __init__(self, launch: Launch, orders: asyncio.StreamReader, answers: BinaryIO) -> None:
+    def __init__(
+        self, launch: Launch, orders: asyncio.StreamReader, answers: BinaryIO, nursery: Nursery | None
+    ) -> None:
         self._launch = launch
         self._orders = orders
         self._answers = answers
-        self._server = BrokerServer(load(overrides=launch.settings, environment={}))
+        self._server = BrokerServer(load(overrides=launch.settings, environment={}), nursery=nursery)
         self._caller = RemotingClient()
         self.is_orphan = False
 
@@ -139,7 +142,7 @@ async def process_ended(pid: int) -> None:
         os.close(descriptor)
 
 
-async def serve(began: float, answers: BinaryIO) -> int:
+async def serve(began: float, answers: BinaryIO, nursery: Nursery | None) -> int:
     """Read the launch from standard input, and run that broker."""
     # The terminal's interrupt is meant for the test process, which then stops this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -153,7 +156,7 @@ async def serve(began: float, answers: BinaryIO) -> int:
         return EXIT_START_FAILED
     launch = Launch.decode(first)
     try:
-        broker = TestedBroker(launch, orders, answers)
+        broker = TestedBroker(launch, orders, answers, nursery)
     except ConfigError as error:
         answers.write(Answer(ok=False, error=str(error)).encode())
         return EXIT_START_FAILED
@@ -167,11 +170,17 @@ async def serve(began: float, answers: BinaryIO) -> int:
 
 def main() -> int:
     began = time.monotonic()
-    log_to_stderr("broker")
     # Answers go where no worker can write to.
-    with os.fdopen(os.dup(1), "wb") as answers:
-        os.dup2(2, 1)
-        return asyncio.run(serve(began, answers))
+    answers_fd = os.dup(1)
+    os.dup2(2, 1)
+    nursery = Nursery.fork()
+    log_to_stderr("broker")
+    try:
+        with os.fdopen(answers_fd, "wb") as answers:
+            return asyncio.run(serve(began, answers, nursery))
+    finally:
+        if nursery is not None:
+            nursery.close()
 
 
 if __name__ == "__main__":
