@@ -1,4 +1,4 @@
-"""RocketMQ's examples, ported line by line in docs/examples, do what they do there."""
+"""RocketMQ's examples, ported line by line in docs/examples/java_names, do what they do there."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from mqcore.testing import RunningBroker, assert_consumed, assert_received, runn
 from tests.rigs import maven
 from tests.rigs.apache import ApacheServer
 
-EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples"
+EXAMPLES = Path(__file__).resolve().parents[2] / "docs" / "examples" / "java_names"
 ASKS_SOON = {"transactionTimeOut": "1000", "transactionCheckInterval": "1000"}
 
 

@@ -288,8 +288,9 @@ def test_the_wrappers_callbacks_settle_one_message_after_the_other(answers: list
 
 
 def test_every_class_of_the_java_examples_is_there() -> None:
-    examples = Path(__file__).resolve().parents[2] / "docs" / "examples"
+    examples = Path(__file__).resolve().parents[2] / "docs" / "examples" / "java_names"
     used = {name for path in examples.glob("*.py") for name in re.findall(r"^    ([A-Z]\w+),$", path.read_text(), re.M)}
+    assert used
     assert used <= set(compat.__all__)
 
 
