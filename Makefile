@@ -19,7 +19,7 @@ PROCESSES := 2
 unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: setup run run-pair run-group test costs test-all test-whole test-pure test-debug debug-build test-sanitized \
-	sanitize-build fuzz lint wheels sbom clean
+	sanitize-build fuzz lint docs docs-serve wheels sbom clean
 
 setup: $(STAMP) $(BUILT)
 
@@ -105,8 +105,8 @@ fuzz: setup sanitize-build
 	$(BIN)/python -m tests.fuzz --inputs 1e8
 
 lint: setup
-	$(BIN)/ruff format --check conftest.py mqcore workers spark tests benchmarks
-	$(BIN)/ruff check conftest.py mqcore workers spark tests benchmarks
+	$(BIN)/ruff format --check conftest.py mqcore workers spark tests benchmarks docs
+	$(BIN)/ruff check conftest.py mqcore workers spark tests benchmarks docs
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.suite.kernel_floors
@@ -118,6 +118,17 @@ lint: setup
 	$(BIN)/python -m mqcore.broker.metrics --check
 	$(BIN)/python -m mqcore.client.settings.page --check
 	$(BIN)/python -m mqcore.client.reference_page --check
+	$(MKDOCS) build --strict
+
+# docs as a site: into build/site, which works from that folder, or on http://127.0.0.1:8000 and made anew as pages change.
+# Not with --quiet: what is not said is not counted by --strict.
+MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
+
+docs: setup
+	$(MKDOCS) build --strict
+
+docs-serve: setup
+	$(MKDOCS) serve --dev-addr 127.0.0.1:8000
 
 # Into dist/: a source distribution, and of it a wheel for each CPython of this machine. See CONTRIBUTING.md.
 # make wheels WHEELS="--python 3.13 --machine x86_64 aarch64"

@@ -119,6 +119,8 @@ class Browser:
         self._read = b""
         self.messages: list[dict[str, Any]] = []
         """What pages have written to their console, and errors: a page of ours has none."""
+        self.asked_for: list[str] = []
+        """The URLs of all that pages have asked for, themselves included."""
         # 3 and 4 are what the browser reads from and writes to.
         joined = f'exec 3<&{theirs[0]} 4>&{theirs[1]}; exec "$@"'
         with (directory / "browser.out").open("wb") as said:
@@ -176,6 +178,11 @@ class Browser:
         """Go to *url* and return when its page is there."""
         self.run(f"void (window.leaving = true, location.assign({json.dumps(url)}))")
         self.wait_for("!window.leaving && document.readyState === 'complete'", f"{url} is there")
+
+    def open_file(self, path: Path) -> None:
+        """Show the page *path* of a folder, and return when it is there."""
+        self._ask("Page.navigate", url=path.as_uri())
+        self.wait_for(f"location.href === {json.dumps(path.as_uri())} && document.readyState === 'complete'", str(path))
 
     def run(self, script: str) -> Any:
         """Return what *script* is in the page, a value that JSON knows."""
@@ -240,6 +247,8 @@ class Browser:
             self._note(answer)
 
     def _note(self, event: dict[str, Any]) -> None:
+        if event.get("method") == "Network.requestWillBeSent":
+            self.asked_for.append(event["params"]["request"]["url"])
         kinds: dict[str, Callable[[dict[str, Any]], Any]] = {
             "Runtime.exceptionThrown": lambda found: found["exceptionDetails"],
             "Runtime.consoleAPICalled": lambda found: found["args"],
