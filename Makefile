@@ -8,6 +8,7 @@ READY := $(VENV)/.run-stamp
 STAMP := $(VENV)/.setup-stamp
 BUILT := $(VENV)/.built-stamp
 TOOLS := $(VENV)/.release-stamp
+PAGES := $(VENV)/.docs-stamp
 PIP := $(BIN)/python -m pip --disable-pip-version-check install --quiet
 
 # What is left to make test-all: see CONTRIBUTING.md.
@@ -44,6 +45,10 @@ $(BUILT): setup.py $(SOURCES) | $(READY)
 $(TOOLS): pyproject.toml | $(READY)
 	$(PIP) --no-build-isolation --editable ".[release]"
 	touch $(READY) $(TOOLS)
+
+$(PAGES): pyproject.toml | $(READY)
+	$(PIP) --no-build-isolation --editable ".[docs]"
+	touch $(READY) $(PAGES)
 
 run: $(READY) $(BUILT)
 	$(BIN)/python -m mqcore.broker --store ./store
@@ -124,10 +129,10 @@ lint: setup
 # Not with --quiet: what is not said is not counted by --strict.
 MKDOCS = NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs
 
-docs: setup
+docs: $(PAGES)
 	$(MKDOCS) build --strict
 
-docs-serve: setup
+docs-serve: $(PAGES)
 	$(MKDOCS) serve --dev-addr 127.0.0.1:8000
 
 # Into dist/: a source distribution, and of it a wheel for each CPython of this machine. See CONTRIBUTING.md.

@@ -34,6 +34,9 @@ ELSEWHERE: Final = {
 EXAMPLES: Final = "docs/examples"
 CODE: Final = re.compile(r"^(?P<fence>`{3,}|~{3,}).*?^(?P=fence)[ ]*$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
 LINK: Final = re.compile(r"(?:\[(?P<name>[\w./-]+\.md))?\]\((?P<target>[^)\s]+)\)")
+CELL: Final = re.compile(r"<td.*?</td>", re.DOTALL)
+CODE_IN_CELL: Final = re.compile(r"(?<=<code>)[^<]+")
+BREAK: Final = re.compile(r"(?<=[_./,;:=|])(?=\w)|(?<=[a-z])(?=[A-Z])")
 TITLE: Final = re.compile(r"^# (.+)$", re.MULTILINE)
 
 
@@ -50,6 +53,11 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Turn the links of *page* to where their targets are in the site."""
     return relinked(markdown, repository_path(page.file.src_uri), page.file.src_uri)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Let long names in tables break between their words, so that a table is no wider than the page."""
+    return CELL.sub(lambda cell: CODE_IN_CELL.sub(lambda code: BREAK.sub("<wbr>", code[0]), cell[0]), html)
 
 
 def relinked(markdown: str, source: str, page: str) -> str:

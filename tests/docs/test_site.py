@@ -247,8 +247,9 @@ def test_the_figures_of_the_comparison_are_those_of_the_benchmarks() -> None:
     } == set()
 
 
-@pytest.mark.skipif(bool(missing_tools()), reason=f"no browser: {missing_tools()}")
 def test_the_site_works_from_a_folder_and_asks_nobody(site: Site) -> None:
+    if missing := missing_tools():
+        pytest.skip(missing)
     with tempfile.TemporaryDirectory() as name, Browser(Path(name)) as browser:
         browser.open_file(site.folder / "concepts.html")
         browser.wait_for("[...document.images].every(image => image.naturalWidth > 0)", "its pictures are there")

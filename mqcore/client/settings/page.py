@@ -86,6 +86,8 @@ def _default(value: object) -> str:
         return f"`{value.value}`"
     if isinstance(value, tuple | frozenset):
         return "`" + ", ".join(str(item) for item in (value if isinstance(value, tuple) else sorted(value))) + "`"
+    if value == "":
+        return "empty"
     return f"`{str(value).lower() if isinstance(value, bool) else value}`"
 
 
