@@ -133,7 +133,7 @@ docs: $(PAGES)
 	$(MKDOCS) build --strict
 
 docs-serve: $(PAGES)
-	$(MKDOCS) serve --dev-addr 127.0.0.1:8000
+	$(MKDOCS) serve --livereload --dev-addr 127.0.0.1:8000
 
 # Into dist/: a source distribution, and of it a wheel for each CPython of this machine. See CONTRIBUTING.md.
 # make wheels WHEELS="--python 3.13 --machine x86_64 aarch64"

@@ -15,6 +15,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.livereload import LiveReloadServer
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
@@ -58,6 +59,12 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Let long names in tables break between their words, so that a table is no wider than the page."""
     return CELL.sub(lambda cell: CODE_IN_CELL.sub(lambda code: BREAK.sub("<wbr>", code[0]), cell[0]), html)
+
+
+def on_serve(server: LiveReloadServer, **_: object) -> None:
+    """Look at the pages that lie elsewhere, too, whether they change."""
+    for source in ELSEWHERE:
+        server.watch(str(ROOT / source))
 
 
 def relinked(markdown: str, source: str, page: str) -> str:
