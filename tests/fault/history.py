@@ -319,6 +319,7 @@ class Follower(threading.Thread):
         self._halt = threading.Event()
         # Behind what is sure to be there. All of it is read again when the load is over.
         self._offsets = [history.acked_end(queue_id) for queue_id in range(history.queues)]
+        self._begun: set[int] = set()
         self.pulls = 0
         """How many have been sent, or are just about to be."""
         self.failure: BaseException | None = None
@@ -362,7 +363,12 @@ class Follower(threading.Thread):
             return
         assert response.ext_fields is not None
         following = int(response.ext_fields["nextBeginOffset"])
-        if following != self._offsets[queue_id] + len(messages):
+        # What was acknowledged a moment ago need not be dispatched: it begins at the end of what is.
+        is_early = queue_id not in self._begun and response.code == ResponseCode.PULL_OFFSET_MOVED
+        self._begun.add(queue_id)
+        if following != self._offsets[queue_id] + len(messages) and not (
+            is_early and 0 < following < self._offsets[queue_id]
+        ):
             self._history.note_broken(
                 f"reader of queue {queue_id} was sent from {self._offsets[queue_id]} to {following} "
                 f"with {len(messages)} messages: {response.code} {response.remark}"

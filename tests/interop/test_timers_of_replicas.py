@@ -25,6 +25,8 @@ pytestmark = pytest.mark.compat
 
 TOPIC = "Timed"
 EARLY, LATE, RECALLED = 30, 60, 5
+EARLY_MS = 2_000
+"""Enough for a busy machine to take a message before it is due."""
 LATE_MS = 20_000
 """Enough for a busy machine to have them all copied before the first is due."""
 SPAN_MS = 3_000
@@ -81,7 +83,7 @@ def fill(master: RunningBroker) -> set[str]:
     wire.create_topic(master.broker_address, TOPIC, queues=1)
     early = {f"early{number}" for number in range(EARLY)}
     for key in sorted(early):
-        send(master, key, now_ms() + 300)
+        send(master, key, now_ms() + EARLY_MS)
     first = now_ms() + LATE_MS
     late = [f"late{number}" for number in range(LATE)]
     handles = {key: send(master, key, first + SPAN_MS * number // LATE) for number, key in enumerate(late)}
