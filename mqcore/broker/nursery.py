@@ -25,7 +25,7 @@ ANSWER_S: Final = 2.0
 
 
 @dataclass(slots=True, weakref_slot=True, eq=False)
-class Forked:
+class ForkedProcess:
     """A child of this process that the nursery has forked, as ``subprocess.Popen`` has one."""
 
     pid: int
@@ -79,7 +79,7 @@ class Nursery:
         theirs.close()
         return cls(pid, ours)
 
-    def start(self, kind: str, handover: int, descriptors: Sequence[int]) -> Forked:
+    def start(self, kind: str, handover: int, descriptors: Sequence[int]) -> ForkedProcess:
         """Fork a worker of this *kind*, which has read its *handover*, and the *descriptors* that are in it.
 
         Waits for an answer. Raises OSError if none comes, and then the nursery is gone, and what it may have forked
@@ -101,7 +101,7 @@ class Nursery:
         (pid,) = ANSWER.unpack(answer)
         if pid < 0:
             raise OSError(-pid, os.strerror(-pid))
-        return Forked(pid)
+        return ForkedProcess(pid)
 
     def close(self) -> None:
         """Let it end, and bury it."""

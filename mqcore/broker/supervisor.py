@@ -22,7 +22,7 @@ from dataclasses import dataclass, field
 from mqcore import clock, layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.listeners import Listeners
-from mqcore.broker.nursery import Forked, Nursery
+from mqcore.broker.nursery import ForkedProcess, Nursery
 from mqcore.config import BrokerRole, Settings
 from mqcore.errors import WorkerError
 from mqcore.orphans import claim
@@ -67,7 +67,7 @@ class Worker:
     wake: int
     is_wanted: bool = True
     """Not before somebody has use for it: see ``Supervisor.want``."""
-    process: subprocess.Popen[bytes] | Forked | None = None
+    process: subprocess.Popen[bytes] | ForkedProcess | None = None
     pid_fd: int = -1
     started_at: float = 0.0
     backoff_ms: int = 0
@@ -187,7 +187,7 @@ class Supervisor:
         asyncio.get_running_loop().add_reader(worker.pid_fd, self._on_exit, worker)
         self._on_started(worker, ours)
 
-    def _born(self, worker: Worker, handover: int, descriptors: list[int]) -> subprocess.Popen[bytes] | Forked:
+    def _born(self, worker: Worker, handover: int, descriptors: list[int]) -> subprocess.Popen[bytes] | ForkedProcess:
         if self._nursery is not None:
             # What keeps it from forking may keep this process, too; if so it is said below.
             with contextlib.suppress(OSError):
