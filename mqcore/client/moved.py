@@ -12,7 +12,7 @@ import warnings
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.machinery import ModuleSpec
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TYPE_CHECKING, Final, cast
 
 if TYPE_CHECKING:
@@ -88,6 +88,17 @@ class MovedModules:
         warnings.warn(f"{name} is {now} now", DeprecationWarning, stacklevel=2)
         # What stands there when this returns is what the import gives: the very same module, and not a copy.
         sys.modules[name] = import_module(now)
+
+    def get_code(self, fullname: str) -> CodeType | None:
+        """Return what ``python -m`` runs by an old name: lines that run the module by the one that it has now."""
+        now = MOVED[fullname.rpartition(".")[2]]
+        # By a line of the program itself, as whoever typed the name is to see it.
+        lines = f"""
+import runpy, warnings
+warnings.warn("{fullname} is {now} now", DeprecationWarning, stacklevel=1)
+runpy.run_module("{now}", run_name=__name__, alter_sys=True)
+"""
+        return compile(lines, f"<{fullname}>", "exec")
 
 
 def install() -> None:

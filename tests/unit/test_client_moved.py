@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import runpy
+import subprocess
 import sys
 from importlib import import_module
 from importlib.util import find_spec
@@ -12,6 +14,7 @@ import pytest
 from mqcore import client
 from mqcore.client.model.receipt import SendStatus
 from mqcore.client.moved import MOVED, MovedModules, install
+from tests.rows import walked
 
 
 @pytest.mark.parametrize(("old", "now"), MOVED.items())
@@ -26,6 +29,32 @@ def test_an_old_name_is_the_module_itself_and_says_what_it_is_called_now(
     assert found.__name__ == now, "the module keeps its own name and spec"
     assert found.__spec__ is not None
     assert found.__spec__.name == now
+
+
+@walked("old, now", MOVED.items())
+def test_an_old_name_runs_as_a_program(old: str, now: str) -> None:
+    ran: list[tuple[str, str, bool]] = []
+
+    def note(name: str, run_name: str, alter_sys: bool) -> None:
+        ran.append((name, run_name, alter_sys))
+
+    with pytest.MonkeyPatch.context() as patched, pytest.deprecated_call(match=f"^mqcore.client.{old} is {now} now$"):
+        patched.delitem(sys.modules, f"mqcore.client.{old}", raising=False)
+        whole = runpy.run_module
+        patched.setattr(runpy, "run_module", note)
+        whole(f"mqcore.client.{old}", run_name="a_program")
+    assert ran == [(now, "a_program", True)]
+    assert find_spec(now) is not None
+
+
+def test_a_page_is_checked_by_the_old_name_of_its_module() -> None:
+    command = [sys.executable, "-m", "mqcore.client.settings_page", "--check"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "mqcore.client.settings_page is mqcore.client.settings.page now" in done.stderr
+    refused = subprocess.run([*command, "--page", "nowhere.md"], capture_output=True, text=True, check=False)
+    assert refused.returncode == 1
+    assert "nowhere.md is stale" in refused.stderr
 
 
 def test_the_warning_is_of_the_line_that_imports(monkeypatch: pytest.MonkeyPatch) -> None:
