@@ -15,11 +15,10 @@ import uvicorn
 from mqcore.client.asynchronous import Client
 from mqcore.console.application import application
 from mqcore.console.options import ConsoleOptions
+from mqcore.console.patience import CONNECTIONS_MAX, KEEP_ALIVE_S, PatientProtocol
 from mqcore.errors import ConfigError
 
-CONNECTIONS_MAX: Final = 64
 REQUEST_HEAD_BYTES_MAX: Final = 32 << 10
-KEEP_ALIVE_S: Final = 15
 STOP_S: Final = 5
 BACKLOG: Final = 64
 
@@ -72,11 +71,11 @@ async def _serve(make_client: Callable[[], Client], options: ConsoleOptions, lis
         access_log=False,
         server_header=False,
         proxy_headers=False,
-        http="h11",
+        http=PatientProtocol,
         ws="none",
         loop="asyncio",
         lifespan="on",
-        limit_concurrency=CONNECTIONS_MAX,
+        limit_concurrency=CONNECTIONS_MAX + 1,  # of CONNECTIONS_MAX each is served
         timeout_keep_alive=KEEP_ALIVE_S,
         timeout_graceful_shutdown=STOP_S,
         h11_max_incomplete_event_size=REQUEST_HEAD_BYTES_MAX,
