@@ -9,7 +9,8 @@ import click
 
 from mqcore.admin.output import talk
 from mqcore.admin.running import EXIT_ERROR, Common, fail
-from mqcore.console.options import PASSWORD_VARIABLE, PORT_DEFAULT, ConsoleOptions, password_for, read_password
+from mqcore.config.passwords import CONSOLE_PASSWORD_VARIABLE, read_password
+from mqcore.console.options import PASSWORD, PORT_DEFAULT, ConsoleOptions, password_for
 from mqcore.errors import ConfigError
 from mqcore.remoting.exposure import is_loopback
 
@@ -62,7 +63,7 @@ def console(
         talk(f"console: {settled.url} ({'changes allowed' if settled.may_write else 'read-only'})")
 
     try:
-        given = read_password(password_file, os.environ.get(PASSWORD_VARIABLE))
+        given = read_password(PASSWORD, password_file, os.environ.get(CONSOLE_PASSWORD_VARIABLE))
         password, is_made_up = password_for(host, given)
         serve(common.client, ConsoleOptions(host, port, write, password, allowed, certificate, key), on_ready)
     except ConfigError as error:

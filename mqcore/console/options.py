@@ -9,12 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from mqcore.errors import ConfigError
+from mqcore.config.passwords import checked_password
 from mqcore.remoting.exposure import is_loopback
 
 PORT_DEFAULT: Final = 9880
-PASSWORD_VARIABLE: Final = "MQCORE_CONSOLE_PASSWORD"
-PASSWORD_LENGTH_MIN: Final = 8
+PASSWORD: Final = "the console's password"
 GENERATED_BYTES: Final = 15
 
 
@@ -62,25 +61,10 @@ def password_for(host: str, given: str | None) -> tuple[str | None, bool]:
     Raises ConfigError for one that is too short.
     """
     if given is not None:
-        if len(given) < PASSWORD_LENGTH_MIN:
-            raise ConfigError(
-                f"the console's password: got {len(given)} characters, wanted {PASSWORD_LENGTH_MIN} or more"
-            )
-        return given, False
+        return checked_password(PASSWORD, given), False
     if is_loopback(host):
         return None, False
     return secrets.token_urlsafe(GENERATED_BYTES), True
-
-
-def read_password(file: Path | None, environment: str | None) -> str | None:
-    """Return the first line of *file*, or else what the environment says. Raises ConfigError: it cannot be read."""
-    if file is None:
-        return environment or None
-    try:
-        lines = file.read_text().splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"the console's password: cannot read {file}: {error}") from error
-    return lines[0] if lines else ""
 
 
 def _without_port(header: str) -> str:

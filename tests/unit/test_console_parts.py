@@ -24,6 +24,7 @@ from mqcore.client.model.outcome import ConsumeCode
 from mqcore.client.telemetry.trace import TraceBean, TraceContext, TraceKind, encode_trace
 from mqcore.client.telemetry.trace_reading import decode_trace
 from mqcore.config import SETTINGS
+from mqcore.config.passwords import read_password
 from mqcore.config.table import Mark
 from mqcore.console import recent, sessions
 from mqcore.console.application import application
@@ -31,7 +32,7 @@ from mqcore.console.data.bodies import HEX_SHOWN_MAX, TEXT_SHOWN_MAX, BodyForm, 
 from mqcore.console.data.groups import GroupDetail, GroupStanding, MemberSays
 from mqcore.console.data.settings import Origin, lines_of
 from mqcore.console.guard import HEADERS
-from mqcore.console.options import ConsoleOptions, password_for, read_password
+from mqcore.console.options import ConsoleOptions, password_for
 from mqcore.console.pages import address, bytes_text, count_text, duration_text, line_points, rate_text, time_text
 from mqcore.console.sessions import Door, Sessions, TooManyGuessesError
 from mqcore.console.views.login import inner_path
@@ -232,11 +233,11 @@ def test_a_password_comes_from_a_file_or_the_environment(tmp_path: Path) -> None
     file = tmp_path / "password"
     file.write_text("from the file\nanother line\n")
     file.chmod(stat.S_IRUSR)
-    assert read_password(file, "from outside") == "from the file"
-    assert read_password(None, "from outside") == "from outside"
-    assert read_password(None, None) is None
-    with pytest.raises(ConfigError, match="cannot read"):
-        read_password(tmp_path / "none", None)
+    assert read_password("it", file, "from outside") == "from the file"
+    assert read_password("it", None, "from outside") == "from outside"
+    assert read_password("it", None, None) is None
+    with pytest.raises(ConfigError, match="it: cannot read"):
+        read_password("it", tmp_path / "none", None)
 
 
 @pytest.mark.parametrize("target", ["/", "/topics?all=1", "/group?name=%RETRY%"])

@@ -163,11 +163,15 @@ def test_a_body_that_is_too_large_is_not_read() -> None:
             writer.write(f"POST /unread HTTP/1.1\r\nHost: here\r\nContent-Length: {size}\r\n\r\n".encode())
             await reader.readuntil(b"\r\n\r\n")
             with pytest.raises(ConnectionError):
-                for _ in range(size >> 16):
-                    writer.write(bytes(1 << 16))
-                    await writer.drain()
+                await flood(writer, size)
 
     asyncio.run(work())
+
+
+async def flood(writer: asyncio.StreamWriter, size: int) -> None:
+    for _ in range(size >> 16):
+        writer.write(bytes(1 << 16))
+        await writer.drain()
 
 
 def test_an_answer_that_is_not_taken_is_given_up() -> None:

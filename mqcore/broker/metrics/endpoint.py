@@ -11,7 +11,6 @@ import contextlib
 import gc
 import json
 import logging
-import socket
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -24,8 +23,8 @@ from mqcore.broker.metrics.health import HealthVerdict, hangs, liveness, readine
 from mqcore.broker.metrics.http_end import HttpAnswer, HttpEnd
 from mqcore.broker.metrics.survey import BrokerSurvey
 from mqcore.broker.ports import wall_clock_ms
+from mqcore.broker.side_port import open_side_port
 from mqcore.config import Settings
-from mqcore.errors import ConfigError
 from mqcore.remoting.exposure import is_loopback
 
 logger = logging.getLogger(__name__)
@@ -37,7 +36,6 @@ LOOP_S_MAX: Final = 5.0
 """An event loop that has not turned for so long hangs."""
 
 STOP_S_MAX: Final = 10.0
-BACKLOG: Final = 64
 JSON: Final = "application/json"
 
 
@@ -49,7 +47,7 @@ class MetricsEndpoint:
 
         Raises ConfigError if the port cannot be had.
         """
-        self._listener = open_listener(settings.mqcore.metrics_host, settings.mqcore.metrics_port)
+        self._listener = open_side_port("metrics", settings.mqcore.metrics_host, settings.mqcore.metrics_port)
         self._observe = observe
         self._survey: tuple[Observed, BrokerSurvey] | None = None
         self._making: asyncio.Task[HttpAnswer] | None = None
@@ -69,6 +67,8 @@ class MetricsEndpoint:
         self._broker_loop = asyncio.get_running_loop()
         self._thread.start()
         logger.info("metrics and health are served at %s:%d", *self.address)
+        if not is_loopback(self.address[0]):
+            logger.warning("metrics are shown to whoever reaches %s:%d: nobody is asked there who he is", *self.address)
 
     async def stop(self) -> None:
         """Close the port and end the threads."""
@@ -174,22 +174,3 @@ def answer_of(verdict: HealthVerdict) -> HttpAnswer:
     """Return what a probe is told."""
     status = HTTPStatus.OK if verdict.is_yes else HTTPStatus.SERVICE_UNAVAILABLE
     return HttpAnswer(status, [json.dumps(verdict.as_json()).encode() + b"\n"], JSON)
-
-
-def open_listener(host: str, port: int) -> socket.socket:
-    """Return a socket that listens there. Raises ConfigError."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    except OSError as error:
-        raise ConfigError(f"metricsHost: {host} cannot be resolved: {error}") from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"metricsPort: cannot listen on {host}:{port}: {error.strerror}") from error
-    if not is_loopback(host):
-        logger.warning("metrics are shown to whoever reaches %s:%d: nobody is asked there who he is", host, port)
-    return listener
