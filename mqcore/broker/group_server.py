@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from mqcore import clock
+from mqcore.broker.console_process import ConsoleProcess, wanted_console
 from mqcore.broker.failover.driver import FailoverDriver
 from mqcore.broker.failover.etcd import EtcdEngine
 from mqcore.broker.failover.group_keys import MEMBERS, GroupView, KnownMember, encode
@@ -74,6 +75,7 @@ class GroupServer:
         self._is_stopping = False
         self._failed_syncs = 0
         self._metrics: MetricsEndpoint | None = None
+        self._console: ConsoleProcess | None = None
         self.ended = asyncio.Event()
         self.failure: Exception | None = None
         """Why it ended, unless it was stopped."""
@@ -113,6 +115,7 @@ class GroupServer:
         """
         try:
             self._metrics = await start_endpoint(self.settings, self.observe)
+            self._console = wanted_console(self.settings)
             self._paths.make_directories()
             self._lock.acquire()
             # Before the identity is read: the mark of a cut is in it.
@@ -124,6 +127,8 @@ class GroupServer:
             mounts = sorted({mount_of(path) for path in self._paths.log.directories if path.is_dir()})
             self._identity.begin(mount=" ".join(mounts), acks_flushed=self.settings.failover.ha_ack_flushed)
             await self._begin_life()
+            if self._console is not None:
+                self._console.start(self.name_server_addresses)
         except BaseException:
             await self._release()
             raise
@@ -254,6 +259,9 @@ class GroupServer:
         if self._metrics is not None:
             await self._metrics.stop()
             self._metrics = None
+        if self._console is not None:
+            await self._console.stop()
+            self._console = None
         self._engine.close()
         self._names.close()
         self._lock.release()

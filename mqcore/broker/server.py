@@ -22,6 +22,7 @@ from mqcore._fast.tls.library import load as load_library
 from mqcore.address import HA_PORT_DISTANCE, host_and_port
 from mqcore.broker import fast_failure
 from mqcore.broker.channels import WorkerChannel, is_response, sender_of
+from mqcore.broker.console_process import ConsoleProcess, wanted_console
 from mqcore.broker.consumer_filters import ConsumerFilter
 from mqcore.broker.core import BrokerCore, Ports
 from mqcore.broker.embedded_name_server import EmbeddedNameServer
@@ -124,6 +125,7 @@ class BrokerServer:
         self._guard: AclGuard | None = None
         self._quotas = SendQuotas(settings, self._segment)
         self._metrics: MetricsEndpoint | None = None
+        self._console: ConsoleProcess | None = None
         self._figures: SharedFigures | None = None
         self._is_serving = False
 
@@ -179,6 +181,7 @@ class BrokerServer:
         if self._group is None:
             # Before the store is recovered, which may take long: probes are told so meanwhile.
             self._metrics = await start_endpoint(self.settings, self.observe)
+            self._console = wanted_console(self.settings)
         if self.settings.broker.acl_enable:
             files = AclFiles(Path(self.settings.broker.rocketmq_home), self.settings.mqcore.acl_plain_file)
             admin_codes = ADMIN_CODES | (ACCESS_CODES if self.settings.mqcore.acl_changes_need_admin else set())
@@ -243,6 +246,8 @@ class BrokerServer:
         if not material.is_self_signed:
             watch = CertificateWatch(self.settings.tls, material, self._show_anew)
             self._certificate_watch = asyncio.create_task(watch.run())
+        if self._console is not None:
+            self._console.start(self.name_server_addresses)
         self._is_serving = True
 
     async def _start_old_timers(self) -> None:
@@ -602,6 +607,8 @@ class BrokerServer:
         """
         self._is_serving = False
         self._stop_looking()
+        if self._console is not None:
+            self._console.ask_to_stop()
         supervisor = self.supervisor
         await supervisor.drain("send")
         await self._drain_tasks()
@@ -637,6 +644,9 @@ class BrokerServer:
         if self._metrics is not None:
             await self._metrics.stop()
             self._metrics = None
+        if self._console is not None:
+            await self._console.stop()
+            self._console = None
         self._figures = None
         for link in list(self._links.values()):
             link.close()

@@ -207,6 +207,10 @@ class MqcoreSettings(NamedTuple):
     metrics_host: str
     metrics_topics_max: int
     metrics_groups_max: int
+    console_port: int
+    console_host: str
+    console_password_file: str
+    console_write_enable: bool
 
     @property
     def cpu_affinity(self) -> dict[str, frozenset[int]]:

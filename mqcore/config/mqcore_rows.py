@@ -192,6 +192,29 @@ OWN = (
         maximum=1 << 16,
     ),
     number("metricsGroupsMax", 1_000, "the same of consumer groups with their topics", maximum=1 << 20),
+    number(
+        "consolePort",
+        0,
+        "port of the console, pages for a browser, which a process of its own serves; needs mqcore[console]. 0: there "
+        "is none; see docs/console.md",
+        maximum=65_535,
+    ),
+    text(
+        "consoleHost",
+        "127.0.0.1",
+        "address that consolePort is opened on; one that others reach needs a password",
+    ),
+    text(
+        "consolePasswordFile",
+        "",
+        "file whose first line is the password that the console asks for, 8 characters or more; without it "
+        "MQCORE_CONSOLE_PASSWORD, and without that nobody is asked",
+    ),
+    flag(
+        "consoleWriteEnable",
+        False,
+        "the console may change things: send test messages, reset offsets, send dead letters again",
+    ),
 )
 
 ROWS = in_group(Group.MQCORE, OWN, Program.BROKER)

@@ -65,8 +65,13 @@ def serve(
 
 
 async def _serve(make_client: Callable[[], Client], options: ConsoleOptions, listener: socket.socket) -> None:
+    await make_server(make_client(), options).serve(sockets=[listener])
+
+
+def make_server(client: Client, options: ConsoleOptions) -> uvicorn.Server:
+    """Return a server of the pages, which opens *client* when it starts, and closes it at its end."""
     config = uvicorn.Config(
-        application(make_client(), options),
+        application(client, options),
         log_config=None,
         access_log=False,
         server_header=False,
@@ -82,4 +87,4 @@ async def _serve(make_client: Callable[[], Client], options: ConsoleOptions, lis
         ssl_certfile=options.certificate,
         ssl_keyfile=options.key,
     )
-    await uvicorn.Server(config).serve(sockets=[listener])
+    return uvicorn.Server(config)

@@ -16,6 +16,7 @@ from mqcore.client import Client, Message
 from tests.fault.rig import DEADLINE_S, kill_worker
 from tests.integration.client_helpers import eventually, send_numbers
 from tests.rigs import Child, MqcoreBroker, etcd, make_topic
+from tests.rigs.console import PageClient
 from tests.rigs.ports import free_port
 from tests.rigs.scrapes import Series, asked, by, get, scrape
 from tests.waiting import wait_until
@@ -200,20 +201,23 @@ def test_a_master_and_its_slave_show_how_far_apart_they_are(tmp_path: Path) -> N
 
 @pytest.mark.skipif(bool(etcd.missing_tools()), reason=f"etcd cannot run here: {etcd.missing_tools()}")
 def test_a_broker_of_a_failover_group_tells_its_role_and_epoch(tmp_path: Path) -> None:
-    own, name_server = free_port(), f"127.0.0.1:{free_port()}"
+    own, console, name_server = free_port(), free_port(), f"127.0.0.1:{free_port()}"
     with etcd.Etcd(tmp_path) as engine, ExitStack() as stack:
         command = [sys.executable, "-m", "mqcore.namesrv", "--port", name_server.rpartition(":")[2]]
         names = Child([*command, "--dir", tmp_path / "namesrv"], log=tmp_path / "namesrv.out")
         stack.callback(names.kill)
         wait_until(lambda: "boot success" in names.log.read_text(), DEADLINE_S, "the name server serves")
         properties = {"failoverEtcd": engine.client, "namesrvAddr": name_server, "brokerRole": "SYNC_MASTER"}
-        stack.enter_context(MqcoreBroker(tmp_path / "store", {"metricsPort": str(own), **properties}))
+        ports = {"metricsPort": str(own), "consolePort": str(console)}
+        stack.enter_context(MqcoreBroker(tmp_path / "store", {**ports, **properties}))
         wait_until(lambda: asked(own, "/readyz")["ready"], DEADLINE_S, "it is ready")
         facts = asked(own, "/readyz")
         assert (facts["role"], facts["epoch"] >= 1, facts["member"], facts["phase"]) == ("master", True, 1, "leading")
         found = scrape(own)
         assert found["mqcore_failover_epoch"][0][1] == facts["epoch"]
         assert found["mqcore_confirmed_behind_bytes"][0][1] == 0
+        # Who lives several lives has one console for all of them.
+        assert "broker-a" in PageClient(console).get("/brokers").text
 
 
 def test_a_port_is_nobody_elses_and_ends_with_its_broker(tmp_path: Path) -> None:
