@@ -213,10 +213,12 @@ def check_progress(facts: ConsumptionFacts) -> Iterator[Finding]:
     """Who holds a queue in which messages wait must pull, and finish some."""
     for name, info in sorted(facts.answers.items()):
         is_orderly = info.properties.get("PROP_CONSUMEORDERLY") == "true"
+        paused = info.paused_queues
         for queue, row in sorted(info.mq_table.items()):
             waiting = facts.bounds[queue].max_offset - row.commit_offset if queue in facts.bounds else 0
             if waiting > 0 and queue.topic in facts.topics and not is_broadcast(facts):
-                yield from progress_of(facts, name, queue, row, waiting, is_orderly=is_orderly)
+                is_paused = None if paused is None else queue in paused
+                yield from progress_of(facts, name, queue, row, waiting, is_orderly=is_orderly, is_paused=is_paused)
 
 
 def is_broadcast(facts: ConsumptionFacts) -> bool:
@@ -224,29 +226,41 @@ def is_broadcast(facts: ConsumptionFacts) -> bool:
 
 
 def progress_of(
-    facts: ConsumptionFacts, member: str, queue: MessageQueue, row: ProcessQueueInfo, waiting: int, *, is_orderly: bool
+    facts: ConsumptionFacts,
+    member: str,
+    queue: MessageQueue,
+    row: ProcessQueueInfo,
+    waiting: int,
+    *,
+    is_orderly: bool,
+    is_paused: bool | None,
 ) -> Iterator[Finding]:
-    """Judge one queue in which *waiting* messages wait."""
+    """Judge one queue in which *waiting* messages wait. *is_paused* None: its client does not tell."""
     where = queue_name(queue)
     stacks = f"mqcore group running {facts.group} {member} --stacks"
     silent_ms = facts.now_ms - row.last_pull_timestamp if row.last_pull_timestamp > 0 else 0
     before = None if facts.before is None else facts.before.offsets.get(queue)
     stands = before is not None and before == row.commit_offset
-    if is_orderly and not row.locked:
+    perhaps = " or it is paused in the program," if is_paused is None else ""
+    if is_paused:
+        said = f"{member} is paused in the program: it pulls nothing; {waiting} messages wait"
+        yield wrong("progress", where, said, "resume it in the program: it says itself that it is paused")
+    elif is_orderly and not row.locked:
         said = f"{member} consumes in order and has not got the queue's lock; {waiting} messages wait"
         yield wrong("progress", where, said, "wait for a lock that another member left (60 s at most)")
     elif silent_ms > SILENT_MS:
-        said = f"{member} pulled last {silent_ms // 1000} s ago: it is paused or stuck; {waiting} messages wait"
-        yield wrong("progress", where, said, f"resume it in the program, or see where it stands: {stacks}")
+        said = f"{member} pulled last {silent_ms // 1000} s ago: it is {'paused or ' if perhaps else ''}stuck; "
+        mend = f"{'resume it in the program, or ' if perhaps else ''}see where it stands: {stacks}"
+        yield wrong("progress", where, f"{said}{waiting} messages wait", mend)
     elif stands and facts.before is not None:
         passed_s = (facts.now_ms - facts.before.at_ms) / 1000
         if row.cached_msg_count:
             said = f"{member} has {row.cached_msg_count} messages of it and finished none in {passed_s:.0f} s"
-            mend = f"its handler is slow or hangs, or it is paused in the program: {stacks}"
+            mend = f"its handler is slow or hangs,{perhaps} see where it stands: {stacks}"
             yield warning("progress", where, said, mend)
         else:
             said = f"{member} holds it, has none of its messages, and did not move in {passed_s:.0f} s; {waiting} wait"
-            mend = f"it is paused in the program, or its pulls are refused (see its log): {stacks}"
+            mend = f"its pulls are refused (see its log),{perhaps} see where it stands: {stacks}"
             yield wrong("progress", where, said, mend)
     elif row.cached_msg_count and 0 < row.last_consume_timestamp < facts.now_ms - SLOW_MS:
         age_s = (facts.now_ms - row.last_consume_timestamp) // 1000

@@ -5,10 +5,12 @@ Source: RocketMQ common/protocol/body/*.java, common/admin/*.java.
 
 from __future__ import annotations
 
+import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import IntEnum
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from mqcore.protocol.heartbeat import SubscriptionData
 from mqcore.protocol.json_body import JsonBody
@@ -232,6 +234,10 @@ class ConsumeStatus(JsonBody):
     consume_failed_msgs: int = 0
 
 
+PAUSED_QUEUES: Final = "PROP_PAUSED_QUEUES"
+"""Of our own, among the properties: queues of which the program has its consumer pull nothing, JSON."""
+
+
 @dataclass(slots=True)
 class ConsumerRunningInfo(JsonBody):
     """Body of the answer to GET_CONSUMER_RUNNING_INFO. The tools need ``PROP_CONSUME_TYPE`` among the properties."""
@@ -241,6 +247,20 @@ class ConsumerRunningInfo(JsonBody):
     mq_table: dict[MessageQueue, ProcessQueueInfo] = field(default_factory=dict)
     status_table: dict[str, ConsumeStatus] = field(default_factory=dict)
     jstack: str | None = None
+
+    @property
+    def paused_queues(self) -> frozenset[MessageQueue] | None:
+        """The queues of which the program has it pull nothing; None for a client that does not tell, as Java's."""
+        try:
+            rows = json.loads(self.properties[PAUSED_QUEUES])
+            return frozenset(MessageQueue(str(topic), str(broker), int(number)) for topic, broker, number in rows)
+        except (KeyError, TypeError, ValueError):
+            return None
+
+
+def paused_text(queues: Iterable[MessageQueue]) -> str:
+    """Return the value of PAUSED_QUEUES that says *queues*."""
+    return json.dumps([[queue.topic, queue.broker_name, queue.queue_id] for queue in sorted(queues)])
 
 
 class CMResult(IntEnum):

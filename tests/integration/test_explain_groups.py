@@ -140,7 +140,7 @@ def test_a_handler_that_hangs_and_a_consumer_that_is_paused(
 
             def hangs() -> bool:
                 _, out, _ = mqcore.run("explain", group, "--look", "0.3")
-                return "finished none in" in out
+                return "finished none in" in out and "paused in the program" not in out
 
             wait_until(hangs, describe="it is seen that the handler hangs")
             stop = True
@@ -153,7 +153,7 @@ def test_a_handler_that_hangs_and_a_consumer_that_is_paused(
 
         def stands() -> bool:
             _, out, _ = mqcore.run("explain", group + "2", "--look", "0.3")
-            return ("did not move in" in out or "finished none in" in out) and "paused" in out
+            return "is paused in the program: it pulls nothing" in out
 
         wait_until(stands, describe="it is seen that the consumer is paused")
 

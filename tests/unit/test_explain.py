@@ -12,11 +12,13 @@ from mqcore.admin.findings import Health
 from mqcore.client.errors import RemotingTimeoutError
 from mqcore.codes import PermName
 from mqcore.protocol.admin_bodies import (
+    PAUSED_QUEUES,
     ConsumerRunningInfo,
     ConsumeStatus,
     OffsetWrapper,
     ProcessQueueInfo,
     TopicOffset,
+    paused_text,
 )
 from mqcore.protocol.bodies import ClientConnection
 from mqcore.protocol.heartbeat import ConsumerConnection, MessageModel, SubscriptionConflict, SubscriptionData
@@ -37,6 +39,11 @@ def member(*queues: MessageQueue, expression: str = "*", **row: int) -> Consumer
         subscription_set=[SubscriptionData.build("T", expression)],
         mq_table=dict.fromkeys(queues, held),
     )
+
+
+def paused(info: ConsumerRunningInfo, *queues: MessageQueue) -> ConsumerRunningInfo:
+    info.properties[PAUSED_QUEUES] = paused_text(queues)
+    return info
 
 
 def well() -> ConsumptionFacts:
@@ -159,7 +166,15 @@ CASES: dict[str, tuple[list[Change], str, Health, str]] = {
         [given(members={"one": member(*QUEUES, last_pull_timestamp=NOW_MS - 200_000)}), bound(5, 12)],
         "progress", Health.ERROR, "pulled last 200 s ago: it is paused or stuck; 2 messages wait",
     ),
-    "paused": ([bound(5, 12), STOOD], "progress", Health.ERROR, "did not move in 2 s; 2 wait"),
+    "silent and not paused": (
+        [given(members={"one": paused(member(*QUEUES, last_pull_timestamp=NOW_MS - 200_000))}), bound(5, 12)],
+        "progress", Health.ERROR, "pulled last 200 s ago: it is stuck; 2 messages wait",
+    ),
+    "paused": (
+        [given(members={"one": paused(member(*QUEUES, cached_msg_count=2), QUEUES[1])}), bound(5, 12), STOOD],
+        "progress", Health.ERROR, "one is paused in the program: it pulls nothing; 2 messages wait",
+    ),
+    "stands": ([bound(5, 12), STOOD], "progress", Health.ERROR, "did not move in 2 s; 2 wait"),
     "handler hangs": (
         [given(members={"one": member(*QUEUES, cached_msg_count=2)}), bound(5, 12), STOOD],
         "progress", Health.WARNING, "has 2 messages of it and finished none in 2 s",
@@ -191,6 +206,25 @@ def test_what_keeps_a_group_from_consuming_is_found(name: str) -> None:
     matching = [row for row in found if row.check == check and row.state is state and said in row.found]
     assert matching, [(row.check, row.state, row.found) for row in found if row.state is not Health.OK]
     assert all(row.mend for row in matching), "what is not well comes with what to do"
+
+
+def test_a_queue_is_paused_or_its_handler_slow_and_only_who_does_not_tell_may_be_either() -> None:
+    def progress(info: ConsumerRunningInfo) -> dict[str, str]:
+        facts = well()
+        for change in (given(members={"one": info}), bound(5, 12), STOOD):
+            change(facts)
+        return {row.subject: f"{row.found}: {row.mend}" for row in explain(facts) if row.check == "progress"}
+
+    told = progress(paused(member(*QUEUES, cached_msg_count=2), QUEUES[1]))
+    assert "its handler is slow or hangs, see where" in told["T a/0"]
+    assert "resume it" in told["T a/1"]
+    untold = progress(member(*QUEUES, cached_msg_count=2))
+    assert "slow or hangs, or it is paused in the program, see" in untold["T a/0"]
+
+
+@pytest.mark.parametrize("text", ["", "{", "1", '[["T"]]', '[["T", "a", "x"]]', "null"])
+def test_what_cannot_be_read_as_queues_is_not_told(text: str) -> None:
+    assert ConsumerRunningInfo(properties={PAUSED_QUEUES: text}).paused_queues is None
 
 
 def test_a_group_that_is_well_has_nothing_to_mend_and_each_check_says_something() -> None:

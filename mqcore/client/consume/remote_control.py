@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import fields
 
 from mqcore import clock
@@ -19,6 +19,7 @@ from mqcore.client.model.messages import ReceivedMessage
 from mqcore.client.model.outcome import Outcome
 from mqcore.codes import CURRENT_VERSION, version_name
 from mqcore.protocol import fastjson
+from mqcore.protocol.admin_bodies import PAUSED_QUEUES, paused_text
 from mqcore.protocol.bodies import (
     CMResult,
     ConsumeMessageDirectlyResult,
@@ -124,7 +125,12 @@ class RemoteControl:
             "PROP_CONSUMEORDERLY": "true" if membership.settings.orderly else "false",
             "PROP_THREADPOOL_CORE_SIZE": str(membership.settings.concurrency),
             "PROP_CONSUMER_START_TIMESTAMP": str(membership.started_ms),
+            PAUSED_QUEUES: paused_text(map(membership.hub.namespace.wrap_queue, self._paused())),
         }
+
+    def _paused(self) -> Iterable[MessageQueue]:
+        """The queues of which nothing is pulled, as the program wants it."""
+        return self._membership.held if self._membership.paused else ()
 
     def _queue_info(self, held: HeldQueue) -> ProcessQueueInfo:
         taken = held.taken_offsets

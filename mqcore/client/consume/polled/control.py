@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterable
 from dataclasses import fields
 
 from mqcore.client.consume.membership import Membership
@@ -12,6 +13,7 @@ from mqcore.client.consume.remote_control import RemoteControl, setting_text
 from mqcore.client.settings.pull_consumer import PullConsumerSettings
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.heartbeat import ConsumeType
+from mqcore.protocol.message import MessageQueue
 
 logger = logging.getLogger(__name__)
 
@@ -44,3 +46,6 @@ class PullRemoteControl(RemoteControl):
             name: text for name, text in super()._properties().items() if not hasattr(self._membership.settings, name)
         }
         return own | kept | {"PROP_CONSUME_TYPE": ConsumeType.CONSUME_ACTIVELY.name}
+
+    def _paused(self) -> Iterable[MessageQueue]:
+        return [queue for queue, assigned in self._assignment.queues.items() if assigned.paused]
