@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
@@ -9,13 +10,14 @@ import click
 
 from mqcore.admin.group_changes import GroupChanger
 from mqcore.admin.group_loss import Gap, Loss, loss_of
+from mqcore.admin.ha_untold import UntoldBroker, in_words, look_at_tables, untold_records
 from mqcore.admin.options import broker_option, check_place, cluster_option, confirm, output_option, yes_option
 from mqcore.admin.output import show_pairs, show_records, talk, time_text
 from mqcore.admin.running import Common, PartialError, fail, run_admin
 from mqcore.client.admin import Admin
 from mqcore.client.admin.base import BrokerPlace
 from mqcore.client.admin.group_report import GroupReport, Place, Survey, survey, the_group
-from mqcore.errors import ClientError
+from mqcore.errors import ClientError, MQError
 from mqcore.protocol.group_bodies import GroupChange, MemberStatus
 from mqcore.protocol.ha_bodies import HARuntimeInfo
 
@@ -88,16 +90,21 @@ def ha() -> None:
 def ha_status(common: Common, cluster: str | None, broker: str | None, address: str | None, output: str) -> None:
     """Show who copies, how far, and how far behind: every master's slaves, every slave's master, every group's members.
 
-    Of a failover group all members are asked; what a slave has acknowledged only the master knows.
+    Of a failover group all members are asked; what a slave has acknowledged only the master knows. Of brokers of
+    RocketMQ before release 5, which do not tell, it shows what can be known.
     """
     place = place_of(cluster, broker, address)
 
-    async def work(admin: Admin) -> tuple[dict[str, BrokerPlace | None], Survey]:
+    async def work(admin: Admin) -> tuple[dict[str, BrokerPlace | None], Survey, dict[str, UntoldBroker | MQError]]:
         places = await place.find(admin)
-        return places, await survey(admin, places)
+        found = await survey(admin, places)
+        looked = [look_at_tables(admin, at, places.get(at)) for at in found.untold]
+        return places, found, dict(zip(found.untold, await asyncio.gather(*looked), strict=True))
 
-    places, found = run_admin(common, work)
+    places, found, tables = run_admin(common, work)
+    untold = [said for said in tables.values() if isinstance(said, UntoldBroker)]
     pairs = [record for at, status in found.others.items() for record in records_of(at, places.get(at), status)]
+    pairs += untold_records(untold, COLUMNS)
     members = [record for group in found.groups for record in member_records(group)]
     if output == "table" and members:
         if pairs:
@@ -105,7 +112,10 @@ def ha_status(common: Common, cluster: str | None, broker: str | None, address: 
         show_records(members, output, GROUP_COLUMNS)
     else:
         show_records([*pairs, *members], output, COLUMNS)
-    missing = [f"no answer from {at} ({error})" for at, error in found.silent.items()]
+    for line in in_words(untold):
+        talk(line)
+    silent = {**found.silent, **{at: said for at, said in tables.items() if isinstance(said, MQError)}}
+    missing = [f"no answer from {at} ({error})" for at, error in silent.items()]
     missing += [line for group in found.groups for line in missing_in(group, found)]
     if missing:
         fail(PartialError("; ".join(missing)))

@@ -72,3 +72,14 @@ def test_apache_is_measured(mqcore: CommandLine, shared_apache: ApacheServer) ->
     assert (sent["messages"], sent["failed"]) == (200, 0)
     got = mqcore.json("bench", "consume", topic, "-c", "200")
     assert got["messages"] == 200
+
+
+def test_what_can_be_known_of_apaches_replicas_is_shown(mqcore: CommandLine, shared_apache: ApacheServer) -> None:
+    code, out, err = mqcore.run("ha", "status", "-o", "json")
+    assert code == 0, err
+    (row,) = json.loads(out)
+    assert (row["broker"], row["brokerId"], row["role"], row["state"]) == ("broker-a", 0, "ASYNC_MASTER", "NOT TOLD")
+    assert row["end"] >= 0
+    assert f"broker-a ({shared_apache.broker_address}): no broker of mqcore, nor of RocketMQ 5" in err
+    code, out, _ = mqcore.run("ha", "status", "--address", shared_apache.broker_address, "-o", "json")
+    assert (code, json.loads(out)[0]["brokerId"]) == (0, 0)

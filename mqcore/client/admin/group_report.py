@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
 
 from mqcore.client.admin import Admin
 from mqcore.client.admin.base import BrokerPlace, answers_of
 from mqcore.client.errors import NotFoundError
-from mqcore.errors import ClientError, MQError
+from mqcore.errors import ClientError, MQError, NotSupportedError
 from mqcore.protocol.group_bodies import GroupFacts, MemberStatus
 from mqcore.protocol.ha_bodies import HARuntimeInfo
 
@@ -89,6 +89,8 @@ class Survey:
     groups: list[GroupReport]
     others: Mapping[str, HARuntimeInfo]
     silent: Mapping[str, MQError]
+    untold: Sequence[str] = ()
+    """Where brokers are that do not know the question, as RocketMQ's before release 5."""
 
 
 async def survey(admin: Admin, addresses: Iterable[str]) -> Survey:
@@ -96,12 +98,15 @@ async def survey(admin: Admin, addresses: Iterable[str]) -> Survey:
     groups: dict[tuple[str, str], GroupReport] = {}
     others: dict[str, HARuntimeInfo] = {}
     silent: dict[str, MQError] = {}
+    untold: list[str] = []
     asked: set[str] = set()
     waiting = list(dict.fromkeys(addresses))
     while waiting:
         asked.update(waiting)
         for address, answer in (await answers_of(waiting, lambda where: ask(admin.ha_status, where))).items():
-            if isinstance(answer, MQError):
+            if isinstance(answer, NotSupportedError):
+                untold.append(address)
+            elif isinstance(answer, MQError):
                 silent[address] = answer
             elif (facts := answer.failover_group) is None:
                 others[address] = answer
@@ -111,7 +116,7 @@ async def survey(admin: Admin, addresses: Iterable[str]) -> Survey:
                 )
                 group.answers[facts.me], group.addresses[facts.me] = answer, address
         waiting = sorted({address for group in groups.values() for address in group.known_addresses()} - asked)
-    return Survey([groups[name] for name in sorted(groups)], others, silent)
+    return Survey([groups[name] for name in sorted(groups)], others, silent, untold)
 
 
 async def the_group(admin: Admin, place: Place) -> GroupReport:
