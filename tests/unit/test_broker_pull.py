@@ -388,7 +388,7 @@ async def test_the_pull_worker_can_ask_directly(rig: BrokerRig) -> None:
 async def test_a_moved_offset_leaves_an_event_message(rig: BrokerRig) -> None:
     await rig.core.on_offset_moved("g", "orders", 3, 100, 7)
     (message,) = rig.store.messages("OFFSET_MOVED_EVENT")
-    assert message.properties == {"TAGS": "g", "KEYS": "g"}
+    assert list(message.properties.items()) == [("KEYS", "g"), ("DELAY", "0"), ("TAGS", "g")]
     assert message.body == (
         b'{"consumerGroup":"g","messageQueue":{"brokerName":"broker-a","queueId":3,"topic":"orders"},'
         b'"offsetNew":7,"offsetRequest":100}'

@@ -23,7 +23,12 @@ from mqcore.protocol.bodies import MessageModel, OffsetMovedEvent, SubscriptionD
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.heartbeat import is_tag_type
 from mqcore.protocol.names import OFFSET_MOVED_EVENT, RETRY_GROUP_TOPIC_PREFIX, is_lmq, is_retry_topic
-from mqcore.protocol.properties import PROPERTY_KEYS, PROPERTY_TAGS, encode_properties
+from mqcore.protocol.properties import (
+    PROPERTY_DELAY_TIME_LEVEL,
+    PROPERTY_KEYS,
+    PROPERTY_TAGS,
+    encode_properties,
+)
 from mqcore.refusals import help_on
 
 logger = logging.getLogger(__name__)
@@ -173,7 +178,8 @@ class PullProcessor:
         """Leave a message about a consumer that was told to read elsewhere (reply PULL_OFFSET_MOVED)."""
         broker = self._broker
         event = OffsetMovedEvent(broker.queue(topic, queue_id), group, requested, new)
-        properties = {PROPERTY_TAGS: group, PROPERTY_KEYS: group}
+        # In the order of Java's hash map, and with the level that says that it is not delayed.
+        properties = {PROPERTY_KEYS: group, PROPERTY_DELAY_TIME_LEVEL: "0", PROPERTY_TAGS: group}
         result = await broker.sink.put(
             InnerMessage(
                 topic=OFFSET_MOVED_EVENT,
