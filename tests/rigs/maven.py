@@ -153,6 +153,13 @@ def admin_class_path(version: str) -> str:
     return compiled(f"admin-{version}", class_path("tools", version), sources)
 
 
+def calls_class_path(version: str) -> str:
+    """The class path of interop.Calls, which makes single calls of one release's admin client."""
+    shared = [PROJECT / "src" / "interop" / name for name in ("Event.java", "Talk.java")]
+    sources = [*sorted((PROJECT / "calls").rglob("*.java")), *shared]
+    return compiled(f"calls-{version}", class_path("tools", version), sources)
+
+
 def referee_class_path(version: str) -> str:
     """The class path of interop.FilterReferee, which asks one release's filter module."""
     return compiled(f"referee-{version}", class_path("server", version), sorted((PROJECT / "filter").rglob("*.java")))
