@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from textwrap import fill
@@ -395,11 +395,12 @@ def _lines() -> Iterator[str]:
             yield from ("", fill(paragraph, LINE_SIZE, break_long_words=False, break_on_hyphens=False))
 
 
-def main() -> None:
-    if "--check" in sys.argv[1:]:
-        sys.exit(f"{PAGE}: not what python -m mqcore.refusals writes" if PAGE.read_text() != page() else 0)
-    PAGE.write_text(page())
+def main(argv: Sequence[str] | None = None) -> int:
+    """Exit status 0, or 1 if ``--check`` found the page missing or stale."""
+    from mqcore.written_page import write_or_check  # brokers import this module, and need no command line for it
+
+    return write_or_check(PAGE, page, "python -m mqcore.refusals", argv)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

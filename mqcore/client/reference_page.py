@@ -15,7 +15,7 @@ from pathlib import Path
 
 from mqcore import client
 from mqcore.client.settings.checked import Checked
-from mqcore.client.settings.page import write_or_check
+from mqcore.written_page import write_or_check
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "client" / "reference.md"
 

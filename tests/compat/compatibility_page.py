@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from mqcore.broker.processors.table import TABLE
-from mqcore.client.settings.page import write_or_check
 from mqcore.codes import RequestCode
+from mqcore.written_page import write_or_check
 from tests.compat.clients_compared import CLIENTS, MQADMIN
 from tests.compat.differential.differences import (
     DIFFERENCES,

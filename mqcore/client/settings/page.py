@@ -5,17 +5,17 @@ With ``--check`` nothing is written, and the exit status is 1 when the page is n
 
 from __future__ import annotations
 
-import argparse
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import Field, fields
 from enum import Enum
 from pathlib import Path
 
 from mqcore.client.settings.checked import Checked
 from mqcore.client.settings.configuration import SECTIONS
+from mqcore.written_page import write_or_check
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "client" / "settings.md"
 
@@ -101,23 +101,6 @@ def _range(row: Field[object]) -> str:
 def main(argv: Sequence[str] | None = None) -> int:
     """Exit status 0, or 1 if ``--check`` found the page missing or stale."""
     return write_or_check(PAGE, page, "python -m mqcore.client.settings.page", argv)
-
-
-def write_or_check(path: Path, text: Callable[[], str], command: str, argv: Sequence[str] | None) -> int:
-    """Write what *text* returns to *path*, or with ``--check`` compare the two. Returns the exit status."""
-    parser = argparse.ArgumentParser(prog=command, description=f"Write {path.name}.")
-    parser.add_argument("--check", action="store_true", help="write nothing; fail if the page is stale")
-    parser.add_argument("--page", type=Path, default=path, help="another file than %(default)s")
-    arguments = parser.parse_args(argv)
-    wanted = text()
-    if arguments.check:
-        if arguments.page.exists() and arguments.page.read_text(encoding="utf-8") == wanted:
-            return 0
-        print(f"{arguments.page} is stale; run {command}", file=sys.stderr)
-        return 1
-    arguments.page.parent.mkdir(parents=True, exist_ok=True)
-    arguments.page.write_text(wanted, encoding="utf-8")
-    return 0
 
 
 if __name__ == "__main__":
