@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
@@ -11,6 +13,7 @@ import pytest
 
 from mqcore.client import Client, Message
 from mqcore.console.application import ROUTES
+from mqcore.console.patience import CONNECTIONS_MAX
 from tests.rigs import RunningBroker, make_topic
 from tests.rigs.console import ConsoleServer, PageClient
 from tests.rigs.console_scene import GIVEN_UP, ORDERS, Scene, console_scene
@@ -219,6 +222,16 @@ def retried(mq: Client, group: str) -> int:
 
 
 # Whom it lets.
+
+
+def test_connections_that_do_not_say_what_they_want_keep_nobody_out(server: ConsoleServer) -> None:
+    with ExitStack() as held:
+        for number in range(2 * CONNECTIONS_MAX):
+            slow = held.enter_context(socket.create_connection(("127.0.0.1", server.port)))
+            slow.sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\nX: "[: number % 40])
+            if number % 16 == 0:
+                assert PageClient(server.port).get("/healthz").status == 200, number
+        assert PageClient(server.port).get("/topics").status == 200
 
 
 def test_everything_from_a_broker_is_escaped(pages: PageClient, broker: RunningBroker) -> None:
