@@ -15,7 +15,7 @@ from tests.interop.mqadmin_differences import DIFFERENCES, LineDifference, reaso
 from tests.interop.mqadmin_scene import DEADLINE_S, MESSAGES, PROPERTIES, Scene, greet, scenes
 from tests.interop.mqadmin_script import LOOKS, TOPIC
 from tests.rigs import ApacheServer, Corpus, JavaDriver, Mqadmin, start_broker_under_test, wire
-from tests.rigs.admin_calls import AdminCalls, lines_of
+from tests.rigs.admin_calls import JavaCalls, lines_of
 from tests.waiting import wait_until
 
 # The same workload as mqadmin's commands have, but a state of its own: the figures of one that has been busy depend on
@@ -72,14 +72,14 @@ def minute_sum(scene: Scene, name: str, key: str) -> int:
 @pytest.fixture(scope="module")
 def answers(played: list[Scene], release: str, tmp_path_factory: Home) -> Answers:
     """What ours and Apache's answer to each call, in their order."""
-    with AdminCalls(release, tmp_path_factory.mktemp("calls")) as calls:
+    with JavaCalls(release, tmp_path_factory.mktemp("calls")) as calls:
         return {
             f"{call.name}, call {number}": [lines_of(call.method, made(calls, call, scene)) for scene in played]
             for number, call in enumerate(CALLS)
         }
 
 
-def made(calls: AdminCalls, call: Call, scene: Scene) -> dict[str, Any]:
+def made(calls: JavaCalls, call: Call, scene: Scene) -> dict[str, Any]:
     words = {**scene.words, "name_server": scene.broker.name_server}
     return calls.call(scene.broker.name_server, call.target, call.method, filled(call.arguments, words))
 

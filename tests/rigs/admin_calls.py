@@ -35,7 +35,7 @@ MEASURED: Final = frozenset(
 """Names of figures that say how long something took, or how much a second."""
 
 
-class AdminCalls:
+class JavaCalls:
     """One process that makes one call after the other. A context manager."""
 
     def __init__(self, version: str, directory: Path) -> None:
