@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 
 import pytest
 
 from mqcore import aio
-from mqcore.client import Client, ClientCounts, ConsumerCounts, Message, ProducerCounts
+from mqcore.client import Client, ClientCounts, ConsumerCounts, Message, ProducerCounts, ReceivedMessage
 from mqcore.client.errors import BrokerError, MessageRefusedError
 from tests.integration.client_helpers import DEADLINE_S, RunningBroker, eventually, make_topic
 from tests.waiting import wait_until
@@ -44,6 +45,10 @@ def test_a_message_counts_once_whichever_way_it_goes(mq: Client, topic: str) -> 
         producer.send_oneway(message)
         assert producer.counts == ProducerCounts(sent=19, failed=0, in_flight=0, in_flight_bytes=0)
         assert mq.counts == ClientCounts({"P": producer.counts}, {})
+        latency = producer.counts.latency
+        assert latency.count == 19
+        assert 0 < latency.p50_s <= latency.p95_s <= latency.p99_s <= latency.max_s < DEADLINE_S
+        assert {topic: sends.sent for topic, sends in producer._inner.sends().items()} == {topic: 19}
     assert mq.counts == ClientCounts({}, {})
 
 
@@ -58,6 +63,8 @@ def test_what_a_broker_refuses_has_failed(mq: Client, topic: str) -> None:
         with pytest.raises(BrokerError):
             producer.send_batch([large])
         assert (producer.counts.sent, producer.counts.failed) == (1, 3)
+        assert producer.counts.latency.count == 1
+        assert producer._inner.sends()[topic].failed == {MessageRefusedError: 3}
 
 
 def test_a_closed_connection_s_messages_still_count(mq: Client, topic: str) -> None:
@@ -98,6 +105,24 @@ def test_a_pull_consumer_counts_what_is_not_polled(mq: Client, topic: str, group
         while left:
             left -= len(consumer.poll(DEADLINE_S))
         wait_until(lambda: consumer.counts == ConsumerCounts(6, 0, 0, 0), DEADLINE_S, "all is polled")
+
+
+@pytest.mark.parametrize("orderly", [False, True])
+def test_the_time_of_handlers_is_counted(mq: Client, topic: str, group: str, *, orderly: bool) -> None:
+    slow_s = 0.05
+    with mq.producer("P") as producer:
+        producer.send_batch([Message(topic, b"x")] * 9)
+        producer.send(Message(topic, b"slow"))
+
+    def handle(message: ReceivedMessage) -> None:
+        if message.body == b"slow":
+            time.sleep(slow_s)
+
+    with mq.consumer(group, topic, handler=handle, from_where="earliest", orderly=orderly) as consumer:
+        wait_until(lambda: consumer.counts.latency.count == 10, DEADLINE_S, "all is handled")
+        latency = consumer.counts.latency
+        assert latency.max_s >= slow_s
+        assert latency.p50_s <= latency.p99_s <= latency.max_s
 
 
 async def test_counts_are_reported_at_an_interval(broker: RunningBroker, topic: str) -> None:

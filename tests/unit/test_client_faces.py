@@ -17,11 +17,13 @@ PAIRS = [
 ]
 
 INSIDE = {
-    "Consumer": {"after_fork", "heartbeat_data", "rebalance_soon", "topics"},
-    "Producer": {"after_fork", "choice", "join", "send_again", "send_soon_blocking", "short_way"},
+    "Consumer": {"after_fork", "has_ended", "heartbeat_data", "rebalance_soon", "received", "session", "topics"}
+    | {"watch_calls"},
+    "Producer": {"after_fork", "choice", "has_ended", "join", "send_again", "send_soon_blocking", "sends", "session"}
+    | {"short_way", "watch_sends"},
     "TransactionProducer": {"check_soon"},
     "PullConsumer": {"after_fork", "claim", "claim_now", "hand_out", "heartbeat_data", "note", "persist_offsets"}
-    | {"rebalance_soon"},
+    | {"has_ended", "rebalance_soon", "received", "session", "watch_calls"},
 }
 """What the client itself asks of its members, whichever face they have: the plain one leads no program there."""
 

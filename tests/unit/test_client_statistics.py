@@ -22,7 +22,7 @@ def test_rates_are_over_the_last_minute() -> None:
     statistics = TopicStatistics(clock)
     for _ in range(10):
         statistics.add_pull(32, 4.0)
-        statistics.add_consumed(30, 2, 6.0)
+        statistics.add_consumed(30, 2, [6.0])
         clock.now_s += 5
     figures = statistics.figures()
     assert figures["pullRT"] == 4.0
@@ -35,7 +35,7 @@ def test_rates_are_over_the_last_minute() -> None:
 def test_failures_are_counted_for_an_hour_and_rates_are_forgotten_before() -> None:
     clock = Clock()
     statistics = TopicStatistics(clock)
-    statistics.add_consumed(5, 3, 1.0)
+    statistics.add_consumed(5, 3, [1.0])
     clock.now_s += 600
     figures = statistics.figures()
     assert (figures["consumeFailedMsgs"], figures["consumeOKTPS"]) == (3, 0.0)
@@ -52,7 +52,7 @@ def test_totals_are_since_the_beginning() -> None:
     statistics = TopicStatistics(clock)
     for _ in range(400):
         statistics.add_pull(32, 4.0)
-        statistics.add_consumed(30, 2, 6.0)
+        statistics.add_consumed(30, 2, [6.0])
         clock.now_s += 10
     assert statistics.figures()["consumeFailedMsgs"] == 360 * 2
     assert statistics.totals() == (400 * 32, 400 * 2)

@@ -91,7 +91,7 @@ async def run_handler(membership: Membership, handler: BatchHandler, messages: S
     if context is not None:
         describe_outcome(context, outcome, cost_ms, membership.settings.consume_timeout_s)
         await hooks.after_consume(context)
-    membership.statistics[messages[0].topic].add_consumed(outcome.done, len(messages) - outcome.done, cost_ms)
+    membership.consumed(messages[0].topic, outcome.done, len(messages) - outcome.done, (cost_ms,), outcome.error)
     return outcome
 
 

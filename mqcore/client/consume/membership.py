@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from mqcore.client.consume.offsets import OffsetStore
 from mqcore.client.model.counters import ConsumerCounts
+from mqcore.client.model.latency import together
 from mqcore.client.model.messages import ReceivedMessage
 from mqcore.client.model.process_queue import ProcessQueue
 from mqcore.client.model.subscription import now_ms
@@ -24,6 +26,9 @@ if TYPE_CHECKING:
 
 HeldQueue = ProcessQueue[ReceivedMessage]
 
+CallsWatch = Callable[[str, Sequence[float], BaseException | None], object]
+"""(topic, ms of each call, error of the last): is told of handlers' calls that have ended."""
+
 
 @dataclass(slots=True)
 class Membership:
@@ -38,6 +43,7 @@ class Membership:
     preferred_broker_id: dict[MessageQueue, int] = field(default_factory=dict)
     statistics: defaultdict[str, TopicStatistics] = field(default_factory=lambda: defaultdict(TopicStatistics))
     hooks: ConsumerHooks = field(default_factory=ConsumerHooks)
+    watch_calls: CallsWatch | None = None
     paused: bool = False
     started_ms: int = field(default_factory=now_ms)
 
@@ -55,7 +61,8 @@ class Membership:
 
     def counts(self) -> ConsumerCounts:
         """Return what has been received, what has failed and what is to be done. From any thread."""
-        totals = [statistics.totals() for statistics in list(self.statistics.values())]
+        statistics = list(self.statistics.values())
+        totals = [one.totals() for one in statistics]
         held = list(self.held.values())
         in_flight = sum(one.count for one in held)
         return ConsumerCounts(
@@ -63,7 +70,16 @@ class Membership:
             failed=sum(failed for _, failed in totals),
             in_flight=in_flight,
             lag=in_flight + sum(one.behind for one in held),
+            latency=together(one.calls for one in statistics).latency(),
         )
+
+    def consumed(
+        self, topic: str, ok: int, failed: int, times_ms: Sequence[float], error: BaseException | None = None
+    ) -> None:
+        """Note messages that are done, and that have failed with *error*, after calls that took *times_ms* each."""
+        self.statistics[topic].add_consumed(ok, failed, times_ms)
+        if self.watch_calls is not None:
+            self.watch_calls(topic, times_ms, error)
 
     def queue_thresholds(self) -> tuple[int, int]:
         """Return how many messages, and how many MiB, one queue may cache; limits of the topic are divided.

@@ -420,10 +420,8 @@ class Batcher:
     def _finish(self, batch: SendBatch, sent: Sent | None, error: BaseException | None) -> None:
         # Room first: who is told that a send is done may begin the next one.
         self._inflight.release(batch.bodies_size, len(batch.ids))
-        if error is None:
-            self._tally.add(len(batch.ids))
-        else:
-            self._tally.add(0, failed=len(batch.ids))
+        assert batch.first is not None  # it is let go only when the batch is done
+        self._tally.add(batch.first.topic, len(batch.ids), clock.monotonic_s() - batch.opened_s, error)
         batch.finish(sent, error)
 
 

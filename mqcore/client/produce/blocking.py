@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from mqcore import clock
 from mqcore.client.model.counters import SendTally
+from mqcore.client.model.latency import Histogram
 from mqcore.client.model.messages import has_timer
 from mqcore.client.model.outgoing import Outgoing
 from mqcore.client.model.receipt import SendReceipt
@@ -64,7 +65,7 @@ TIDY_EVERY_S = 1.0
 class Line(PendingSend):
     """One connection and the exchange on it."""
 
-    __slots__ = ("_socket", "exchange", "used_s")
+    __slots__ = ("_socket", "exchange", "sends", "used_s")
 
     def __init__(self, address: str, timeout_s: float) -> None:
         super().__init__(address)
@@ -73,6 +74,15 @@ class Line(PendingSend):
         self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.exchange = Exchange(self._socket.fileno(), address)
         self.used_s = 0.0
+        self.sends: dict[str, Histogram] = {}
+        """What the sends that were stored took, by topic. Its thread alone counts here, and so no lock is needed."""
+
+    def count(self, topic: str, seconds: float) -> None:
+        """Note a send to *topic* that was stored."""
+        times = self.sends.get(topic)
+        if times is None:
+            times = self.sends[topic] = Histogram()
+        times.add(seconds)
 
     def break_off(self) -> None:
         """Let the thread that waits here for its answer fail; to close the socket would not wake it."""
@@ -93,7 +103,7 @@ class Lines:
         self._free: defaultdict[str, list[Line]] = defaultdict(list)  # the last used at the end
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._open: set[Line] = set()
-        self._answers_before = 0  # of lines that have been closed
+        self._sends_before: dict[str, Histogram] = {}  # of lines that have been closed
         self._lock = threading.Lock()
         self._is_closed = False
         self._tidy_s = 0.0
@@ -104,10 +114,14 @@ class Lines:
             return sum(self._counts.values())
 
     @property
-    def answers(self) -> int:
-        """How many sends have been answered."""
+    def sends(self) -> dict[str, Histogram]:
+        """What the sends that were stored took, by topic."""
+        found: dict[str, Histogram] = {}
         with self._lock:
-            return self._answers_before + sum(line.exchange.answers for line in self._open)
+            for sends in (self._sends_before, *(line.sends for line in self._open)):
+                for topic, times in list(sends.items()):
+                    found.setdefault(topic, Histogram()).add_all(times)
+        return found
 
     def take(self, address: str, deadline_s: float) -> Line | None:
         """Return a free connection to *address*, or a new one; None when there are SOCKETS_MAX. Raises OSError.
@@ -150,7 +164,9 @@ class Lines:
         with self._lock:
             self._counts[address] -= 1
             self._open.discard(line)
-            self._answers_before += line.exchange.answers
+            for topic, times in line.sends.items():
+                self._sends_before.setdefault(topic, Histogram()).add_all(times)
+            line.sends = {}
 
     def close(self) -> None:
         """Close what is free now, and what is in use when it is put back."""
@@ -271,7 +287,7 @@ class BlockingSender:
         if choose is not None or is_final:
             if is_doubtful(error):
                 self._core.doubt_soon(error.broker)
-            self._tally.add(0, failed=1)
+            self._tally.add(outgoing.topic, 1, clock.monotonic_s() - failed.begun_s, error)
             raise error
         warn_of_attempt(self._core.group, failed.queue, 1, error)
         return Interrupted(outgoing, failed)
@@ -304,27 +320,27 @@ class BlockingSender:
         if head is None or address is None:
             return None
         timeout_s = self._settings.send_timeout_s if timeout_s is None else timeout_s
-        deadline_s = clock.monotonic_s() + timeout_s
+        begun_s = clock.monotonic_s()
+        deadline_s = begun_s + timeout_s
         try:
-            answer = self._exchange(head, address, outgoing, timeout_s, deadline_s)
+            answer = self._exchange(head, address, outgoing, timeout_s, begun_s)
         except RemotingError as error:
-            return FailedAttempt(queue, error, deadline_s - clock.monotonic_s())
+            return FailedAttempt(queue, error, deadline_s - clock.monotonic_s(), begun_s)
         except OSError as error:
             logger.debug("connect failed address=%s: %s", address, error)
             return None
-        except ProtocolError:
-            self._tally.add(0, failed=1)
+        except ProtocolError as error:
+            self._tally.add(outgoing.topic, 1, clock.monotonic_s() - begun_s, error)
             raise
         if answer is None or answer[0] in STORED_CODES:
             return answer
-        self._tally.add(-1)  # an answer, but no message sent
         refused = BrokerError(answer[0], answer[1] or "", address).at(topic=outgoing.topic)
-        return FailedAttempt(queue, refused, deadline_s - clock.monotonic_s())
+        return FailedAttempt(queue, refused, deadline_s - clock.monotonic_s(), begun_s)
 
     @property
-    def sent(self) -> int:
-        """How many messages went this way, with those that a broker has refused: they are taken off the tally."""
-        return self._lines.answers
+    def sends(self) -> dict[str, Histogram]:
+        """What the sends that were stored took, by topic. What has failed this way is on the tally."""
+        return self._lines.sends
 
     @property
     def connections(self) -> int:
@@ -337,8 +353,9 @@ class BlockingSender:
         self._lines.close()
 
     def _exchange(
-        self, head: SendHead, address: str, outgoing: Outgoing, timeout_s: float, deadline_s: float
+        self, head: SendHead, address: str, outgoing: Outgoing, timeout_s: float, begun_s: float
     ) -> SendAnswer | None:
+        deadline_s = begun_s + timeout_s
         while True:
             line = self._lines.take(address, deadline_s)
             if line is None:
@@ -361,6 +378,8 @@ class BlockingSender:
                     left_s,
                 )
                 is_good = answer is not None
+                if answer is not None and answer[0] in STORED_CODES:
+                    self._count(line, outgoing.topic, clock.monotonic_s() - begun_s)
             except MQError as error:
                 error.at(broker=address, topic=outgoing.topic)
                 raise
@@ -378,6 +397,11 @@ class BlockingSender:
                 return None
             if clock.monotonic_s() >= deadline_s:
                 raise RemotingTimeoutError(f"connecting to {address} took the whole {timeout_s * 1000:.0f} ms")
+
+    def _count(self, line: Line, topic: str, seconds: float) -> None:
+        line.count(topic, seconds)
+        if self._tally.watch is not None:
+            self._tally.watch(topic, 1, seconds, None)
 
     def _make_plan(self, topic: str, rotation: Rotation) -> Plan:
         settings = self._settings

@@ -60,11 +60,15 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class FailedAttempt:
-    """An attempt that was made elsewhere: where to, how it ended, and the time left for others, seconds."""
+    """An attempt that was made elsewhere: where to, how it ended, and the time left for others, seconds.
+
+    *begun_s* is of the monotonic clock.
+    """
 
     queue: MessageQueue
     error: BrokerError | RemotingError
     left_s: float
+    begun_s: float
 
 
 class ProducerCore:

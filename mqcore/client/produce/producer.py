@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from mqcore import clock
 from mqcore.cause_log import CauseLog
 from mqcore.client.errors import (
     BatchPartlySentError,
@@ -17,7 +19,8 @@ from mqcore.client.errors import (
     ProducerFullError,
     RequestTimeoutError,
 )
-from mqcore.client.model.counters import ProducerCounts, SendTally
+from mqcore.client.model.counters import ProducerCounts, SendTally, SendWatch, TopicSends
+from mqcore.client.model.latency import together
 from mqcore.client.model.messages import Message, ReceivedMessage
 from mqcore.client.model.outgoing import Outgoing
 from mqcore.client.model.receipt import SendReceipt
@@ -162,9 +165,37 @@ class Producer:
     @property
     def counts(self) -> ProducerCounts:
         """What has been sent since the start, what has failed, and what is under way. From any thread."""
-        short_way = 0 if self._short_way is None else self._short_way.sent
-        sent, failed = self._tally.sent + short_way, self._tally.failed
-        return ProducerCounts(sent, failed, self._inflight.messages, self._inflight.bytes)
+        topics = self.sends().values()
+        return ProducerCounts(
+            sum(topic.sent for topic in topics),
+            sum(sum(topic.failed.values()) for topic in topics),
+            self._inflight.messages,
+            self._inflight.bytes,
+            together(topic.times for topic in topics).latency(),
+        )
+
+    def sends(self) -> dict[str, TopicSends]:
+        """What has been sent since the start, what has failed, and what it took, by topic. From any thread."""
+        found = self._tally.by_topic()
+        for topic, times in {} if self._short_way is None else self._short_way.sends.items():
+            sends = found.setdefault(topic, TopicSends())
+            sends.sent += times.count
+            sends.times.add_all(times)
+        return found
+
+    def watch_sends(self, watch: SendWatch) -> None:
+        """Let *watch* be told of each request that has ended, in the thread in which it has; it must not block."""
+        self._tally.watch = watch
+
+    @property
+    def session(self) -> Session:
+        """The session whose member it is."""
+        return self._hub
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has been started and closed, and will count nothing more."""
+        return self._started and not self._open and not self._inflight.messages
 
     @property
     def faults(self) -> list[BrokerFault]:
@@ -277,14 +308,9 @@ class Producer:
         """Send *message* without asking whether it arrived. What can be lost unnoticed, will be."""
         outgoing = self._outgoing(message)
         choose = self.choice(message, queue, shard_key, selector)
-        size = len(outgoing.body)
-        await self._enter(size)
-        is_sent = False
-        try:
+        await self._enter(len(outgoing.body))
+        with self._under_way(outgoing):
             await self._core.send_oneway(outgoing, choose)
-            is_sent = True
-        finally:
-            self._leave(size, 1, is_sent=is_sent)
 
     async def send_batch(
         self,
@@ -437,14 +463,9 @@ class Producer:
 
     async def send_again(self, outgoing: Outgoing, failed: FailedAttempt) -> SendReceipt:
         """Go on with a send whose first attempt was made without the event loop."""
-        size = len(outgoing.body)
-        await self._enter(size)
-        is_sent = False
-        try:
+        await self._enter(len(outgoing.body))
+        with self._under_way(outgoing, failed.begun_s):
             sent = await self._core.send(outgoing, failed.left_s, failed)
-            is_sent = True
-        finally:
-            self._leave(size, 1, is_sent=is_sent)
         return receipts_of(sent, [outgoing.msg_id]).get(0)
 
     async def _send_outgoing(
@@ -456,25 +477,29 @@ class Producer:
         self, outgoing: Outgoing, choose: ChooseQueue | None, timeout_s: float | None
     ) -> list[SendReceipt]:
         """Send a message or a batch when there is room for it; return the receipt of each message in it."""
-        size = len(outgoing.body)
-        await self._enter(size)
-        is_sent = False
-        try:
+        await self._enter(len(outgoing.body))
+        with self._under_way(outgoing):
             if choose is None:
                 sent = await self._core.send(outgoing, timeout_s)
             else:
                 sent = await self._core.send_chosen(outgoing, choose, timeout_s)
-            is_sent = True
-        finally:
-            self._leave(size, len(outgoing.ids) or 1, is_sent=is_sent)
         ids = list(outgoing.ids) or [outgoing.msg_id]
         found = receipts_of(sent, ids)
         return [found.get(at) for at in range(len(ids))]
 
-    def _leave(self, size: int, count: int, *, is_sent: bool) -> None:
-        """Give back the room of a request of *size* bytes, and count the messages in it."""
-        self._inflight.release(size)
-        self._tally.add(count if is_sent else 0, 0 if is_sent else count)
+    @contextmanager
+    def _under_way(self, outgoing: Outgoing, begun_s: float | None = None) -> Iterator[None]:
+        """Give back the room of a request when the work inside has ended, and count its messages."""
+        begun_s = clock.monotonic_s() if begun_s is None else begun_s
+        failure: BaseException | None = None
+        try:
+            yield
+        except BaseException as error:
+            failure = error
+            raise
+        finally:
+            self._inflight.release(len(outgoing.body))
+            self._tally.add(outgoing.topic, len(outgoing.ids) or 1, clock.monotonic_s() - begun_s, failure)
 
     def _outgoing(self, message: Message) -> Outgoing:
         check_message(message.topic, message.body, self._settings.max_message_size_bytes)

@@ -7,10 +7,11 @@ Source: RocketMQ client/stat/ConsumerStatsManager.java.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from mqcore import clock as door_to_time
+from mqcore.client.model.latency import Histogram
 
 SLOT_S = 10.0
 MINUTE_SLOTS = 6
@@ -40,6 +41,8 @@ class TopicStatistics:
     pulled_before: int = 0
     """By the slots that have made room for newer ones; as ``failed_before``."""
     failed_before: int = 0
+    calls: Histogram = field(default_factory=Histogram)
+    """What handlers' calls took, since the beginning."""
 
     def current(self) -> TenSeconds:
         now_s = self.clock()
@@ -56,12 +59,14 @@ class TopicStatistics:
         slot.pull_time_ms += time_ms
         slot.pulled += count
 
-    def add_consumed(self, ok: int, failed: int, time_ms: float) -> None:
+    def add_consumed(self, ok: int, failed: int, times_ms: Sequence[float]) -> None:
+        """Note messages that are done, and those that have failed, after calls that took *times_ms* each."""
         slot = self.current()
-        slot.batches += 1
-        slot.consume_time_ms += time_ms
+        slot.batches += len(times_ms)
+        slot.consume_time_ms += sum(times_ms)
         slot.ok += ok
         slot.failed += failed
+        self.calls.add_each([time_ms / 1000 for time_ms in times_ms])
 
     def totals(self) -> tuple[int, int]:
         """Return how many messages have been pulled, and how many have failed, since the beginning."""

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from mqcore import clock
 from mqcore.cause_log import CauseLog
-from mqcore.client.consume.membership import Membership
+from mqcore.client.consume.membership import CallsWatch, Membership
 from mqcore.client.consume.offsets import FileOffsets, MemoryOffsets, OffsetStore
 from mqcore.client.consume.polled.assignment import LiteAssignment, QueuesCallback
 from mqcore.client.consume.polled.codec import Batch
@@ -244,6 +244,24 @@ class PullConsumer:
     def counts(self) -> ConsumerCounts:
         """What has been received since the start, what has failed, and what is to be done. From any thread."""
         return self._membership.counts()
+
+    def received(self) -> dict[str, int]:
+        """How many messages have been pulled since the start, by topic. From any thread."""
+        return {topic: one.totals()[0] for topic, one in list(self._membership.statistics.items())}
+
+    def watch_calls(self, watch: CallsWatch) -> None:
+        """Let *watch* be told, in the event loop, of what handlers' calls have taken; it must not block."""
+        self._membership.watch_calls = watch
+
+    @property
+    def session(self) -> Session:
+        """The session whose member it is."""
+        return self._hub
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether it has been closed, and will count nothing more."""
+        return self._ended.is_set()
 
     @property
     def assignment(self) -> list[MessageQueue]:

@@ -21,7 +21,7 @@ from mqcore.client.consume.push.concurrently import ConcurrentService, QueueMess
 from mqcore.client.consume.workers import TaskGroup
 from mqcore.client.errors import ClientStateError
 from mqcore.client.model.messages import ReceivedMessage
-from mqcore.client.model.outcome import Outcome
+from mqcore.client.model.outcome import ALL_DONE, Outcome
 from mqcore.client.session import forks
 from mqcore.client.session.inside import CALL
 from mqcore.client.session.loop_thread import LoopThread
@@ -32,6 +32,9 @@ log = CauseLog(logger)
 
 START_AGAIN_S = 1.0
 """When no thread could be started, it is tried again after this time."""
+
+DONE_ONE = ALL_DONE[1]
+"""A handler's call for one message that came back: nearly all of them, where handlers are fast."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -238,19 +241,25 @@ class ThreadedService(ConcurrentService):
         self._under_way -= len(reports)
         self._news.set()
         done: defaultdict[HeldQueue, list[ReceivedMessage]] = defaultdict(list)
+        calls: defaultdict[str, list[float]] = defaultdict(list)  # ms of those for one message, done
         for (held, messages), ended in reports:
             if ended is None:
                 held.hand_back(len(messages))
                 continue
             outcome, cost_ms = ended
-            statistics = self._membership.statistics[messages[0].topic]
-            statistics.add_consumed(outcome.done, len(messages) - outcome.done, cost_ms)
+            if outcome is DONE_ONE:
+                calls[messages[0].topic].append(cost_ms)
+            else:
+                left = len(messages) - outcome.done
+                self._membership.consumed(messages[0].topic, outcome.done, left, (cost_ms,), outcome.error)
             if held.dropped or self._is_given_up:  # another member consumes them again, whatever became of them here
                 held.hand_back(len(messages))
                 continue
             done[held].extend(messages[: outcome.done])
             if outcome.done < len(messages):
                 self._send_back(held, messages[outcome.done :], outcome.delay_level)
+        for topic, times_ms in calls.items():
+            self._membership.consumed(topic, len(times_ms), 0, times_ms)
         for held, finished in done.items():
             if finished:
                 self._finisher.done(held, finished)

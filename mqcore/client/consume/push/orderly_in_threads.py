@@ -49,10 +49,10 @@ class ThreadedOrderlyService(OrderlyService):
             return await super()._run(held, messages)
         loop = asyncio.get_running_loop()
         done, outcome, costs_ms = await loop.run_in_executor(self._plain.pool, self._run_here, held, messages)
-        statistics = self._membership.statistics[messages[0].topic]
-        for number, cost_ms in enumerate(costs_ms):
-            ok = 1 if number < done or outcome is None else outcome.done
-            statistics.add_consumed(ok, 1 - ok, cost_ms)
+        ok = done if outcome is None else done + outcome.done
+        error = None if outcome is None else outcome.error
+        if costs_ms:
+            self._membership.consumed(messages[0].topic, ok, len(costs_ms) - ok, costs_ms, error)
         return done, outcome, 0 if outcome is None else 1
 
     def _run_here(

@@ -187,9 +187,16 @@ class StreamService:
     def ack_all(self, messages: Sequence[ReceivedMessage]) -> None:
         """Be told that *messages* are done, of whatever queues; those of a queue leave it together."""
         by_queue: defaultdict[HeldQueue, list[ReceivedMessage]] = defaultdict(list)
+        times_ms: defaultdict[str, list[float]] = defaultdict(list)
+        now_s = clock.now_s()
         for message in messages:
-            self._settled(message, _DONE)
+            cost_ms = (now_s - message.consume_started_s) * 1000
+            times_ms[message.topic].append(cost_ms)
             by_queue[_held_of(message)].append(message)
+            if self._contexts:
+                self._tell_hooks(message, _DONE, cost_ms)
+        for topic, times in times_ms.items():
+            self._membership.consumed(topic, len(times), 0, times)
         for held, done in by_queue.items():
             held.hand_back(len(done))
             self._finisher.done(held, done)
@@ -197,7 +204,9 @@ class StreamService:
     def nack(self, message: ReceivedMessage, delay_level: int) -> None:
         held = _held_of(message)
         held.hand_back(1)
-        self._settled(message, Outcome(0, None, delay_level))
+        cost_ms = (clock.now_s() - message.consume_started_s) * 1000
+        self._membership.consumed(message.topic, 0, 1, (cost_ms,), Reject() if delay_level == DEAD_LETTER else Retry())
+        self._tell_hooks(message, Outcome(0, None, delay_level), cost_ms)
         if not held.dropped:
             self._tasks.spawn(lambda: self._send_back(held, message, delay_level), "sending back")
 
@@ -211,9 +220,7 @@ class StreamService:
             await self._membership.hooks.before_consume(context)
             self._contexts[message] = context
 
-    def _settled(self, message: ReceivedMessage, outcome: Outcome) -> None:
-        cost_ms = (clock.now_s() - message.consume_started_s) * 1000
-        self._membership.statistics[message.topic].add_consumed(outcome.done, 1 - outcome.done, cost_ms)
+    def _tell_hooks(self, message: ReceivedMessage, outcome: Outcome, cost_ms: float) -> None:
         context = self._contexts.pop(message, None)
         if context is not None:
             describe_outcome(context, outcome, cost_ms, self._membership.settings.consume_timeout_s)
