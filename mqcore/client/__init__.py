@@ -17,6 +17,7 @@ from mqcore.client.errors import Reject, Retry, Rollback
 from mqcore.client.model.backoff import Backoff
 from mqcore.client.model.codecs import JSON, Codec
 from mqcore.client.model.counters import ClientCounts, ConsumerCounts, ProducerCounts
+from mqcore.client.model.latency import Latency
 from mqcore.client.model.messages import Message, ReceivedMessage
 from mqcore.client.model.outcome import Done
 from mqcore.client.model.rebalance import ConsistentHash, FixedQueues, MachineRooms, NearbyRooms
@@ -37,7 +38,7 @@ from mqcore.client.settings.classes import (
     ProducerSettings,
 )
 from mqcore.client.settings.pull_consumer import PullConsumerSettings
-from mqcore.client.telemetry.consumer_hooks import ConsumeContext, ConsumerHook, FilterContext
+from mqcore.client.telemetry.consumer_hooks import ConsumeContext, ConsumerHook, FilterContext, SendBackContext
 from mqcore.client.telemetry.producer_hooks import EndTransactionContext, ProducerHook, SendContext
 from mqcore.lazy_names import lazy_names
 from mqcore.protocol.message import MessageQueue
@@ -66,6 +67,7 @@ __all__ = [
     "EndTransactionContext",
     "FilterContext",
     "FixedQueues",
+    "Latency",
     "MachineRooms",
     "Message",
     "MessageBatch",
@@ -84,6 +86,7 @@ __all__ = [
     "Reject",
     "Retry",
     "Rollback",
+    "SendBackContext",
     "SendContext",
     "SendFuture",
     "SendReceipt",

@@ -13,6 +13,7 @@ from mqcore.client.consume.declared import Declared, H, start_declared, wait_dec
 from mqcore.client.consume.handling import BatchHandler, EachMessage, Handler, check_async
 from mqcore.client.consume.polled.pull_api import PullApi
 from mqcore.client.consume.push.consumer import Consumer
+from mqcore.client.consume.push.in_threads import ThreadHandler
 from mqcore.client.consume.requests import ConsumerRequests
 from mqcore.client.model.counters import ClientCounts, CountsCallback
 from mqcore.client.model.subscription import Expression, Topics, topics_with_expressions
@@ -26,6 +27,7 @@ from mqcore.client.settings.classes import ClientSettings, ConsumerSettings, Pro
 from mqcore.client.settings.configuration import configure
 from mqcore.client.settings.options import ClientOptions, ConsumerOptions, ProducerOptions, PullConsumerOptions
 from mqcore.client.settings.pull_consumer import PullConsumerSettings
+from mqcore.client.telemetry.instrumentation import instrumentation_of_new_clients
 from mqcore.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -54,6 +56,7 @@ class Client(PullApi):
         wanted = self.configuration.settings(ClientSettings(), settings, changes)
         self.instance = put_together(Session(self.configuration.name_servers, wanted))
         super().__init__(self.instance)
+        self.instrumentation = instrumentation_of_new_clients()
         self._declared: Declared[Consumer] = Declared(self.consumer)
 
     @property
@@ -131,7 +134,8 @@ class Client(PullApi):
     ) -> Producer:
         """Return a producer, to be used inside ``async with``. Keyword arguments are the fields of ProducerSettings."""
         group = self._short(check_group(group, DEFAULT_PRODUCER_GROUP))
-        return Producer(self.instance, group, self.configuration.settings(ProducerSettings(), settings, changes))
+        wanted = self.configuration.settings(ProducerSettings(), settings, changes)
+        return self.instrumentation.make(Producer, self.instance, group, wanted)
 
     def transaction_producer(
         self, group: str, check: Check, settings: ProducerSettings | None = None, **changes: Unpack[ProducerOptions]
@@ -143,7 +147,7 @@ class Client(PullApi):
         group = self._short(check_group(group, DEFAULT_PRODUCER_GROUP))
         check_callable("check", check)
         wanted = self.configuration.settings(ProducerSettings(), settings, changes)
-        return TransactionProducer(self.instance, group, wanted, check)
+        return self.instrumentation.make(TransactionProducer, self.instance, group, wanted, check)
 
     def consumer(
         self,
@@ -167,9 +171,17 @@ class Client(PullApi):
             if given is not None:
                 check_async(given)
         if handler is not None:
-            batch_handler = EachMessage(handler)
+            batch_handler = EachMessage(self._watched(group, handler, is_batch=False))
+        elif batch_handler is not None:
+            batch_handler = self._watched(group, batch_handler, is_batch=True)
         wanted = self.configuration.settings(ConsumerSettings(), settings, changes)
-        return Consumer(self.instance, group, self._subscriptions(topics), wanted, batch_handler)
+        subscriptions = self._subscriptions(topics)
+        return self.instrumentation.make(Consumer, self.instance, group, subscriptions, wanted, batch_handler)
+
+    def _watched(self, group: str, handler: H, *, is_batch: bool) -> H:
+        if isinstance(handler, ThreadHandler):
+            return handler  # what runs in the thread is watched there
+        return self.instrumentation.handler(group, handler, is_batch=is_batch)
 
     def on(
         self,
@@ -208,7 +220,10 @@ class Client(PullApi):
 
         group = self._short(check_group(group, DEFAULT_CONSUMER_GROUP))
         wanted = self.configuration.settings(PullConsumerSettings(), settings, changes)
-        return PullConsumer(self.instance, group, self._subscriptions(topics), wanted, on_assigned, on_revoked)
+        subscriptions = self._subscriptions(topics)
+        return self.instrumentation.make(
+            PullConsumer, self.instance, group, subscriptions, wanted, on_assigned, on_revoked
+        )
 
     # With a namespace its long names are understood, too.
 

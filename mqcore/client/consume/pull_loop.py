@@ -185,15 +185,17 @@ class PullingLoop(ABC):
             return await self._correct(response)
         if response.code == ResponseCode.SUCCESS:
             if membership.hooks.any:
-                messages = await self._shown_to_hooks(messages)
+                messages = await self._shown_to_hooks(messages, time_ms)
                 if not self.is_current:
                     return 0.0
             membership.statistics[queue.topic].add_pull(len(messages), time_ms)
         return self._take(response, messages)
 
-    async def _shown_to_hooks(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+    async def _shown_to_hooks(self, messages: list[ReceivedMessage], time_ms: float) -> list[ReceivedMessage]:
         """Let the hooks look at what a pull brought, and return what their filters leave."""
-        context = FilterContext(group=self._membership.group, queue=self._held.queue, messages=messages)
+        context = FilterContext(
+            group=self._membership.group, queue=self._held.queue, messages=messages, pull_time_ms=time_ms
+        )
         await self._membership.hooks.filter_messages(context)
         return context.messages
 
@@ -295,8 +297,8 @@ class QueuePullLoop(PullingLoop):
             self._membership.commit(held, response.next_offset)
         return 0.0
 
-    async def _shown_to_hooks(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
-        return await super()._shown_to_hooks(messages) if self._membership.hooks.any_filter else messages
+    async def _shown_to_hooks(self, messages: list[ReceivedMessage], time_ms: float) -> list[ReceivedMessage]:
+        return await super()._shown_to_hooks(messages, time_ms) if self._membership.hooks.any_filter else messages
 
     async def _correct(self, response: PullResponse) -> float:
         """Go to the offset that the broker names, backwards too: what was asked for is not there.

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 
+from mqcore import clock
 from mqcore.cause_log import CauseLog
 from mqcore.client.consume.membership import Membership
 from mqcore.client.model.messages import DEAD_LETTER, ReceivedMessage
 from mqcore.client.model.outgoing import Outgoing
 from mqcore.client.produce.inner_producer import inner_producer
+from mqcore.client.telemetry.consumer_hooks import SendBackContext
 from mqcore.delay_levels import FIRST_RETRY_LEVEL
 from mqcore.errors import MQError
 from mqcore.protocol import properties as names
@@ -25,6 +27,28 @@ async def send_back(membership: Membership, message: ReceivedMessage, delay_leve
     When the broker cannot, the message is sent to the retry topic as a new one. Returns whether either worked.
     Source: RocketMQ DefaultMQPushConsumerImpl.java, sendMessageBack.
     """
+    begin_s = clock.monotonic_s()
+    is_taken = await _give_back(membership, message, delay_level)
+    await tell_hooks(membership, message, delay_level, begin_s, is_taken=is_taken)
+    return is_taken
+
+
+async def tell_hooks(
+    membership: Membership, message: ReceivedMessage, delay_level: int, begin_s: float, *, is_taken: bool
+) -> None:
+    """Tell of a message that was given back, or could not be, since *begin_s* of the monotonic clock."""
+    await membership.hooks.after_send_back(
+        SendBackContext(
+            group=membership.group,
+            message=message,
+            delay_level=delay_level,
+            is_taken=is_taken,
+            cost_ms=(clock.monotonic_s() - begin_s) * 1000,
+        )
+    )
+
+
+async def _give_back(membership: Membership, message: ReceivedMessage, delay_level: int) -> bool:
     hub, group, settings = membership.hub, membership.group, membership.settings
     times_max = settings.max_reconsume_times_effective
     if delay_level == 0 and settings.retry is not None:

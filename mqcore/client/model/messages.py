@@ -5,12 +5,13 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, fields
 from datetime import UTC, datetime, timedelta
 from enum import IntEnum
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from mqcore import clock
 from mqcore.client.errors import ArgumentError, ClientStateError
@@ -108,6 +109,18 @@ class Message:
         shown = (f"{found.name}={shortened(getattr(self, found.name))}" for found in fields(self))
         return f"{type(self).__name__}({', '.join(shown)})"
 
+    def with_properties(self, added: Mapping[str, str]) -> Self:
+        """Return a copy that has the properties *added*, too: those of the same names are replaced."""
+        check_properties(added)
+        if type(self) is Message:
+            made = object.__new__(type(self))
+            for name, put in _PUTS:
+                put(made, getattr(self, name))
+        else:
+            made = copy.copy(self)  # whatever the class of somebody else has besides; three times as long
+        _set_properties(made, {**self.properties, **added})
+        return made
+
     def wire_properties(self) -> dict[str, str]:
         """Return the properties that travel: the application's, and tag, keys and the like."""
         properties = dict(self.properties)
@@ -133,6 +146,8 @@ class Message:
     _set_flag,
     _set_wait_store_ok,
 ) = (getattr(Message, found.name).__set__ for found in fields(Message))
+
+_PUTS = tuple((found.name, getattr(Message, found.name).__set__) for found in fields(Message))
 
 
 def shortened(value: object) -> str:

@@ -45,6 +45,7 @@ from mqcore.client.session.stop_signals import run_until, stop_signals
 from mqcore.client.settings.classes import ClientSettings, ConsumerSettings, ProducerSettings
 from mqcore.client.settings.options import ClientOptions, ConsumerOptions, ProducerOptions, PullConsumerOptions
 from mqcore.client.settings.pull_consumer import PullConsumerSettings
+from mqcore.client.telemetry.instrumentation import NOT_INSTRUMENTED
 from mqcore.client.telemetry.producer_hooks import ProducerHook
 from mqcore.errors import ConfigError
 from mqcore.protocol.message import MessageQueue
@@ -71,6 +72,8 @@ class Client(PlainFace[asynchronous.Client]):
     ) -> None:
         inner = asynchronous.Client(name_servers, settings, config_file=config_file, **changes)
         super().__init__(LoopThread(), inner)
+        # What watches a client watches its calls, and these are made in the caller's thread.
+        self.instrumentation, inner.instrumentation = inner.instrumentation, NOT_INSTRUMENTED
         self._declared: Declared[Consumer] = Declared(self.consumer)
 
     @property
@@ -141,7 +144,7 @@ class Client(PlainFace[asynchronous.Client]):
     def producer(
         self, group: str, settings: ProducerSettings | None = None, **changes: Unpack[ProducerOptions]
     ) -> Producer:
-        return Producer(self._thread, self._inner.producer(group, settings, **changes))
+        return self.instrumentation.make(Producer, self._thread, self._inner.producer(group, settings, **changes))
 
     def transaction_producer(
         self,
@@ -151,7 +154,8 @@ class Client(PlainFace[asynchronous.Client]):
         **changes: Unpack[ProducerOptions],
     ) -> TransactionProducer:
         """Return a producer that can also send in transactions. *check* is a plain function, called in a thread."""
-        return TransactionProducer(self._thread, self._inner.transaction_producer(group, check, settings, **changes))
+        inner = self._inner.transaction_producer(group, check, settings, **changes)
+        return self.instrumentation.make(TransactionProducer, self._thread, inner)
 
     def consumer(
         self,
@@ -168,7 +172,13 @@ class Client(PlainFace[asynchronous.Client]):
             raise ConfigError("give handler or batch_handler, not both")
         wanted = self._inner.configuration.settings(ConsumerSettings(), settings, changes)
         if handler is None and batch_handler is None:
-            return Consumer(self._thread, self._inner.consumer(group, topics, settings=wanted), None)
+            inner = self._inner.consumer(group, topics, settings=wanted)
+            return self.instrumentation.make(Consumer, self._thread, inner, None)
+        watched = self.instrumentation.handler
+        if handler is not None:
+            handler = watched(group, handler, is_batch=False)
+        if batch_handler is not None:
+            batch_handler = watched(group, batch_handler, is_batch=True)
         pool = HandlerThreads(HANDLER_THREADS_MAX, "mqcore handler")
         inner = self._inner.consumer(
             group,
@@ -177,7 +187,7 @@ class Client(PlainFace[asynchronous.Client]):
             batch_handler=None if batch_handler is None else ThreadHandler(batch_handler, pool, self._thread),
             settings=wanted,
         )
-        return Consumer(self._thread, inner, pool)
+        return self.instrumentation.make(Consumer, self._thread, inner, pool)
 
     def on(
         self,

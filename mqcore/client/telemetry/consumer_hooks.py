@@ -49,6 +49,22 @@ class FilterContext:
     group: str
     queue: MessageQueue
     messages: list[ReceivedMessage]
+    pull_time_ms: float = 0.0
+    """What the pull took, with the time that the broker held it for want of messages."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SendBackContext:
+    """A message that failed, given back to its broker: to come again at *delay_level* (0 is the broker's choice).
+
+    -1 is a dead letter. *is_taken* is false when no broker took it: it is handed out again by this consumer.
+    """
+
+    group: str
+    message: ReceivedMessage
+    delay_level: int
+    is_taken: bool
+    cost_ms: float
 
 
 class ConsumerHook:
@@ -69,6 +85,10 @@ class ConsumerHook:
         """Called when the handler has ended, before anything is committed or sent back."""
         return None
 
+    def after_send_back(self, context: SendBackContext) -> Awaitable[None] | None:
+        """Called when a message that failed has been given back to its broker, or could not be."""
+        return None
+
 
 ContextT = TypeVar("ContextT")
 Call = Callable[[ContextT], Awaitable[None] | None]
@@ -81,6 +101,7 @@ class ConsumerHooks:
         self._filter: list[Call[FilterContext]] = []
         self._before: list[Call[ConsumeContext]] = []
         self._after: list[Call[ConsumeContext]] = []
+        self._send_back: list[Call[SendBackContext]] = []
         self.any_filter = False
         self.any_around = False
         """Whether a handler has to be surrounded by calls of hooks."""
@@ -93,6 +114,8 @@ class ConsumerHooks:
             self._before.append(hook.before_consume)
         if kind.after_consume is not ConsumerHook.after_consume:
             self._after.append(hook.after_consume)
+        if kind.after_send_back is not ConsumerHook.after_send_back:
+            self._send_back.append(hook.after_send_back)
         self.any_filter = bool(self._filter)
         self.any_around = bool(self._before or self._after)
 
@@ -108,6 +131,9 @@ class ConsumerHooks:
 
     async def after_consume(self, context: ConsumeContext) -> None:
         await _run(self._after, context)
+
+    async def after_send_back(self, context: SendBackContext) -> None:
+        await _run(self._send_back, context)
 
 
 async def _run(calls: Sequence[Call[ContextT]], context: ContextT) -> None:

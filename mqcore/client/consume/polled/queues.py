@@ -230,12 +230,12 @@ class LitePullLoop(PullingLoop):
         asked, self._assigned.next_offset = self._assigned.next_offset, response.next_offset
         return FAILED_DELAY_S if response.next_offset == asked else 0.0
 
-    async def _shown_to_hooks(self, messages: list[ReceivedMessage]) -> list[ReceivedMessage]:
+    async def _shown_to_hooks(self, messages: list[ReceivedMessage], time_ms: float) -> list[ReceivedMessage]:
         """Let the hooks before and after consuming look, too, one after the other.
 
         Nobody knows when the application is done with a message that it polls: it is done at the pull, as in Java.
         """
-        found = await super()._shown_to_hooks(messages)
+        found = await super()._shown_to_hooks(messages, time_ms)
         if found:
             hooks = self._membership.hooks
             context = ConsumeContext(group=self._membership.group, queue=self._held.queue, messages=found)

@@ -11,13 +11,14 @@ import asyncio
 import logging
 from collections.abc import Sequence
 
+from mqcore import clock
 from mqcore.cause_log import CauseLog
 from mqcore.client.consume.handling import BatchHandler, batch_size_of, run_handler
 from mqcore.client.consume.membership import HeldQueue, Membership
 from mqcore.client.consume.pull_loop import MIB
 from mqcore.client.consume.push.streams import Handoff, no_handler
 from mqcore.client.consume.queue_locks import QueueLocks
-from mqcore.client.consume.retry import send_to_retry_topic
+from mqcore.client.consume.retry import send_to_retry_topic, tell_hooks
 from mqcore.client.consume.workers import TaskGroup, Workers
 from mqcore.client.model.messages import DEAD_LETTER, ReceivedMessage, Settler
 from mqcore.client.model.outcome import Abandoned, Outcome
@@ -202,14 +203,19 @@ class OrderlyService:
         again: list[ReceivedMessage] = []
         for message in messages:
             times = message.reconsume_times
-            if is_rejected or times >= times_max:
-                try:
-                    await send_to_retry_topic(
-                        self._membership, message, max(times, times_max) if is_rejected else times
-                    )
-                    continue
-                except MQError as error:
-                    log.warning("dead letter not sent", group=self._membership.group, message=message, error=error)
+            is_over = is_rejected or times >= times_max
+            if is_over and await self._make_dead_letter(message, max(times, times_max)):
+                continue
             message.ext.reconsume_times += 1
             again.append(message)
         return again
+
+    async def _make_dead_letter(self, message: ReceivedMessage, times: int) -> bool:
+        begin_s, is_taken = clock.monotonic_s(), True
+        try:
+            await send_to_retry_topic(self._membership, message, times)
+        except MQError as error:
+            log.warning("dead letter not sent", group=self._membership.group, message=message, error=error)
+            is_taken = False
+        await tell_hooks(self._membership, message, DEAD_LETTER, begin_s, is_taken=is_taken)
+        return is_taken
