@@ -1,7 +1,8 @@
 """Runs the Python blocks of a documentation page, in order, in one namespace, and compares what they print.
 
 A block is ```` ```python ````; a ```` ```text ```` block right behind it is what it prints, where ``...`` stands for
-anything. ``<!-- topics: Orders:4 Refunds -->`` names the topics that the page uses; no other page may use them.
+anything. One with a title, ```` ```python title="worker.py" ````, is a file: it is written, for a later block to start.
+``<!-- topics: Orders:4 Refunds -->`` names the topics that the page uses; no other page may use them.
 ``127.0.0.1:9876`` stands for the name server. A page with ``<!-- broker: apache -->`` needs what mqcore's broker does
 not do yet.
 """
@@ -16,18 +17,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ADDRESS = "127.0.0.1:9876"
-BLOCK = re.compile(r"^```(\w+)[^\n]*\n(.*?)^```[ ]*$", re.MULTILINE | re.DOTALL)
+BLOCK = re.compile(
+    r"^```(?P<kind>\w+)(?: title=\"(?P<title>[^\"]+)\")?[^\n]*\n(?P<text>.*?)^```[ ]*$", re.MULTILINE | re.DOTALL
+)
 COMMENT = re.compile(r"<!-- (\w+): (.*?) -->")
 QUEUES = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """One block of Python, where it stands, and what it prints if the page says so."""
+    """One block of Python, where it stands, and what it prints if the page says so; with a *title* it is a file."""
 
     source: str
     line: int
     prints: str | None
+    title: str | None = None
 
 
 def blocks(page: Path) -> list[Block]:
@@ -36,12 +40,12 @@ def blocks(page: Path) -> list[Block]:
     found = list(BLOCK.finditer(text))
     made = []
     for at, match in enumerate(found):
-        if match[1] != "python":
+        if match["kind"] != "python":
             continue
         behind = found[at + 1] if at + 1 < len(found) else None
-        has_text = behind is not None and behind[1] == "text" and not text[match.end() : behind.start()].strip()
-        prints = behind[2] if has_text and behind is not None else None
-        made.append(Block(match[2], text[: match.start()].count("\n") + 1, prints))
+        has_text = behind is not None and behind["kind"] == "text" and not text[match.end() : behind.start()].strip()
+        prints = behind["text"] if has_text and behind is not None else None
+        made.append(Block(match["text"], text[: match.start()].count("\n") + 1, prints, match["title"]))
     return made
 
 
@@ -62,6 +66,9 @@ def run(page: Path, name_server: str) -> None:
     for block in blocks(page):
         # Lines in front make the line numbers of tracebacks those of the page.
         source = "\n" * block.line + block.source.replace(ADDRESS, name_server)
+        if block.title is not None:
+            Path(block.title).write_text(source, encoding="utf-8")
+            continue
         code = compile(source, str(page), "exec")
         printed = io.StringIO()
         with contextlib.redirect_stdout(printed):
