@@ -89,8 +89,8 @@ class Side:
         if topic not in self._topics:
             self._make_topic(topic)
             self._topics.add(topic)
-        command = [sys.executable, "-m", "benchmarks.client.loads", self.client, load, self._address, topic, str(count)]
-        with Child(command, log=self._logs / f"{self.client}.out", talks=True) as child:
+        command, directory = self.command(load, topic, count), self.directory()
+        with Child(command, log=self._logs / f"{self.client}.out", talks=True, directory=directory) as child:
             child.read_event("ready", DEADLINE_S)
             begin_s = self._cpu_time_s()
             child.tell("go")
@@ -102,6 +102,14 @@ class Side:
         return Repetition(
             done["messages"] / done["seconds"], done["client_cpu_s"] * per_message, broker_s * per_message
         )
+
+    def command(self, load: str, topic: str, count: int) -> list[str]:
+        """Return what runs the client in one load."""
+        return [sys.executable, "-m", "benchmarks.client.loads", self.client, load, self._address, topic, str(count)]
+
+    def directory(self) -> Path | None:
+        """Return where it runs, if not here."""
+        return None
 
 
 def mqcore_side(stack: ExitStack, directory: Path) -> Side:

@@ -3,11 +3,13 @@
     python -m benchmarks.client.imports [--rounds N]
 
 Milliseconds from the first line of a program to the one behind the import, in interpreters that take turns; the least
-of all rounds, which is what the machine's other work adds nothing to. The bar is for mqcore's.
+of all rounds, which is what the machine's other work adds nothing to, and the least CPU time, which it adds little to.
+Byte code is written, whatever the environment says: installed packages have it. The bar is for mqcore's.
 """
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from importlib.util import find_spec
@@ -22,13 +24,21 @@ CLIENTS: Final = {
     "aiokafka": "aiokafka",
 }
 IMPORT_MS_MAX: Final = 120.0
-PROGRAM: Final = "import time; begin = time.perf_counter(); import {}; print((time.perf_counter() - begin) * 1e3)"
+PROGRAM: Final = """
+import time
+begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
+import {}
+print((time.perf_counter() - begin_s) * 1e3, (time.process_time() - begin_cpu_s) * 1e3)
+"""
 
 
-def import_ms(module: str) -> float:
-    """Import *module* in a new process; the interpreter's own start does not count."""
-    done = subprocess.run([sys.executable, "-c", PROGRAM.format(module)], capture_output=True, text=True, check=True)
-    return float(done.stdout)
+def import_ms(module: str) -> tuple[float, float]:
+    """Import *module* in a new process and return the time and the CPU time; the interpreter's start does not count."""
+    variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    program = [sys.executable, "-c", PROGRAM.format(module)]
+    done = subprocess.run(program, capture_output=True, text=True, check=True, env=variables)
+    took_ms, cpu_ms = map(float, done.stdout.split())
+    return took_ms, cpu_ms
 
 
 @click.command()
@@ -38,13 +48,14 @@ def main(rounds: int) -> None:
     modules = [module for module, package in CLIENTS.items() if find_spec(package)]
     for module in modules:
         import_ms(module)  # its byte code is written, and in the page cache
-    took = {module: [] for module in modules}
+    took: dict[str, list[tuple[float, float]]] = {module: [] for module in modules}
     for _ in range(rounds):
         for module in modules:
             took[module].append(import_ms(module))
     for module, found in took.items():
-        click.echo(f"import {module:16} {min(found):6.0f} ms")
-    ours = min(took["mqcore.client"])
+        least_ms, cpu_ms = (min(column) for column in zip(*found, strict=True))
+        click.echo(f"import {module:16} {least_ms:6.0f} ms {cpu_ms:6.0f} ms CPU")
+    ours, _ = min(took["mqcore.client"])
     click.echo(f"{'met ' if ours <= IMPORT_MS_MAX else 'MISSED'} import at most {IMPORT_MS_MAX:.0f} ms: {ours:.0f}")
     sys.exit(0 if ours <= IMPORT_MS_MAX else 1)
 

@@ -1,7 +1,7 @@
 """Metrics of clients. What is counted anyway is told when it is asked for, by observable instruments.
 
-Only durations are recorded as they come, one for each request and for each call of a handler: OpenTelemetry has no
-histogram that can be observed. A batch of messages is one request.
+Only durations are recorded as they come, where they are asked for, one for each request and for each call of a handler:
+OpenTelemetry has no histogram that can be observed. A batch of messages is one request.
 """
 
 from __future__ import annotations

@@ -5,8 +5,11 @@ from __future__ import annotations
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -27,6 +30,7 @@ from mqcore.testing import message as message_of
 from tests.integration.client_helpers import DEADLINE_S, RunningBroker, eventually, make_topic
 from tests.waiting import wait_until
 
+ROOT = Path(__file__).resolve().parents[2]
 TRACE_ID, SPAN_ID = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7
 TRACEPARENT = f"00-{TRACE_ID:032x}-{SPAN_ID:016x}-01"
 MESSAGE_MAX = 4 << 20
@@ -91,7 +95,7 @@ def group(topic: str) -> str:
 @pytest.fixture
 def mq(broker: RunningBroker, seen: Seen) -> Iterator[Client]:
     with Client(broker.name_server) as mq:
-        otel.instrument(mq, tracer_provider=seen.tracers, meter_provider=seen.meters)
+        otel.instrument(mq, tracer_provider=seen.tracers, meter_provider=seen.meters, durations=True)
         yield mq
 
 
@@ -354,6 +358,8 @@ def test_the_fast_ways_stay(broker: RunningBroker, seen: Seen, topic: str, monke
                 futures = [producer.send_soon(Message(topic, b"x")) for _ in range(100)]
                 assert len({id(future.batch) for future in futures}) < 50
                 producer.flush()
+    assert seen.points("messaging.client.sent.messages")[attributes(topic, "send")].value == 2 * 102
+    assert not seen.points("messaging.client.operation.duration")
 
 
 def test_a_message_without_a_context_begins_a_trace(seen: Seen) -> None:
@@ -378,6 +384,12 @@ def test_every_new_client_is_watched_until_it_is_not(broker: RunningBroker, seen
 def test_nothing_of_opentelemetry_is_imported_unless_it_is_asked_for(module: str) -> None:
     program = f"import sys, {module}; sys.exit('opentelemetry' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", program]).returncode == 0
+
+
+def test_opentelemetry_instrument_finds_it_by_its_entry_point() -> None:
+    entries = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["entry-points"]
+    place = EntryPoint("mqcore", entries["opentelemetry_instrumentor"]["mqcore"], "opentelemetry_instrumentor")
+    assert place.load() is otel.Instrumentor
 
 
 def test_without_the_package_an_error_names_the_extra() -> None:

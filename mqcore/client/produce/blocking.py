@@ -148,8 +148,11 @@ class Lines:
             self._open.add(line)
         return line
 
-    def put_back(self, address: str, line: Line) -> None:
-        now_s = line.used_s = clock.monotonic_s()
+    def put_back(self, address: str, line: Line, now_s: float | None = None) -> None:
+        """Keep *line* for the next send. *now_s* is the time of the monotonic clock, if it is known."""
+        if now_s is None:
+            now_s = clock.monotonic_s()
+        line.used_s = now_s
         self._free[address].append(line)
         # Whoever closes says so first and empties the lists then: what comes later is seen here.
         if self._is_closed:
@@ -360,7 +363,7 @@ class BlockingSender:
             line = self._lines.take(address, deadline_s)
             if line is None:
                 return None
-            is_good, is_fresh = False, not line.used_s
+            is_good, is_fresh, now_s = False, not line.used_s, None
             self._core.waiting_sends.begin(line)
             if is_fresh:
                 left_s = max(deadline_s - clock.monotonic_s(), LEAST_TIMEOUT_S)
@@ -379,14 +382,17 @@ class BlockingSender:
                 )
                 is_good = answer is not None
                 if answer is not None and answer[0] in STORED_CODES:
-                    self._count(line, outgoing.topic, clock.monotonic_s() - begun_s)
+                    now_s = clock.monotonic_s()
+                    line.count(outgoing.topic, now_s - begun_s)
+                    if self._tally.watch is not None:
+                        self._tally.watch(outgoing.topic, 1, now_s - begun_s, None)
             except MQError as error:
                 error.at(broker=address, topic=outgoing.topic)
                 raise
             finally:
                 self._core.waiting_sends.end(line, is_answered=is_good)
                 if is_good:
-                    self._lines.put_back(address, line)
+                    self._lines.put_back(address, line, now_s)
                 else:
                     self._lines.discard(address, line)
             if answer is not None:
@@ -397,11 +403,6 @@ class BlockingSender:
                 return None
             if clock.monotonic_s() >= deadline_s:
                 raise RemotingTimeoutError(f"connecting to {address} took the whole {timeout_s * 1000:.0f} ms")
-
-    def _count(self, line: Line, topic: str, seconds: float) -> None:
-        line.count(topic, seconds)
-        if self._tally.watch is not None:
-            self._tally.watch(topic, 1, seconds, None)
 
     def _make_plan(self, topic: str, rotation: Rotation) -> Plan:
         settings = self._settings
