@@ -13,7 +13,7 @@ from mqcore.client.errors import NoRouteError, NotFoundError
 from mqcore.codes import PermName
 from mqcore.errors import MQError
 from mqcore.protocol.admin_bodies import ConsumerRunningInfo, OffsetWrapper, TopicOffset
-from mqcore.protocol.heartbeat import ConsumerConnection
+from mqcore.protocol.connection_bodies import ConsumerConnection
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import dlq_topic, is_retry_topic, retry_topic
 from mqcore.protocol.topic_config import SubscriptionGroupConfig, TopicConfig

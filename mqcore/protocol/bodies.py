@@ -25,11 +25,18 @@ from mqcore.protocol.admin_bodies import (
     TopicOffset,
     TopicStatsTable,
 )
+from mqcore.protocol.connection_bodies import (
+    ClientConnection,
+    ConsumerConnection,
+    ProducerConnection,
+    ProducerInfo,
+    ProducerTableInfo,
+    QuerySubscriptionResponseBody,
+    SubscriptionConflict,
+)
 from mqcore.protocol.heartbeat import (
     CheckClientRequestBody,
-    ClientConnection,
     ConsumeFromWhere,
-    ConsumerConnection,
     ConsumerData,
     ConsumerList,
     ConsumeType,
@@ -37,12 +44,7 @@ from mqcore.protocol.heartbeat import (
     LockBatchRequestBody,
     LockBatchResponseBody,
     MessageModel,
-    ProducerConnection,
     ProducerData,
-    ProducerInfo,
-    ProducerTableInfo,
-    QuerySubscriptionResponseBody,
-    SubscriptionConflict,
     SubscriptionData,
 )
 from mqcore.protocol.json_body import JsonBody

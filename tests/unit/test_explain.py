@@ -21,7 +21,8 @@ from mqcore.protocol.admin_bodies import (
     paused_text,
 )
 from mqcore.protocol.bodies import ClientConnection
-from mqcore.protocol.heartbeat import ConsumerConnection, MessageModel, SubscriptionConflict, SubscriptionData
+from mqcore.protocol.connection_bodies import ConsumerConnection, SubscriptionConflict
+from mqcore.protocol.heartbeat import MessageModel, SubscriptionData
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.topic_config import SubscriptionGroupConfig, TopicConfig
 

@@ -15,7 +15,7 @@ from mqcore.client.errors import NotFoundError
 from mqcore.console.data.asking import each
 from mqcore.errors import MQError
 from mqcore.protocol.bodies import ClientConnection, ConsumerConnection, ConsumerRunningInfo, SubscriptionGroupConfig
-from mqcore.protocol.heartbeat import SubscriptionConflict
+from mqcore.protocol.connection_bodies import SubscriptionConflict
 
 MEMBERS_ASKED_MAX: Final = 20
 """So many members are asked what they want: each question goes on to the member itself."""
