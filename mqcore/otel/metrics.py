@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Protocol, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -112,9 +112,7 @@ class Metrics:
         )
 
     def _observe_present(self, meter: Meter) -> None:
-        def gauge(
-            name: str, observe: Callable[[CallbackOptions], Iterator[Observation]], unit: str, words: str
-        ) -> None:
+        def gauge(name: str, observe: Callable[[CallbackOptions], list[Observation]], unit: str, words: str) -> None:
             meter.create_observable_gauge(name, [observe], unit, words)
 
         gauge("mqcore.client.send.in_flight", self._sends_in_flight, MESSAGE_UNIT, "Messages on their way to a broker")
@@ -133,25 +131,20 @@ class Metrics:
                 add(totals, member)
         return [Observation(total, dict(key)) for key, total in totals.items()]
 
-    def _sends_in_flight(self, options: CallbackOptions) -> Iterator[Observation]:
-        for group, counts in self._of_producers():
-            yield Observation(counts.in_flight, _of_producer(group))
+    def _sends_in_flight(self, options: CallbackOptions) -> list[Observation]:
+        return _summed((_of_producer(group), counts.in_flight) for group, counts in self._of_producers())
 
-    def _received_in_flight(self, options: CallbackOptions) -> Iterator[Observation]:
-        for group, counts in self._of_consumers():
-            yield Observation(counts.in_flight, _of_consumer(group))
+    def _received_in_flight(self, options: CallbackOptions) -> list[Observation]:
+        return _summed((_of_consumer(group), counts.in_flight) for group, counts in self._of_consumers())
 
-    def _lag(self, options: CallbackOptions) -> Iterator[Observation]:
-        for group, counts in self._of_consumers():
-            yield Observation(counts.lag, _of_consumer(group))
+    def _lag(self, options: CallbackOptions) -> list[Observation]:
+        return _summed((_of_consumer(group), counts.lag) for group, counts in self._of_consumers())
 
-    def _send_latency(self, options: CallbackOptions) -> Iterator[Observation]:
-        for group, counts in self._of_producers():
-            yield from _quantiles(counts.latency, _of_producer(group))
+    def _send_latency(self, options: CallbackOptions) -> list[Observation]:
+        return _quantiles((_of_producer(group), counts.latency) for group, counts in self._of_producers())
 
-    def _call_latency(self, options: CallbackOptions) -> Iterator[Observation]:
-        for group, counts in self._of_consumers():
-            yield from _quantiles(counts.latency, _of_consumer(group))
+    def _call_latency(self, options: CallbackOptions) -> list[Observation]:
+        return _quantiles((_of_consumer(group), counts.latency) for group, counts in self._of_consumers())
 
     def _of_producers(self) -> list[tuple[str, ProducerCounts]]:
         with self._lock:
@@ -221,10 +214,22 @@ def _of_consumer(group: str) -> sem.Attributes:
     return {sem.SYSTEM: "rocketmq", sem.GROUP: group}
 
 
-def _quantiles(latency: Latency, attributes: sem.Attributes) -> Iterator[Observation]:
-    if latency.count:
-        for quantile, name in QUANTILES.items():
-            yield Observation(getattr(latency, name), attributes | {"quantile": quantile})
+def _summed(found: Iterable[tuple[sem.Attributes, int]]) -> list[Observation]:
+    """Return the sums: a program may have several clients with members of one group."""
+    totals: defaultdict[Key, int] = defaultdict(int)
+    for attributes, value in found:
+        totals[tuple(attributes.items())] += value
+    return [Observation(total, dict(key)) for key, total in totals.items()]
+
+
+def _quantiles(found: Iterable[tuple[sem.Attributes, Latency]]) -> list[Observation]:
+    """Return the quantiles of each, of several with the same attributes the largest."""
+    most_s: dict[Key, float] = {}
+    for attributes, latency in found:
+        for quantile, name in QUANTILES.items() if latency.count else ():
+            key = (*attributes.items(), ("quantile", quantile))
+            most_s[key] = max(getattr(latency, name), most_s.get(key, 0.0))
+    return [Observation(seconds, dict(key)) for key, seconds in most_s.items()]
 
 
 def _duration(meter: Meter, name: str, words: str) -> Histogram:

@@ -94,7 +94,7 @@ class Sending:
         """End with the outcome of *future*."""
         error = future.exception(0)
         if error is None:
-            self.stored(future.batch.wait_receipt(future.index, 0))
+            self.stored(future.result(0))
         else:
             failed(self.span, error)
         self.span.end()

@@ -233,12 +233,14 @@ def test_every_way_to_send_carries_the_context(mq: Client, seen: Seen, topic: st
     finally:
         detach(token)
     (message,) = received(mq, group, topic, 1)
+    pull = seen.span(f"receive {topic}")
     sender = seen.span(f"create {topic}" if way == "send_batch" else f"send {topic}")
     trace_id, span_id = ids(sender)
     assert message.properties["traceparent"].startswith(f"00-{trace_id:032x}-{span_id:016x}-0")
     assert message.properties["baggage"] == "user=ada"
     assert message.properties["mine"] == "kept"
     assert given.properties == {"mine": "kept"}
+    assert links(pull) == {ids(sender)}
 
 
 def test_a_batch_s_span_has_links_to_its_messages(mq: Client, seen: Seen, topic: str, group: str) -> None:
@@ -300,6 +302,23 @@ def test_both_halves_of_a_transaction_have_spans(mq: Client, seen: Seen, topic: 
     assert ids(half)[1] == trace.get_current_span(otel.context_of(message)).get_span_context().span_id
 
 
+def test_a_question_and_its_answer_are_one_trace(mq: Client, seen: Seen, topic: str, group: str) -> None:
+    with mq.producer("P") as producer:
+
+        def answer(message: ReceivedMessage) -> None:
+            producer.reply(message, b"pong")
+
+        with mq.consumer(group, topic, handler=answer, from_where="earliest"):
+            reply = producer.request(Message(topic, b"ping"), DEADLINE_S)
+            process = seen.span(f"process {topic}")
+    request = seen.span(f"request {topic}")
+    (answered,) = (span for span in seen.exporter.get_finished_spans() if parent(span) == ids(process))
+    assert request.kind is SpanKind.CLIENT
+    assert parent(process) == ids(request)
+    assert reply.body == b"pong"
+    assert ids(answered)[1] == trace.get_current_span(otel.context_of(reply)).get_span_context().span_id
+
+
 def test_who_iterates_spans_the_work_itself(mq: Client, seen: Seen, topic: str, group: str) -> None:
     with mq.producer("P") as producer:
         producer.send(Message(topic, b"x"))
@@ -335,6 +354,18 @@ def test_metrics_are_what_was_counted_and_outlive_who_counted(mq: Client, seen: 
         assert seen.points("messaging.process.duration")[calls].count == 16
     consumed = seen.points("messaging.client.consumed.messages")
     assert consumed[attributes(topic, "receive", messaging__consumer__group__name=group)].value == 16
+
+
+def test_what_members_of_one_group_in_several_clients_have_is_added_up(
+    broker: RunningBroker, mq: Client, seen: Seen, topic: str, group: str
+) -> None:
+    with mq.producer("P") as producer:
+        producer.send_batch([Message(topic, b"x")] * 6)
+    with Client(broker.name_server) as other:
+        otel.instrument(other, meter_provider=seen.meters, spans=False)
+        of_group = frozenset({("messaging.system", "rocketmq"), ("messaging.consumer.group.name", group)})
+        with mq.pull_consumer(group, topic, from_where="earliest"), other.pull_consumer(group, topic):
+            wait_until(lambda: seen.points("mqcore.client.lag")[of_group].value == 6, DEADLINE_S, "the lag of both")
 
 
 def test_the_fast_ways_stay(broker: RunningBroker, seen: Seen, topic: str, monkeypatch: pytest.MonkeyPatch) -> None:

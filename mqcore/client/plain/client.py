@@ -226,7 +226,7 @@ class Client(PlainFace[asynchronous.Client]):
             settings=settings,
             **changes,
         )
-        return PullConsumer(self._thread, inner, callbacks)
+        return self.instrumentation.make(PullConsumer, self._thread, inner, callbacks)
 
     # Pulling without a group; see consume/polled/pull_api.py.
 
