@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from mqcore import otel
 from mqcore.client import Client
 from tests.rigs import Corpus, GoClient, JavaDriver, RunningBroker, StartBroker, wire
 from tests.rigs.deliveries import (
@@ -41,6 +45,25 @@ def test_what_it_sends_it_receives_and_pulls(
         check_intact(corpus.lines(), sent, found, prefix="G", ids=has_ids)
         assert all(message.tags == TAGS[int(message.key[1:]) % 2] for message in found)
     assert check_queue_order(pulled) == {message.queue_id for message in sent.values()}
+
+
+def test_a_trace_that_a_go_program_begins_goes_on_in_a_handler_here(
+    mq_broker: RunningBroker, topic: str, corpus: Corpus, go_client: GoClient
+) -> None:
+    trace_id, span_id = 0x4BF92F3577B34DA6A3CE929D0E0E4736, 0x00F067AA0BA902B7
+    traceparent = f"traceparent=00-{trace_id:032x}-{span_id:016x}-01"
+    go_client.produce(mq_broker.name_server, topic, corpus.path, count=1, properties=traceparent)
+    exporter, tracers = InMemorySpanExporter(), TracerProvider()
+    tracers.add_span_processor(SimpleSpanProcessor(exporter))
+
+    def processed() -> list[tuple[int, int]]:
+        spans = [span for span in exporter.get_finished_spans() if span.name == f"process {topic}"]
+        return [(span.parent.trace_id, span.parent.span_id) for span in spans if span.parent is not None]
+
+    with Client(mq_broker.name_server) as mq:
+        otel.instrument(mq, tracer_provider=tracers, metrics=False)
+        with mq.consumer(f"G_{topic}", topic, handler=lambda message: None, from_where="earliest"):
+            wait_until(lambda: processed() == [(trace_id, span_id)], ARRIVAL_DEADLINE_S, "the message's span")
 
 
 def test_an_orderly_consumer_gets_each_queue_in_order_and_a_refused_message_before_what_follows(

@@ -109,6 +109,11 @@ func messages(o options) []*primitive.Message {
 	for number, line := range lines[:min(len(lines), o.number("count", len(lines)))] {
 		message := primitive.NewMessage(o["topic"], line)
 		message.WithTag(tags[number%len(tags)]).WithKeys([]string{"G" + strconv.Itoa(number)})
+		for _, property := range strings.Split(o.text("properties", ""), ",") {
+			if name, value, isOne := strings.Cut(property, "="); isOne {
+				message.WithProperty(name, value)
+			}
+		}
 		found = append(found, message)
 	}
 	return found
