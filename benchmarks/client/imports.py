@@ -1,4 +1,4 @@
-"""How long ``import mqcore.client`` takes in a new process, beside other clients of queues that are installed.
+"""How long it takes to import a client in a new process, beside other clients of queues that are installed.
 
     python -m benchmarks.client.imports [--rounds N]
 
@@ -18,24 +18,25 @@ from typing import Final
 import click
 
 CLIENTS: Final = {
-    "mqcore.client": "mqcore",
-    "mqcore.aio": "mqcore",
-    "confluent_kafka": "confluent_kafka",
-    "aiokafka": "aiokafka",
+    "from mqcore.client import Client, Message": "mqcore",
+    "from mqcore.aio import Client, Message": "mqcore",
+    "from mqcore.client import Client, Consumer, Message": "mqcore",
+    "import confluent_kafka": "confluent_kafka",
+    "import aiokafka": "aiokafka",
 }
 IMPORT_MS_MAX: Final = 120.0
 PROGRAM: Final = """
 import time
 begin_s, begin_cpu_s = time.perf_counter(), time.process_time()
-import {}
+{}
 print((time.perf_counter() - begin_s) * 1e3, (time.process_time() - begin_cpu_s) * 1e3)
 """
 
 
-def import_ms(module: str) -> tuple[float, float]:
-    """Import *module* in a new process and return the time and the CPU time; the interpreter's start does not count."""
+def import_ms(statement: str) -> tuple[float, float]:
+    """Run *statement* in a new process and return the time and the CPU time; the interpreter's start does not count."""
     variables = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
-    program = [sys.executable, "-c", PROGRAM.format(module)]
+    program = [sys.executable, "-c", PROGRAM.format(statement)]
     done = subprocess.run(program, capture_output=True, text=True, check=True, env=variables)
     took_ms, cpu_ms = map(float, done.stdout.split())
     return took_ms, cpu_ms
@@ -45,17 +46,17 @@ def import_ms(module: str) -> tuple[float, float]:
 @click.option("--rounds", type=click.IntRange(1), default=15, show_default=True)
 def main(rounds: int) -> None:
     """Print the least of each; exit code 1 when the bar is not met."""
-    modules = [module for module, package in CLIENTS.items() if find_spec(package)]
-    for module in modules:
-        import_ms(module)  # its byte code is written, and in the page cache
-    took: dict[str, list[tuple[float, float]]] = {module: [] for module in modules}
+    statements = [statement for statement, package in CLIENTS.items() if find_spec(package)]
+    for statement in statements:
+        import_ms(statement)  # its byte code is written, and in the page cache
+    took: dict[str, list[tuple[float, float]]] = {statement: [] for statement in statements}
     for _ in range(rounds):
-        for module in modules:
-            took[module].append(import_ms(module))
-    for module, found in took.items():
+        for statement in statements:
+            took[statement].append(import_ms(statement))
+    for statement, found in took.items():
         least_ms, cpu_ms = (min(column) for column in zip(*found, strict=True))
-        click.echo(f"import {module:16} {least_ms:6.0f} ms {cpu_ms:6.0f} ms CPU")
-    ours, _ = min(took["mqcore.client"])
+        click.echo(f"{statement:52} {least_ms:6.0f} ms {cpu_ms:6.0f} ms CPU")
+    ours, _ = min(next(iter(took.values())))
     click.echo(f"{'met ' if ours <= IMPORT_MS_MAX else 'MISSED'} import at most {IMPORT_MS_MAX:.0f} ms: {ours:.0f}")
     sys.exit(0 if ours <= IMPORT_MS_MAX else 1)
 

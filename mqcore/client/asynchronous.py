@@ -10,10 +10,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Self, Unpack
 
 from mqcore.client.consume.declared import Declared, H, start_declared, wait_declared
-from mqcore.client.consume.handling import BatchHandler, EachMessage, Handler, check_async
 from mqcore.client.consume.polled.pull_api import PullApi
-from mqcore.client.consume.push.consumer import Consumer
-from mqcore.client.consume.push.in_threads import ThreadHandler
 from mqcore.client.consume.requests import ConsumerRequests
 from mqcore.client.model.counters import ClientCounts, CountsCallback
 from mqcore.client.model.subscription import Expression, Topics, topics_with_expressions
@@ -32,8 +29,10 @@ from mqcore.errors import ConfigError
 
 if TYPE_CHECKING:
     from mqcore.client.admin.api import Admin
+    from mqcore.client.consume.handling import BatchHandler, Handler
     from mqcore.client.consume.polled.assignment import QueuesCallback
     from mqcore.client.consume.polled.consumer import PullConsumer
+    from mqcore.client.consume.push.consumer import Consumer
 
 
 class Client(PullApi):
@@ -164,6 +163,9 @@ class Client(PullApi):
         *topics* is a topic, several, or topics with expressions: ``{"Orders": "new || paid"}``. *handler* is called for
         each message, *batch_handler* for up to ``batch_size`` messages of a queue; with neither, iterate.
         """
+        from mqcore.client.consume.handling import EachMessage, check_async  # who only sends does without all of it
+        from mqcore.client.consume.push.consumer import Consumer
+
         group = self._short(check_group(group, DEFAULT_CONSUMER_GROUP))
         if handler is not None and batch_handler is not None:
             raise ConfigError("give handler or batch_handler, not both")
@@ -179,6 +181,8 @@ class Client(PullApi):
         return self.instrumentation.make(Consumer, self.instance, group, subscriptions, wanted, batch_handler)
 
     def _watched(self, group: str, handler: H, *, is_batch: bool) -> H:
+        from mqcore.client.consume.push.in_threads import ThreadHandler
+
         if isinstance(handler, ThreadHandler):
             return handler  # what runs in the thread is watched there
         return self.instrumentation.handler(group, handler, is_batch=is_batch)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import subprocess
 import sys
 import textwrap
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -29,6 +33,34 @@ def test_everyday_names_are_at_the_top() -> None:
         assert getattr(mqcore, name) is getattr(home, name)
     with pytest.raises(AttributeError, match="module 'mqcore' has no attribute 'Nothing'"):
         mqcore.Nothing  # type: ignore[attr-defined]  # noqa: B018
+
+
+@pytest.mark.parametrize("face", [aio, client])
+def test_every_name_is_what_type_checkers_are_told(face: ModuleType) -> None:
+    assert face.__file__ is not None
+    tree = ast.parse(Path(face.__file__).read_text())
+    (told,) = (node for node in tree.body if isinstance(node, ast.If))
+    names = set()
+    for statement in told.body:
+        assert isinstance(statement, ast.ImportFrom)
+        assert statement.module is not None
+        for alias in statement.names:
+            names.add(alias.asname or alias.name)
+            there = getattr(import_module(statement.module), alias.name)
+            assert getattr(face, alias.asname or alias.name) is there, alias.name
+    assert names == set(face.__all__)
+
+
+def test_who_only_sends_imports_nothing_of_consumers() -> None:
+    program = """
+        import sys
+        from mqcore.client import Client, Message
+        mq = Client("127.0.0.1:9876")
+        mq.producer("P")
+        rooms = ("mqcore.client.consume.push", "mqcore.client.consume.membership", "mqcore.client.admin")
+        print(*(name for name in sys.modules if name.startswith(rooms)))
+    """
+    assert run(program) == ""
 
 
 def test_modules_of_the_client_come_with_the_package() -> None:

@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Self, Unpack
 
 from mqcore.client import asynchronous
 from mqcore.client.consume.declared import Declared, H
-from mqcore.client.consume.push.in_threads import ThreadHandler
 from mqcore.client.errors import ClientClosedError
 from mqcore.client.model.counters import ClientCounts, ProducerCounts
 from mqcore.client.model.messages import Message, ReceivedMessage
@@ -26,13 +25,6 @@ from mqcore.client.model.selectors import QueueSelector, ShardKey
 from mqcore.client.model.subscription import Topics
 from mqcore.client.model.transaction import Outcome, TransactionReceipt, TransactionState
 from mqcore.client.plain.calls import PlainFace, face_of, plain, run_here
-from mqcore.client.plain.consumer import (
-    HANDLER_THREADS_MAX,
-    Consumer,
-    PlainBatchHandler,
-    PlainHandler,
-    all_closed,
-)
 from mqcore.client.produce.batching import SendFuture
 from mqcore.client.produce.fault_strategy import BrokerFault
 from mqcore.client.produce.producer import Producer as AsyncProducer
@@ -52,6 +44,7 @@ from mqcore.protocol.message import MessageQueue
 
 if TYPE_CHECKING:
     from mqcore.client.plain.admin import Admin
+    from mqcore.client.plain.consumer import Consumer, PlainBatchHandler, PlainHandler
     from mqcore.client.plain.pull_consumer import PlainQueuesCallback, PullConsumer
 
 PlainCheck = Callable[[ReceivedMessage], Outcome]
@@ -108,6 +101,8 @@ class Client(PlainFace[asynchronous.Client]):
         have in hand, in at most close_timeout_s, offsets are committed, groups left. A second one ends the program as
         it would without this.
         """
+        from mqcore.client.plain.consumer import all_closed
+
         stop = asyncio.Event()
 
         def stop_soon() -> None:
@@ -168,6 +163,9 @@ class Client(PlainFace[asynchronous.Client]):
         **changes: Unpack[ConsumerOptions],
     ) -> Consumer:
         """Return a consumer, to be used inside ``with``. Handlers are plain functions, run by *concurrency* threads."""
+        from mqcore.client.consume.push.in_threads import ThreadHandler  # as in the asyncio client
+        from mqcore.client.plain.consumer import HANDLER_THREADS_MAX, Consumer
+
         if handler is not None and batch_handler is not None:
             raise ConfigError("give handler or batch_handler, not both")
         wanted = self._inner.configuration.settings(ConsumerSettings(), settings, changes)

@@ -12,8 +12,6 @@ from enum import StrEnum
 from typing import TYPE_CHECKING
 
 from mqcore.cause_log import CauseLog
-from mqcore.client.consume.pull_loop import check_sql_version, received
-from mqcore.client.consume.retry import retry_copy
 from mqcore.client.model.messages import DEAD_LETTER, ReceivedMessage
 from mqcore.client.model.subscription import Expression, subscription_data
 from mqcore.client.produce.inner_producer import inner_producer
@@ -100,6 +98,8 @@ class PullApi:
         version = self._hub.broker_versions.get(address)
         if version is not None and not is_tag_type(subscription.expression_type):
             # Only heart-beats tell it, and who has no consumer sends none: then the broker refuses what it cannot do.
+            from mqcore.client.consume.pull_loop import check_sql_version  # as below
+
             check_sql_version(version, address)
         request = PullRequest(
             group=group,
@@ -113,6 +113,8 @@ class PullApi:
         response = await self._hub.api.pull(address, request, wait_s + PULL_TIMEOUT_S)
         messages = []
         if response.code == ResponseCode.SUCCESS:
+            from mqcore.client.consume.pull_loop import received  # not everybody pulls, and consumers come with it
+
             messages = received(response, response.body, queue, subscription, acyclic=True, names=self._hub.namespace)
         return PullResult(
             status=STATUS_OF_CODE[response.code],
@@ -168,6 +170,8 @@ class PullApi:
             )
         except MQError as error:
             log.warning("send back failed, sending anew", group=group, queue=queue, message=message, error=error)
+            from mqcore.client.consume.retry import retry_copy  # as above
+
             times = max_reconsume_times if delay_level == DEAD_LETTER else message.reconsume_times + 1
             topic = self._hub.namespace.wrap(message.topic)
             copy = retry_copy(message, group, topic, times, max_reconsume_times, delay_level)
