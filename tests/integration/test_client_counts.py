@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -65,6 +66,26 @@ def test_what_a_broker_refuses_has_failed(mq: Client, topic: str) -> None:
         assert (producer.counts.sent, producer.counts.failed) == (1, 3)
         assert producer.counts.latency.count == 1
         assert producer._inner.sends()[topic].failed == {MessageRefusedError: 3}
+
+
+def test_counts_are_exact_and_never_go_back_while_threads_send(mq: Client, topic: str) -> None:
+    threads, each = 4, 200
+    seen: list[int] = []
+    with mq.producer("P") as producer:
+        producer.send(Message(topic, b"x"))
+
+        def send() -> None:
+            for _ in range(each):
+                producer.send(Message(topic, b"x"))
+
+        with ThreadPoolExecutor(threads) as pool:
+            sending = [pool.submit(send) for _ in range(threads)]
+            while not all(one.done() for one in sending):
+                seen.append(producer.counts.sent)
+            for one in sending:
+                one.result()
+        assert seen == sorted(seen)
+        assert producer.counts.sent == producer.counts.latency.count == threads * each + 1
 
 
 def test_a_closed_connection_s_messages_still_count(mq: Client, topic: str) -> None:
