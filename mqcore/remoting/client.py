@@ -61,8 +61,9 @@ class RemotingClient:
         self.request_hooks: list[RequestHook] = []
 
     @property
-    def has_tls(self) -> bool:
-        return self._tls is not None
+    def tls(self) -> ssl.SSLContext | None:
+        """What its connections go by; None when they are plain."""
+        return self._tls
 
     def register_handler(self, code: int, handler: Handler) -> None:
         """Let *handler* serve the requests with *code* that peers send; without one they are answered code 3."""

@@ -26,6 +26,15 @@ class Signer:
             self._identity[SECURITY_TOKEN] = security_token
         self._secret = secret_key.encode()
 
+    @property
+    def identity(self) -> dict[str, str]:
+        """The fields that say who signs."""
+        return self._identity
+
+    @property
+    def secret(self) -> bytes:
+        return self._secret
+
     def __call__(self, address: str, command: RemotingCommand) -> None:
         signed = {**(command.ext_fields or {}), **self._identity}
         command.ext_fields = {**signed, SIGNATURE: signature(signed, command.body, self._secret)}

@@ -11,26 +11,30 @@ from typing import Self
 
 from mqcore.client.session.loop_thread import LoopThread
 from mqcore.codes import RequestCode, ResponseCode
+from mqcore.config import TlsMode
 from mqcore.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_response
 from mqcore.remoting.connection import Connection
+from mqcore.remoting.door import TlsDoor
 from mqcore.remoting.server import RemotingServer
+from mqcore.remoting.tls import ServerMaterial
 
 HANG_UP = "hang up"
 SILENCE = "silence"
+HANDSHAKE_TIMEOUT_S = 60.0
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE)
 
 
 class ScriptedBroker:
     """Answers sends with *answer*: a response code, HANG_UP (close the connection) or SILENCE."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, door: TlsDoor | None = None) -> None:
         self.name = name
         self.answer: ResponseCode | str = ResponseCode.SUCCESS
         self.sends: list[RemotingCommand] = []
         self.connections: set[Connection] = set()
-        self.server = RemotingServer("127.0.0.1", 0, self._handle)
+        self.server = RemotingServer("127.0.0.1", 0, self._handle, door=door)
 
     async def _handle(self, connection: Connection, command: RemotingCommand) -> RemotingCommand | None:
         if command.code not in SENDS:
@@ -55,18 +59,20 @@ class ScriptedBroker:
 class ScriptedBrokers:
     """As many brokers as names, each with one queue of every topic. Used as a context manager."""
 
-    def __init__(self, *names: str) -> None:
+    def __init__(self, *names: str, is_sealed: bool = False) -> None:
+        """*is_sealed* lets nothing in but TLS."""
+        self._door = TlsDoor(TlsMode.ENFORCING, ServerMaterial(), HANDSHAKE_TIMEOUT_S) if is_sealed else None
         self._thread = LoopThread()
         self.brokers = [self._thread.call(self._make(name)) for name in names]
         self._name_server = self._thread.call(self._serve())
 
     async def _make(self, name: str) -> ScriptedBroker:
-        broker = ScriptedBroker(name)
+        broker = ScriptedBroker(name, self._door)
         await broker.server.start()
         return broker
 
     async def _serve(self) -> RemotingServer:
-        server = RemotingServer("127.0.0.1", 0, self._route)
+        server = RemotingServer("127.0.0.1", 0, self._route, door=self._door)
         await server.start()
         return server
 
@@ -86,13 +92,15 @@ class ScriptedBrokers:
         self._thread.call(broker.server.stop())
 
     def hang_up(self, broker: ScriptedBroker) -> None:
-        """Close the connections on which *broker* got sends; they are closed when this returns."""
+        """Close the connections on which *broker* got sends; their peers can see that when this returns."""
         self._thread.call(self._hang_up(broker))
 
     async def _hang_up(self, broker: ScriptedBroker) -> None:
         closing = set(broker.connections)
         for connection in closing:
             connection.close()
+        if self._door is not None:
+            return  # the end has been said, but a socket is closed only when a peer who reads has answered that
         while closing & broker.server.connections.keys():
             await asyncio.sleep(0.001)  # a socket is closed just behind the call that takes it from the set
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import logging
 import os
+import socket
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing, contextmanager
 
 import pytest
 
 from mqcore.client import Client, Message, Producer
 from mqcore.client.errors import ClientClosedError, ClientStateError, InvalidMessageError
 from mqcore.client.produce.blocking import SOCKETS_MAX
+from mqcore.client.settings.options import ClientOptions
 from mqcore.client.telemetry.producer_hooks import ProducerHook, SendContext
 from mqcore.codes import ResponseCode
 from mqcore.errors import BrokerError, RemotingSendError, RemotingTimeoutError
@@ -20,6 +23,7 @@ from mqcore.protocol.message import MessageQueue
 from tests.integration.client_helpers import make_topic
 from tests.integration.scripted_brokers import HANG_UP, SILENCE, ScriptedBrokers
 from tests.rigs import RunningBroker
+from tests.rigs.certificates import trusting
 from tests.waiting import wait_until
 
 DEADLINE_S = 60.0
@@ -38,10 +42,42 @@ def broker(request: pytest.FixtureRequest) -> RunningBroker:
     return shared
 
 
-@pytest.fixture
-def mq(broker: RunningBroker) -> Iterator[Client]:
-    with Client(broker.name_server) as client:
+WAYS: dict[str, ClientOptions] = {
+    "plain": {},
+    "tls": {"tls": trusting()},
+    "keys": {"access_key": "k", "secret_key": "s", "security_token": "t"},
+    "both": {"tls": trusting(), "access_key": "k", "secret_key": "s"},
+}
+"""What connections go by. That signatures are right is for brokers that look at them: tests/interop."""
+
+
+@pytest.fixture(params=WAYS)
+def mq(request: pytest.FixtureRequest, broker: RunningBroker) -> Iterator[Client]:
+    options = WAYS[request.param]
+    if "tls" in options and broker.apache_version:
+        pytest.skip("the shared one serves none: tests/interop/test_tls_python.py")
+    with Client(broker.name_server, **options) as client:
         yield client
+
+
+class Scripted:
+    """Brokers that do as they are told, with clients of one way."""
+
+    def __init__(self, options: ClientOptions) -> None:
+        self._options = options
+
+    @contextmanager
+    def brokers(self, *names: str) -> Iterator[tuple[ScriptedBrokers, Client]]:
+        with (
+            ScriptedBrokers(*names, is_sealed="tls" in self._options) as cluster,
+            Client(cluster.name_server, **self._options) as mq,
+        ):
+            yield cluster, mq
+
+
+@pytest.fixture(params=WAYS)
+def scripted(request: pytest.FixtureRequest) -> Scripted:
+    return Scripted(WAYS[request.param])
 
 
 @pytest.fixture
@@ -167,8 +203,8 @@ def test_hooks_see_every_send(mq: Client, topic: str) -> None:
 # Failures.
 
 
-def test_a_connection_closed_while_idle_costs_no_attempt(caplog: pytest.LogCaptureFixture) -> None:
-    with ScriptedBrokers("a") as cluster, Client(cluster.name_server) as mq:
+def test_a_connection_closed_while_idle_costs_no_attempt(scripted: Scripted, caplog: pytest.LogCaptureFixture) -> None:
+    with scripted.brokers("a") as (cluster, mq):
         (broker,) = cluster.brokers
         with mq.producer("P", retries=0) as producer:
             producer.send(Message("T", b"first"))
@@ -184,9 +220,9 @@ def test_a_connection_closed_while_idle_costs_no_attempt(caplog: pytest.LogCaptu
 
 @pytest.mark.parametrize("answer", [HANG_UP, ResponseCode.SYSTEM_ERROR, ResponseCode.SERVICE_NOT_AVAILABLE])
 def test_a_failed_attempt_is_followed_by_one_at_another_broker(
-    answer: ResponseCode | str, caplog: pytest.LogCaptureFixture
+    scripted: Scripted, answer: ResponseCode | str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with ScriptedBrokers("a", "b") as cluster, Client(cluster.name_server) as mq, mq.producer("P") as producer:
+    with scripted.brokers("a", "b") as (cluster, mq), mq.producer("P") as producer:
         bad, good = cluster.brokers
         producer.queues("T")
         bad.answer = answer
@@ -200,8 +236,8 @@ def test_a_failed_attempt_is_followed_by_one_at_another_broker(
     assert 0 < caplog.text.count("send failed topic=T group=P broker=a") < failed, "one warning stands for several"
 
 
-def test_a_chosen_queue_has_one_attempt() -> None:
-    with ScriptedBrokers("a", "b") as cluster, Client(cluster.name_server) as mq, mq.producer("P") as producer:
+def test_a_chosen_queue_has_one_attempt(scripted: Scripted) -> None:
+    with scripted.brokers("a", "b") as (cluster, mq), mq.producer("P") as producer:
         bad, good = cluster.brokers
         producer.queues("T")
         bad.answer = HANG_UP
@@ -214,8 +250,8 @@ def test_a_chosen_queue_has_one_attempt() -> None:
         assert (len(bad.sends), len(good.sends)) == (2, 0)
 
 
-def test_a_refusal_that_no_other_broker_would_mend_is_raised_at_once() -> None:
-    with ScriptedBrokers("a", "b") as cluster, Client(cluster.name_server) as mq, mq.producer("P") as producer:
+def test_a_refusal_that_no_other_broker_would_mend_is_raised_at_once(scripted: Scripted) -> None:
+    with scripted.brokers("a", "b") as (cluster, mq), mq.producer("P") as producer:
         producer.queues("T")
         for broker in cluster.brokers:
             broker.answer = ResponseCode.SYSTEM_BUSY
@@ -225,8 +261,8 @@ def test_a_refusal_that_no_other_broker_would_mend_is_raised_at_once() -> None:
         assert sum(len(broker.sends) for broker in cluster.brokers) == 1
 
 
-def test_silence_is_a_timeout_and_its_connection_is_not_used_again() -> None:
-    with ScriptedBrokers("a") as cluster, Client(cluster.name_server) as mq, mq.producer("P") as producer:
+def test_silence_is_a_timeout_and_its_connection_is_not_used_again(scripted: Scripted) -> None:
+    with scripted.brokers("a") as (cluster, mq), mq.producer("P") as producer:
         (broker,) = cluster.brokers
         producer.queues("T")
         producer.send(Message("T", b"x"))
@@ -239,17 +275,17 @@ def test_silence_is_a_timeout_and_its_connection_is_not_used_again() -> None:
 
 
 @pytest.mark.parametrize("timeout_s", [0, -1])
-def test_a_send_without_any_time_does_not_wait_for_ever(timeout_s: float) -> None:
-    with ScriptedBrokers("a") as cluster, Client(cluster.name_server) as mq, mq.producer("P") as producer:
+def test_a_send_without_any_time_does_not_wait_for_ever(scripted: Scripted, timeout_s: float) -> None:
+    with scripted.brokers("a") as (cluster, mq), mq.producer("P") as producer:
         producer.queues("T")
         with pytest.raises(RemotingTimeoutError):
             producer.send(Message("T", b"x"), timeout_s=timeout_s)
         assert not cluster.brokers[0].sends
 
 
-def test_a_broker_that_is_gone_is_left_for_another(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_broker_that_is_gone_is_left_for_another(scripted: Scripted, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.WARNING)
-    with ScriptedBrokers("a", "b") as cluster, Client(cluster.name_server) as mq, mq.producer("P") as producer:
+    with scripted.brokers("a", "b") as (cluster, mq), mq.producer("P") as producer:
         gone, good = cluster.brokers
         producer.queues("T")
         for _ in range(2):
@@ -258,3 +294,41 @@ def test_a_broker_that_is_gone_is_left_for_another(caplog: pytest.LogCaptureFixt
         for _ in range(4):
             assert producer.send(Message("T", b"x")).queue.broker_name == "b"
         assert len(good.sends) == 5
+
+
+def test_a_broker_that_is_silent_in_the_handshake_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("mqcore.remoting.blocking.CONNECT_TIMEOUT_S", 0.2)
+    options = WAYS["tls"]
+    with (
+        ScriptedBrokers("a", "b", is_sealed=True) as cluster,
+        Client(cluster.name_server, **options) as mq,
+        mq.producer("P", send_timeout_s=DEADLINE_S) as producer,
+        closing(socket.socket()) as silent,
+    ):
+        gone, good = cluster.brokers
+        producer.queues("T")
+        port = int(gone.server.address.rpartition(":")[2])
+        cluster.stop(gone)
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        silent.bind(("127.0.0.1", port))
+        silent.listen()
+        for _ in range(2):
+            assert producer.send(Message("T", b"x")).queue.broker_name == "b"
+        assert len(good.sends) == 2
+
+
+def test_a_close_in_another_thread_lets_a_send_wait_no_longer_than_its_time(scripted: Scripted) -> None:
+    with scripted.brokers("a") as (cluster, mq), mq.producer("P", retries=0) as producer:
+        (broker,) = cluster.brokers
+        producer.queues("T")
+        producer.send(Message("T", b"x"))
+        broker.answer = SILENCE
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(producer.send, Message("T", b"x"), timeout_s=SILENCE_S)
+            wait_until(lambda: len(broker.sends) == 2, DEADLINE_S, "the broker has the message")
+            producer.close(timeout_s=0)
+            with pytest.raises((RemotingTimeoutError, ClientClosedError)):
+                waiting.result(DEADLINE_S)
+        wait_until(lambda: connections(producer) == 0, DEADLINE_S, "its connection is closed")
+        with pytest.raises(ClientClosedError):
+            producer.send(Message("T", b"x"))

@@ -1,13 +1,16 @@
-"""One send and its answer on a blocking socket, Cython beside the Python twin; the peer does as it is told."""
+"""One send and its answer on a blocking socket: Cython, the Python twin, and with TLS; the peer does as it is told."""
 
 from __future__ import annotations
 
+import os
 import signal
 import socket
+import ssl
 import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,10 +18,15 @@ import pytest
 from mqcore._fast.client import exchange as fast
 from mqcore._fast.client import frames as fast_frames
 from mqcore.client.produce import exchange as python
+from mqcore.client.produce.sealed_exchange import SealedExchange
 from mqcore.codes import SerializeType
 from mqcore.errors import HeaderError, ProtocolError, RemotingSendError, RemotingTimeoutError
 from mqcore.protocol import send_frames as python_frames
 from mqcore.protocol.command import RemotingCommand
+from mqcore.remoting import blocking
+from mqcore.remoting.signed_sends import SignedSendHead
+from mqcore.remoting.tls import ServerMaterial
+from tests.rigs.certificates import trusting
 
 DEADLINE_S = 60.0
 FIELDS = {"msgId": "7F00000100002A9F00000000000004D2", "queueId": "3", "queueOffset": "12", "MSG_REGION": "R"}
@@ -32,11 +40,17 @@ DECODERS = [
 class Line:
     """One twin's exchange on a connected pair, whose other end the test holds."""
 
+    ours: socket.socket
+    theirs: socket.socket
+
     def __init__(self, exchange_class: Any, head_class: Any) -> None:
-        self.ours, self.theirs = socket.socketpair()
+        self.connect()
         self.theirs.settimeout(DEADLINE_S)
         self.exchange = exchange_class(self.ours.fileno(), "peer:1")
         self.head = head_class("g", "t", "TBW102", 4, 3, "b")
+
+    def connect(self) -> None:
+        self.ours, self.theirs = socket.socketpair()
 
     def send(self, opaque: int = 7, timeout_s: float = DEADLINE_S, body: bytes = b"body") -> Any:
         return self.exchange.send(self.head, opaque, 0, 1, 0, {"a": "1"}, body, timeout_s)
@@ -51,6 +65,10 @@ class Line:
             data += self.theirs.recv(size - len(data))
         return data
 
+    def cut_off(self) -> None:
+        """End the connection without a word."""
+        self.theirs.shutdown(socket.SHUT_RDWR)
+
     def answering(self, work: Callable[[Line], None]) -> threading.Thread:
         """Run *work*, the peer, beside the test."""
         thread = threading.Thread(target=work, args=(self,), daemon=True)
@@ -62,12 +80,39 @@ class Line:
         self.theirs.close()
 
 
-@pytest.fixture(params=["python", "cython"])
+class SealedLine(Line):
+    """The same with TLS."""
+
+    def __init__(self, head_class: Any) -> None:
+        super().__init__(lambda _, peer: SealedExchange(self.sealed, peer), head_class)
+
+    def connect(self) -> None:
+        super().connect()
+        plain = self.theirs
+        self.sealed = trusting().wrap_socket(self.ours, do_handshake_on_connect=False)
+        server = ServerMaterial().context()
+        with ThreadPoolExecutor(1) as pool:
+            theirs = pool.submit(server.wrap_socket, plain, server_side=True)
+            self.sealed.do_handshake()
+            self.ours, self.theirs = self.sealed, theirs.result(DEADLINE_S)
+
+
+def signed_head(*values: Any) -> SignedSendHead:
+    return SignedSendHead({"AccessKey": "me"}, b"secret", *values)
+
+
+MAKERS = {
+    "python": lambda: Line(python.Exchange, python_frames.SendHead),
+    "cython": lambda: Line(fast.Exchange, fast_frames.SendHead),
+    "cython signed": lambda: Line(fast.Exchange, signed_head),
+    "tls": lambda: SealedLine(fast_frames.SendHead),
+    "tls signed": lambda: SealedLine(signed_head),
+}
+
+
+@pytest.fixture(params=MAKERS)
 def line(request: pytest.FixtureRequest) -> Iterator[Line]:
-    if request.param == "python":
-        made = Line(python.Exchange, python_frames.SendHead)
-    else:
-        made = Line(fast.Exchange, fast_frames.SendHead)
+    made = MAKERS[request.param]()
     yield made
     made.close()
 
@@ -142,6 +187,42 @@ def test_a_connection_closed_after_the_send_is_an_error(line: Line) -> None:
     line.answering(lambda line: (line.read_request(), line.theirs.close())[1])
     with pytest.raises(RemotingSendError, match="connection to peer:1 was closed"):
         line.send()
+
+
+@pytest.mark.parametrize("is_answered", [False, True])
+def test_a_connection_cut_off_is_an_error_in_the_middle_only(line: Line, is_answered: bool) -> None:
+    if is_answered:  # a server's tickets have been taken then
+        line.answering(lambda line: (line.read_request(), line.theirs.sendall(answer()))[1])
+        assert line.send() == STORED
+    line.answering(lambda line: (line.read_request(), line.cut_off())[1])
+    with pytest.raises(RemotingSendError, match="connection to peer:1 was closed"):
+        line.send()
+    assert line.send() is None
+
+
+def test_a_sealed_peer_that_says_what_is_no_tls_is_an_error_with_openssls_reason() -> None:
+    line = SealedLine(fast_frames.SendHead)
+
+    def peer(line: Line) -> None:
+        line.read_request()
+        with socket.socket(fileno=os.dup(line.theirs.fileno())) as plain:
+            plain.sendall(answer())
+
+    line.answering(peer)
+    with pytest.raises(RemotingSendError, match=r"was closed: TLS: .*(wrong version|record)"):
+        line.send()
+    line.close()
+
+
+def test_a_sealed_line_is_cut_in_another_thread_without_a_plain_word() -> None:
+    line = SealedLine(fast_frames.SendHead)
+    line.answering(lambda line: (line.read_request(), blocking.cut(line.sealed))[1])  # type: ignore[attr-defined]
+    with pytest.raises(RemotingSendError, match="was closed"):
+        line.send()
+    with pytest.raises((ssl.SSLError, OSError)):
+        line.sealed.send(b"plain")
+    assert line.theirs.recv(100) == b""
+    line.close()
 
 
 def test_an_answer_that_does_not_come_is_a_timeout(line: Line) -> None:
@@ -263,3 +344,29 @@ def test_answers_cut_anywhere_or_with_any_flipped_bit_are_read_alike(kind: Seria
             damaged[at] ^= 1 << bit
             got, wanted = (outcome(one, bytes(damaged)) for one in (fast.decode_send_answer, python.decode_send_answer))
             assert got == wanted, (at, bit)
+
+
+ANSWERS_OF = [
+    pytest.param(python.answer_of, id="python"),
+    pytest.param(fast.answer_of, id="cython"),
+]
+
+
+@pytest.mark.parametrize("answer_of", ANSWERS_OF)
+def test_the_answer_to_another_request_or_a_request_is_none(answer_of: Callable[[bytes, int], Any]) -> None:
+    assert answer_of(answer()[4:], 7) == STORED
+    assert answer_of(answer()[4:], 8) is None
+    assert answer_of(RemotingCommand(40, 7, 0).encode()[4:], 7) is None
+    with pytest.raises(ProtocolError):
+        answer_of(b"", 7)
+
+
+@pytest.mark.parametrize("kind", list(SerializeType))
+def test_answers_cut_anywhere_are_found_alike(kind: SerializeType) -> None:
+    whole = answer(serialize_type=kind)[4:]
+    for cut_at in range(len(whole)):
+        damaged = whole[:cut_at]
+        got, wanted = (
+            outcome(lambda data, one=one: one(data, 7), damaged) for one in (fast.answer_of, python.answer_of)
+        )
+        assert got == wanted, cut_at

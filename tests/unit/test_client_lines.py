@@ -10,6 +10,8 @@ from collections.abc import Iterator
 import pytest
 
 from mqcore.client.produce.blocking import KEPT_IDLE_S, SOCKETS_MAX, TIDY_EVERY_S, Line, Lines
+from mqcore.errors import RemotingConnectError
+from tests.rigs.certificates import trusting
 
 THREADS = 6
 ROUNDS = 3000
@@ -89,8 +91,17 @@ def test_a_connection_that_fails_leaves_its_place(address: str) -> None:
         silent.bind(("127.0.0.1", 0))  # and does not listen: nobody else can on this port
         nobody = f"127.0.0.1:{silent.getsockname()[1]}"
         for _ in range(SOCKETS_MAX + 1):
-            with pytest.raises(OSError, match="refused"):
+            with pytest.raises(RemotingConnectError, match=f"connect to {nobody} failed: .*refused"):
                 lines.take(nobody, time.monotonic() + DEADLINE_S)
+    assert lines.count == 0
+
+
+def test_a_handshake_that_nobody_answers_takes_the_time_of_the_send_and_no_more(address: str) -> None:
+    lines = Lines(trusting())
+    begin_s = time.monotonic()
+    with pytest.raises(RemotingConnectError, match=r"in the TLS handshake \(does the peer know TLS"):
+        lines.take(address, begin_s + 0.2)
+    assert 0.2 <= time.monotonic() - begin_s < DEADLINE_S
     assert lines.count == 0
 
 

@@ -1,7 +1,6 @@
 from typing_extensions import Buffer
 
-from mqcore._fast.client.frames import SendHead
-from mqcore.client.produce.exchange import SendAnswer
+from mqcore.client.produce.exchange import Head, SendAnswer
 
 class Exchange:
     @property
@@ -9,7 +8,7 @@ class Exchange:
     def __init__(self, descriptor: int, peer: str) -> None: ...
     def send(
         self,
-        head: SendHead,
+        head: Head,
         opaque: int,
         sys_flag: int,
         born_timestamp: int,
@@ -20,3 +19,4 @@ class Exchange:
     ) -> SendAnswer | None: ...
 
 def decode_send_answer(payload: Buffer) -> SendAnswer: ...
+def answer_of(payload: Buffer, opaque: int) -> SendAnswer | None: ...

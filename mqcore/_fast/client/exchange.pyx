@@ -4,7 +4,7 @@ The twin is mqcore.client.produce.exchange. To write the request and read the an
 without system calls.
 """
 
-from cpython.bytes cimport PyBytes_FromStringAndSize
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.exc cimport PyErr_CheckSignals
 from cpython.unicode cimport PyUnicode_DecodeUTF8
 from libc.errno cimport EAGAIN, EINTR, errno
@@ -13,7 +13,7 @@ from libc.string cimport memset
 from posix.time cimport CLOCK_MONOTONIC, clock_gettime, timespec, timeval
 
 from mqcore._fast.base.big_endian cimport load_i32
-from mqcore._fast.base.buffers cimport Buffer, buffer_free, buffer_room, buffer_size, buffer_take
+from mqcore._fast.base.buffers cimport Buffer, buffer_free, buffer_put, buffer_room, buffer_size, buffer_take
 from mqcore._fast.base.layout cimport FRAME_LENGTH_MAX
 from mqcore._fast.client.frames cimport SendHead
 from mqcore._fast.wire.header cimport (COMMAND_OK, CommandView, TextView, field_of, scan_command, text_to_i32,
@@ -89,6 +89,29 @@ def decode_send_answer(const uint8_t[::1] payload not None):
     return twin.decode_send_answer(payload) if answer is None else answer
 
 
+# The answer in a frame without its length field; None when that is not the answer to *opaque*.
+cdef object answer_in(const uint8_t *payload, int32_t length, int32_t opaque):
+    cdef CommandView view
+    cdef object answer = None
+    if scan_command(payload, length, &view) != COMMAND_OK:
+        return twin.answer_of(PyBytes_FromStringAndSize(<const char *>payload, length), opaque)
+    if not view.flag & RESPONSE_FLAG or view.opaque != opaque:
+        return None
+    if view.code in STORED_CODES:
+        answer = stored_answer(&view)
+    if answer is None:
+        answer = twin.decode_send_answer(PyBytes_FromStringAndSize(<const char *>payload, length))
+    return answer
+
+
+def answer_of(const uint8_t[::1] payload not None, int32_t opaque):
+    """Return the answer to the send with *opaque*, or None when *payload* is something else, as the twin does."""
+    cdef Py_ssize_t size = payload.shape[0]
+    if not HEADER_MARK_SIZE < size <= FRAME_LENGTH_MAX:
+        return twin.answer_of(payload, opaque)
+    return answer_in(&payload[0], <int32_t>size, opaque)
+
+
 cdef class Exchange:
     """One connected blocking socket, given by its descriptor, which stays the caller's. One request at a time."""
 
@@ -116,7 +139,7 @@ cdef class Exchange:
         buffer_free(&self.scratch)
 
     def send(
-        self, SendHead head not None, int32_t opaque, int32_t sys_flag, int64_t born_timestamp, int32_t flag,
+        self, head not None, int32_t opaque, int32_t sys_flag, int64_t born_timestamp, int32_t flag,
         dict properties not None, const uint8_t[::1] body not None, double timeout_s
     ):
         """Send one message and return the answer, or None when the connection was closed before anything was sent.
@@ -128,8 +151,11 @@ cdef class Exchange:
         cdef int64_t deadline_ns
         cdef CallOutcome outcome
         self.out.start = self.out.end = 0
-        head.put_frame(&self.out, &self.scratch, opaque, sys_flag, born_timestamp, flag, properties,
-                       &body[0] if size > 0 else NULL, size)
+        if type(head) is SendHead:
+            (<SendHead>head).put_frame(&self.out, &self.scratch, opaque, sys_flag, born_timestamp, flag, properties,
+                                       &body[0] if size > 0 else NULL, size)
+        else:
+            self.put_encoded(head.encode(opaque, sys_flag, born_timestamp, flag, properties, body))
         if not self.is_clean():
             return None
         self.set_timeout(timeout_s)
@@ -146,6 +172,12 @@ cdef class Exchange:
                 self.answers += 1
                 return answer
         raise self.error_of(outcome, timeout_s)
+
+    # A frame that Python has written: signed ones.
+    cdef int put_encoded(self, bytes frame) except -1:
+        if not buffer_put(&self.out, PyBytes_AS_STRING(frame), PyBytes_GET_SIZE(frame)):
+            raise MemoryError()
+        return 0
 
     cdef bint is_clean(self) noexcept:
         # Whether the peer has neither closed the connection nor said something that nobody asked for.
@@ -221,17 +253,8 @@ cdef class Exchange:
 
     # The answer in the frame at the front, which is taken out; None when that is not the answer to *opaque*.
     cdef object answer_of(self, int32_t opaque):
-        cdef CommandView view
-        cdef uint8_t *payload = self.into.data + self.into.start + LENGTH_SIZE
         cdef int32_t length = load_i32(self.into.data + self.into.start)
-        cdef object answer = None
-        if scan_command(payload, length, &view) == COMMAND_OK:
-            if view.flag & RESPONSE_FLAG and view.opaque == opaque:
-                answer = stored_answer(&view) if view.code in STORED_CODES else None
-                if answer is None:
-                    answer = twin.decode_send_answer(PyBytes_FromStringAndSize(<const char *>payload, length))
-        else:
-            answer = twin.answer_of(PyBytes_FromStringAndSize(<const char *>payload, length), opaque)
+        answer = answer_in(self.into.data + self.into.start + LENGTH_SIZE, length, opaque)
         buffer_take(&self.into, LENGTH_SIZE + length)
         return answer
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import logging
 import math
-import socket
+import ssl
 import threading
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -27,16 +27,26 @@ from mqcore.client.produce.codec import Exchange
 from mqcore.client.produce.core import ChooseQueue, FailedAttempt, ProducerCore, check_queue, chosen_by, warn_of_attempt
 from mqcore.client.produce.exchange import SendAnswer
 from mqcore.client.produce.receipts import receipt_of
+from mqcore.client.produce.sealed_exchange import SealedExchange
 from mqcore.client.session import forks
 from mqcore.client.session.failures import is_doubtful, is_not_stored
 from mqcore.client.session.waiting_sends import PendingSend
 from mqcore.codes import STORED_CODES
-from mqcore.errors import BrokerError, MQError, ProtocolError, RemotingError, RemotingTimeoutError
+from mqcore.errors import (
+    BrokerError,
+    MQError,
+    ProtocolError,
+    RemotingConnectError,
+    RemotingError,
+    RemotingTimeoutError,
+    TlsError,
+)
 from mqcore.protocol.codec import SendHead
 from mqcore.protocol.command import next_opaque
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import is_retry_topic
-from mqcore.remoting.address import parse_address
+from mqcore.remoting.blocking import LEAST_TIMEOUT_S, connected, cut
+from mqcore.remoting.signed_sends import SignedSendHead
 
 if TYPE_CHECKING:
     from mqcore.client.model.messages import Message
@@ -44,13 +54,9 @@ if TYPE_CHECKING:
     from mqcore.client.produce.inflight import InflightLimit
     from mqcore.client.session.routes import RouteTable
     from mqcore.client.settings.classes import ProducerSettings
+    from mqcore.remoting.signing import Signer
 
 logger = logging.getLogger(__name__)
-
-CONNECT_TIMEOUT_S = 3.0
-
-LEAST_TIMEOUT_S = 0.001
-"""To a socket no time at all means to wait for ever."""
 
 SOCKETS_MAX = 32
 """Connections to one broker at most: with more threads than that the event loop takes the rest, in batches."""
@@ -65,17 +71,22 @@ TIDY_EVERY_S = 1.0
 """How often, at most, a send looks for such sockets."""
 
 
+AnyHead = SendHead | SignedSendHead
+
+
 class Line(PendingSend):
     """One connection and the exchange on it."""
 
     __slots__ = ("_socket", "exchange", "sends", "took", "used_s")
 
-    def __init__(self, address: str, timeout_s: float) -> None:
+    def __init__(self, address: str, timeout_s: float, tls: ssl.SSLContext | None = None) -> None:
         super().__init__(address)
-        self._socket = socket.create_connection(parse_address(address), timeout_s)
-        self._socket.settimeout(None)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.exchange = Exchange(self._socket.fileno(), address)
+        self._socket = connected(address, timeout_s, tls)
+        self.exchange: Exchange | SealedExchange
+        if isinstance(self._socket, ssl.SSLSocket):
+            self.exchange = SealedExchange(self._socket, address)
+        else:
+            self.exchange = Exchange(self._socket.fileno(), address)
         self.used_s = 0.0
         self.sends: dict[str, Histogram] = {}
         """What the sends that were stored took, by topic: under the lock of the lines."""
@@ -90,7 +101,7 @@ class Line(PendingSend):
     def break_off(self) -> None:
         """Let the thread that waits here for its answer fail; to close the socket would not wake it."""
         with suppress(OSError):  # it may be over
-            self._socket.shutdown(socket.SHUT_RDWR)
+            cut(self._socket)
 
     def close(self) -> None:
         self._socket.close()
@@ -102,7 +113,8 @@ class Lines:
     What is free is taken and put back without the lock, as a list's ``append`` and ``pop`` are whole in themselves.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        self._tls = tls
         self._free: defaultdict[str, list[Line]] = defaultdict(list)  # the last used at the end
         self._counts: defaultdict[str, int] = defaultdict(int)
         self._open: set[Line] = set()
@@ -135,9 +147,9 @@ class Lines:
             line.fold(topic)
 
     def take(self, address: str, deadline_s: float) -> Line | None:
-        """Return a free connection to *address*, or a new one; None when there are SOCKETS_MAX. Raises OSError.
+        """Return a free connection to *address*, or a new one; None when there are SOCKETS_MAX.
 
-        To connect takes at most until *deadline_s* of the monotonic clock.
+        To connect takes at most until *deadline_s* of the monotonic clock. Raises RemotingConnectError and TlsError.
         """
         free = self._free[address]
         if free:
@@ -150,7 +162,7 @@ class Lines:
                 return None
             self._counts[address] += 1
         try:
-            line = Line(address, min(max(deadline_s - clock.monotonic_s(), LEAST_TIMEOUT_S), CONNECT_TIMEOUT_S))
+            line = Line(address, deadline_s - clock.monotonic_s(), self._tls)
         except BaseException:
             with self._lock:
                 self._counts[address] -= 1
@@ -206,13 +218,13 @@ class Plan:
 
     __slots__ = ("_heads", "_heads_of_own", "rotation")
 
-    def __init__(self, rotation: Rotation, heads: dict[MessageQueue, SendHead]) -> None:
+    def __init__(self, rotation: Rotation, heads: Mapping[MessageQueue, AnyHead]) -> None:
         self.rotation = rotation
         self._heads = heads
         # By identity: to hash a queue takes longer than to write the header.
         self._heads_of_own = {id(queue): heads[queue] for queue in rotation.queues}
 
-    def head(self, queue: MessageQueue) -> SendHead | None:
+    def head(self, queue: MessageQueue) -> AnyHead | None:
         """Return the header of sends to *queue*, or None when the topic has no such queue now."""
         return self._heads_of_own.get(id(queue)) or self._heads.get(queue)
 
@@ -236,7 +248,12 @@ class BlockingSender:
         batcher: Batcher,
         outgoing: Callable[[Message], Outgoing],
         tally: SendTally,
+        *,
+        tls: ssl.SSLContext | None = None,
+        signer: Signer | None = None,
     ) -> None:
+        """*tls* is what its connections go by, plain ones without; *signer* signs its requests."""
+        self._signer = signer
         self._core = core
         self._tally = tally
         self._routes = routes
@@ -244,7 +261,7 @@ class BlockingSender:
         self._inflight = inflight
         self._batcher = batcher
         self._outgoing = outgoing
-        self._lines = Lines()
+        self._lines = Lines(tls)
         self._plans: dict[str, Plan] = {}
         # Whoever lets messages linger wants batches, and those settings need a second look at the answer or the port.
         self._may_be_used = not (
@@ -340,11 +357,11 @@ class BlockingSender:
         deadline_s = begun_s + timeout_s
         try:
             answer = self._exchange(head, address, outgoing, timeout_s, begun_s)
+        except (RemotingConnectError, TlsError) as error:
+            logger.debug("%s", error)
+            return None
         except RemotingError as error:
             return FailedAttempt(queue, error, deadline_s - clock.monotonic_s(), begun_s)
-        except OSError as error:
-            logger.debug("connect failed address=%s: %s", address, error)
-            return None
         except ProtocolError as error:
             self._tally.add(outgoing.topic, 1, clock.monotonic_s() - begun_s, error)
             raise
@@ -369,7 +386,7 @@ class BlockingSender:
         self._lines.close()
 
     def _exchange(
-        self, head: SendHead, address: str, outgoing: Outgoing, timeout_s: float, begun_s: float
+        self, head: AnyHead, address: str, outgoing: Outgoing, timeout_s: float, begun_s: float
     ) -> SendAnswer | None:
         deadline_s = begun_s + timeout_s
         while True:
@@ -421,17 +438,14 @@ class BlockingSender:
                 raise RemotingTimeoutError(f"connecting to {address} took the whole {timeout_s * 1000:.0f} ms")
 
     def _make_plan(self, topic: str, rotation: Rotation) -> Plan:
-        settings = self._settings
+        return Plan(rotation, {queue: self._head_to(queue, topic) for queue in rotation.queues})
+
+    def _head_to(self, queue: MessageQueue, topic: str) -> AnyHead:
+        settings, signer = self._settings, self._signer
         group, wire_topic = self._core.wire_names(topic)
-        heads = {
-            queue: SendHead(
-                group,
-                wire_topic,
-                settings.create_topic_key,
-                settings.default_topic_queue_nums,
-                queue.queue_id,
-                queue.broker_name,
-            )
-            for queue in rotation.queues
-        }
-        return Plan(rotation, heads)
+        default = settings.create_topic_key, settings.default_topic_queue_nums
+        if signer is None:
+            return SendHead(group, wire_topic, *default, queue.queue_id, queue.broker_name)
+        return SignedSendHead(
+            signer.identity, signer.secret, group, wire_topic, *default, queue.queue_id, queue.broker_name
+        )

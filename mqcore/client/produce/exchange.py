@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import socket
 import struct
-from typing import Final
+from typing import Final, Protocol
 
 from mqcore import clock
 from mqcore.codes import STORED_CODES, RemotingFlag, RequestCode
@@ -17,7 +17,6 @@ from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.frame import HEADER_MARK_SIZE, LENGTH_SIZE, decode_frame
 from mqcore.protocol.headers import RESPONSE_HEADERS
-from mqcore.protocol.send_frames import SendHead
 
 READ_SIZE: Final = 16384
 _LENGTH: Final = struct.Struct(">i")
@@ -55,22 +54,28 @@ def answer_of(payload: Buffer, opaque: int) -> SendAnswer | None:
     return decode_send_answer(payload)
 
 
-class Exchange:
-    """One connected blocking socket, given by its descriptor, which stays the caller's. One request at a time."""
+class Head(Protocol):
+    """Writes the sends of one group to one queue: a SendHead, or one that signs them."""
 
-    def __init__(self, descriptor: int, peer: str) -> None:
-        # A second descriptor of the same connection: a socket object closes its own.
-        self._socket = socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM)
+    def encode(
+        self, opaque: int, sys_flag: int, born_timestamp: int, flag: int, properties: dict[str, str], body: bytes
+    ) -> bytes:
+        """Return the whole frame of one send. Raises HeaderError, ProtocolError or FrameError when it cannot travel."""
+        ...
+
+
+class SocketExchange:
+    """One connected socket object, which stays the caller's. One request at a time."""
+
+    def __init__(self, connection: socket.socket, peer: str) -> None:
+        self._socket = connection
         self._peer = peer
         self._unread = bytearray()
         self.answers = 0
 
-    def __del__(self) -> None:
-        self._socket.close()
-
     def send(
         self,
-        head: SendHead,
+        head: Head,
         opaque: int,
         sys_flag: int,
         born_timestamp: int,
@@ -90,14 +95,21 @@ class Exchange:
             if not self._is_clean() or not self._transmit(frame, deadline_s):
                 return None
             while True:
-                answer = answer_of(self._receive(deadline_s), opaque)
+                answer = self._answer_of(self._receive(deadline_s), opaque)
                 if answer is not None:
                     self.answers += 1
                     return answer
         except TimeoutError as error:
             raise RemotingTimeoutError(f"no response from {self._peer} within {timeout_s * 1000:.0f} ms") from error
         except OSError as error:
-            raise RemotingSendError(f"connection to {self._peer} was closed") from error
+            raise RemotingSendError(f"connection to {self._peer} was closed{self._why(error)}") from error
+
+    def _answer_of(self, payload: Buffer, opaque: int) -> SendAnswer | None:
+        return answer_of(payload, opaque)
+
+    def _why(self, error: OSError) -> str:
+        """What an error says that a connection which merely was closed would not."""
+        return ""
 
     def _is_clean(self) -> bool:
         """Whether the peer has neither closed the connection nor said something that nobody asked for."""
@@ -145,3 +157,14 @@ class Exchange:
         if left_s <= 0:
             raise TimeoutError
         self._socket.settimeout(left_s)
+
+
+class Exchange(SocketExchange):
+    """One connected blocking socket, given by its descriptor, which stays the caller's. One request at a time."""
+
+    def __init__(self, descriptor: int, peer: str) -> None:
+        # A second descriptor of the same connection: a socket object closes its own.
+        super().__init__(socket.fromfd(descriptor, socket.AF_INET, socket.SOCK_STREAM), peer)
+
+    def __del__(self) -> None:
+        self._socket.close()

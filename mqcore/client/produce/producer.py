@@ -146,16 +146,26 @@ class Producer:
     def short_way(self) -> BlockingSender:
         """Return a sender for threads that do without the event loop where they can; open while the producer is."""
         if self._short_way is None:
+            hub = self._hub
             self._short_way = BlockingSender(
-                self._core, self._hub.routes, self._settings, self._inflight, self._batcher, self._outgoing, self._tally
+                self._core,
+                hub.routes,
+                self._settings,
+                self._inflight,
+                self._batcher,
+                self._outgoing,
+                self._tally,
+                tls=hub.remoting.tls,
+                signer=hub.signer,
             )
             if self._open:
                 self._open_short_way()
         return self._short_way
 
     def _open_short_way(self) -> None:
-        # It can neither sign nor seal requests: those all go the long way.
-        if self._short_way is not None and not self._hub.remoting.request_hooks and not self._hub.remoting.has_tls:
+        # It signs itself; what else wants to see each request sees all of them on the long way.
+        hub = self._hub
+        if self._short_way is not None and all(hook is hub.signer for hook in hub.remoting.request_hooks):
             self._short_way.open()
 
     def add_hook(self, hook: ProducerHook) -> None:

@@ -109,10 +109,10 @@ class Session:
         self.broker_versions: dict[str, int] = {}
         self._broker_remarks: dict[str, str | None] = {}
         self.remoting = RemotingClient(tls=context_of(settings))
+        self.signer: Signer | None = None
         if settings.access_key is not None and settings.secret_key is not None:
-            self.remoting.request_hooks.append(
-                Signer(settings.access_key, settings.secret_key, settings.security_token)
-            )
+            self.signer = Signer(settings.access_key, settings.secret_key, settings.security_token)
+            self.remoting.request_hooks.append(self.signer)
         self.name_servers = NameServers(self.remoting, name_servers)
         self.routes = RouteTable(self._ask_route)
         self.masters = MasterSearch(self.routes, self._on_new_master)
