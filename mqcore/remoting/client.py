@@ -31,6 +31,10 @@ log = CauseLog(logger)
 CONNECT_TIMEOUT_S: Final = 3.0
 CLOSE_GRACE_S: Final = 3.0
 
+TLS_FAREWELL_S: Final = 1.0
+"""In which a connection with TLS that we close has its last bytes sent and hears that the peer has closed, too, which
+Apache's servers never say, and on which nothing depends."""
+
 RequestHook = Callable[[str, RemotingCommand], None]
 """Called with the address and the request just before it is encoded, for instance to sign it."""
 
@@ -160,9 +164,12 @@ class RemotingClient:
     async def _open(self, address: str) -> Connection:
         host, port = parse_address(address)
         loop = asyncio.get_running_loop()
+        farewell_s = None if self._tls is None else TLS_FAREWELL_S
         try:
             async with asyncio.timeout(self._connect_timeout_s):
-                _, connection = await loop.create_connection(self._new_connection, host, port, ssl=self._tls)
+                _, connection = await loop.create_connection(
+                    self._new_connection, host, port, ssl=self._tls, ssl_shutdown_timeout=farewell_s
+                )
         except TimeoutError as error:
             waited_ms = self._connect_timeout_s * 1000
             raise RemotingConnectError(f"connect to {address} failed: no answer in {waited_ms:.0f} ms") from error
