@@ -30,18 +30,6 @@ DEADLINE_S = 60.0
 SILENCE_S = 1.0
 """Longer than it takes a message to get to a broker in another thread, whatever else runs."""
 
-KINDS = [
-    pytest.param("shared_broker", id="mqcore"),
-    pytest.param("shared_apache", id="4.9.8", marks=pytest.mark.compat),
-]
-
-
-@pytest.fixture(scope="module", params=KINDS)
-def broker(request: pytest.FixtureRequest) -> RunningBroker:
-    shared: RunningBroker = request.getfixturevalue(request.param)
-    return shared
-
-
 WAYS: dict[str, ClientOptions] = {
     "plain": {},
     "tls": {"tls": trusting()},
@@ -50,12 +38,30 @@ WAYS: dict[str, ClientOptions] = {
 }
 """What connections go by. That signatures are right is for brokers that look at them: tests/interop."""
 
+OURS, APACHES = "shared_broker", "shared_apache"
+PLACES = [pytest.param((OURS, way), id=f"mqcore-{way}") for way in WAYS] + [
+    # The shared one of Apache's serves no TLS: see tests/interop/test_tls_python.py.
+    pytest.param((APACHES, way), id=f"4.9.8-{way}", marks=pytest.mark.compat)
+    for way, options in WAYS.items()
+    if "tls" not in options
+]
 
-@pytest.fixture(params=WAYS)
-def mq(request: pytest.FixtureRequest, broker: RunningBroker) -> Iterator[Client]:
-    options = WAYS[request.param]
-    if "tls" in options and broker.apache_version:
-        pytest.skip("the shared one serves none: tests/interop/test_tls_python.py")
+
+@pytest.fixture(scope="module", params=PLACES)
+def place(request: pytest.FixtureRequest) -> tuple[RunningBroker, ClientOptions]:
+    """A broker, and what its clients are given."""
+    shared, way = request.param
+    return request.getfixturevalue(shared), WAYS[way]
+
+
+@pytest.fixture
+def broker(place: tuple[RunningBroker, ClientOptions]) -> RunningBroker:
+    return place[0]
+
+
+@pytest.fixture
+def mq(place: tuple[RunningBroker, ClientOptions]) -> Iterator[Client]:
+    broker, options = place
     with Client(broker.name_server, **options) as client:
         yield client
 
