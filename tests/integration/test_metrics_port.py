@@ -13,7 +13,7 @@ import pytest
 from mqcore import aio
 from mqcore.broker.metrics.rows import ROWS, SeriesKind, Subject
 from mqcore.client import Client, Message
-from tests.fault.rig import DEADLINE_S, kill_worker
+from tests.fault.rig import DEADLINE_S, await_successor, kill_worker
 from tests.integration.client_helpers import eventually, send_numbers
 from tests.rigs import Child, MqcoreBroker, etcd, make_topic
 from tests.rigs.console import PageClient
@@ -232,12 +232,13 @@ def test_a_port_is_nobody_elses_and_ends_with_its_broker(tmp_path: Path) -> None
 
 
 def test_a_worker_that_is_gone_makes_it_not_ready(broker: MqcoreBroker, port: int) -> None:
-    # The last one: its successor is a minute away.
+    # The first one's successor is there at once, and the second one's is a minute away.
+    await_successor(broker, "reput", kill_worker(broker, "reput"))
     kill_worker(broker, "reput")
     wait_until(lambda: get(port, "/readyz")[0] == 503, DEADLINE_S, "it is noticed")
     assert asked(port, "/readyz")["reasons"] == ["the worker reput-0 does not run"]
     assert get(port, "/healthz")[0] == 200
     found = scrape(port)
     assert by(found, "mqcore_worker_up", "worker")["reput-0"] == 0
-    assert by(found, "mqcore_worker_restarts_total", "worker")["reput-0"] == 1
+    assert by(found, "mqcore_worker_restarts_total", "worker")["reput-0"] == 2
     assert found["mqcore_ready"][0][1] == 0
