@@ -10,8 +10,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import select
-import socket
 import ssl
 import struct
 import time
@@ -24,19 +22,17 @@ from typing import Any, Final, NamedTuple
 import orjson
 
 from mqcore.codes import LanguageCode, RequestCode
-from mqcore.errors import FrameError, RemotingConnectError, RemotingSendError, RemotingTimeoutError, TlsError
+from mqcore.errors import FrameError, RemotingSendError, RemotingTimeoutError
 from mqcore.layout import FRAME_LENGTH_MAX, HEADER_LENGTH_MAX
 from mqcore.protocol.command import RemotingCommand, next_opaque
 from mqcore.protocol.frame import HEADER_MARK_SIZE, LENGTH_SIZE
 from mqcore.protocol.headers import REQUEST_HEADERS, encode_request
-from mqcore.remoting.address import parse_address
+from mqcore.remoting.blocking import connected, is_quiet
 from mqcore.remoting.client_tls import ClientTls
-from mqcore.remoting.pem import reason_of
 from mqcore.spark.options import TLS_OPTIONS
 
 logger = logging.getLogger(__name__)
 
-CONNECT_TIMEOUT_S: Final = 3.0
 BUFFER_SIZE: Final = 1 << 19
 """The buffer of a link; it becomes larger for the first answer that does not fit."""
 IDLE_LINKS_MAX: Final = 4
@@ -77,8 +73,7 @@ class Link:
         self._at = 0  # what was read and not yet taken is between the two
         self._end = 0
         self._frame_size = LENGTH_SIZE  # of the frame at _at, as far as is known
-        self._socket = _connected(address, min(CONNECT_TIMEOUT_S, timeout_s), tls)
-        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self._socket = connected(address, timeout_s, None if tls is None else _context(tls))
         self._socket.settimeout(timeout_s)
 
     def close(self) -> None:
@@ -107,22 +102,7 @@ class Link:
     @property
     def is_stale(self) -> bool:
         """Whether something has come though nothing is under way: mostly the end of the connection."""
-        if not select.select([self._socket], [], [], 0)[0]:
-            return False
-        if not isinstance(self._socket, ssl.SSLSocket):
-            return True
-        # A server that speaks TLS 1.3 sends tickets when it likes: they are taken, and are no message.
-        waits_s = self._socket.gettimeout()
-        self._socket.settimeout(0)
-        try:
-            self._socket.recv(1)
-        except ssl.SSLWantReadError:
-            return False
-        except OSError:
-            return True
-        finally:
-            self._socket.settimeout(waits_s)
-        return True
+        return not is_quiet(self._socket)
 
     def _pending(self) -> int:
         """How many bytes have been decrypted that nobody has read: select says nothing of them."""
@@ -208,28 +188,6 @@ class Link:
 def _context(tls: ClientTls) -> ssl.SSLContext:
     """Files are read once in a process."""
     return tls.context(TLS_OPTIONS.__getitem__)
-
-
-def _connected(address: str, timeout_s: float, tls: ClientTls | None) -> socket.socket:
-    context = None if tls is None else _context(tls)
-    host, port = parse_address(address)
-    try:
-        plain = socket.create_connection((host, port), timeout_s)
-    except OSError as error:
-        raise RemotingConnectError(f"connect to {address} failed: {error}") from error
-    if context is None:
-        return plain
-    try:
-        return context.wrap_socket(plain, server_hostname=host)
-    except ssl.SSLCertVerificationError as error:
-        plain.close()
-        raise TlsError(f"connect to {address} failed: TLS: {reason_of(error)}") from error
-    except OSError as error:
-        plain.close()
-        reason = f"TLS: {reason_of(error)}" if isinstance(error, ssl.SSLError) else str(error)
-        raise RemotingConnectError(
-            f"connect to {address} failed in the TLS handshake (does the peer know TLS?): {reason}"
-        ) from error
 
 
 def _parse(payload: memoryview) -> Answer | None:

@@ -17,6 +17,7 @@ from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.frame import HEADER_MARK_SIZE, LENGTH_SIZE, decode_frame
 from mqcore.protocol.headers import RESPONSE_HEADERS
+from mqcore.remoting.blocking import is_quiet
 
 READ_SIZE: Final = 16384
 _LENGTH: Final = struct.Struct(">i")
@@ -113,14 +114,7 @@ class SocketExchange:
 
     def _is_clean(self) -> bool:
         """Whether the peer has neither closed the connection nor said something that nobody asked for."""
-        self._socket.setblocking(False)
-        try:
-            self._socket.recv(1, socket.MSG_PEEK)
-        except BlockingIOError:
-            return not self._unread
-        except OSError:
-            return False
-        return False
+        return not self._unread and is_quiet(self._socket)
 
     def _transmit(self, frame: bytes, deadline_s: float) -> bool:
         view = memoryview(frame)

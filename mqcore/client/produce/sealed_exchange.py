@@ -23,17 +23,6 @@ class SealedExchange(SocketExchange):
     def __init__(self, connection: ssl.SSLSocket, peer: str) -> None:
         super().__init__(connection, peer)
 
-    def _is_clean(self) -> bool:
-        """As for a plain connection. Servers send tickets when they like: they are taken, and are no message."""
-        self._socket.settimeout(0)
-        try:
-            self._socket.recv(1)
-        except ssl.SSLWantReadError:
-            return not self._unread
-        except OSError:
-            return False
-        return False
-
     def _answer_of(self, payload: Buffer, opaque: int) -> SendAnswer | None:
         return answer_of(payload, opaque)
 
