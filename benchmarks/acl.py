@@ -25,7 +25,7 @@ from benchmarks.harness.native import Engine
 from benchmarks.harness.procstat import tree_cpu_seconds
 from mqcore.codes import SerializeType
 from mqcore.protocol.command import RemotingCommand
-from mqcore.remoting.signing import Signer
+from mqcore.transport.signing import Signer
 from tests.rigs.apache import SMALL, ApacheServer
 from tests.rigs.mqcore_broker import MqcoreBroker
 

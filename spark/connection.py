@@ -27,9 +27,9 @@ from mqcore.layout import FRAME_LENGTH_MAX, HEADER_LENGTH_MAX
 from mqcore.protocol.command import RemotingCommand, next_opaque
 from mqcore.protocol.frame import HEADER_MARK_SIZE, LENGTH_SIZE
 from mqcore.protocol.headers import REQUEST_HEADERS, encode_request
-from mqcore.remoting.blocking import connected, is_quiet
-from mqcore.remoting.client_tls import ClientTls
 from mqcore.spark.options import TLS_OPTIONS
+from mqcore.transport.blocking import connected, is_quiet
+from mqcore.transport.client_tls import ClientTls
 
 logger = logging.getLogger(__name__)
 

@@ -12,11 +12,11 @@ from mqcore.errors import ConfigError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
-from mqcore.remoting.client_tls import ClientTls
-from mqcore.remoting.signing import Signer
 from mqcore.spark.conditions import narrowed
 from mqcore.spark.options import TLS_OPTIONS, Use, read_options
 from mqcore.store.message_columns import Selection
+from mqcore.transport.client_tls import ClientTls
+from mqcore.transport.signing import Signer
 
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 

@@ -22,7 +22,7 @@ class CertificateKeeper:
     def provide(self) -> None:
         """Give the loop its first context: nobody pays for TLS, nor for its library, before somebody asks for it."""
         from mqcore._fast.tls.context import ServerContext
-        from mqcore.remoting.tls import ServerMaterial
+        from mqcore.transport.tls import ServerMaterial
 
         _, self._text = self._sheet.read_text()
         try:

@@ -196,7 +196,7 @@ def bare_send_sync(address: str, topic: str, count: int) -> None:
 
     from mqcore.codes import RequestCode, ResponseCode
     from mqcore.protocol.command import RemotingCommand
-    from mqcore.remoting.address import parse_address
+    from mqcore.transport.address import parse_address
     from tests.rigs.wire import registered_brokers
 
     properties = f"UNIQ_KEY\x01{os.urandom(16).hex().upper()}\x02WAIT\x01true\x02"

@@ -11,8 +11,8 @@ from mqcore.admin.findings import Finding, Health
 from mqcore.client.asynchronous import Client
 from mqcore.errors import MQError
 from mqcore.protocol.bodies import ClusterInfo
-from mqcore.remoting.exposure import is_loopback
 from mqcore.store.disk import CLEAN_FORCIBLY_RATIO, WARNING_LEVEL_RATIO
+from mqcore.transport.exposure import is_loopback
 
 BEHIND_MAX: Final = 64 << 20
 MASTER_ID: Final = 0

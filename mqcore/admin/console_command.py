@@ -12,7 +12,7 @@ from mqcore.admin.running import EXIT_ERROR, Common, fail
 from mqcore.config.passwords import CONSOLE_PASSWORD_VARIABLE, read_password
 from mqcore.console.options import PASSWORD, PORT_DEFAULT, ConsoleOptions, password_for
 from mqcore.errors import ConfigError
-from mqcore.remoting.exposure import is_loopback
+from mqcore.transport.exposure import is_loopback
 
 EXTRA_PACKAGES = ("jinja2", "markupsafe", "starlette", "uvicorn", "h11", "anyio")
 HOST_DEFAULT = "127.0.0.1"

@@ -36,9 +36,9 @@ from mqcore.config.command_line import EXIT_BAD_SETTINGS, EXIT_START_FAILED, tel
 from mqcore.errors import ConfigError, MQError
 from mqcore.orphans import bury_when_init
 from mqcore.process_log import log_to_stderr
-from mqcore.remoting.descriptors import allow_many_connections
 from mqcore.service_manager import ServiceManager
 from mqcore.signals import Signals
+from mqcore.transport.descriptors import allow_many_connections
 from mqcore.version import __version__
 
 if TYPE_CHECKING:

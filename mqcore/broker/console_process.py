@@ -25,7 +25,7 @@ from mqcore.config import Settings
 from mqcore.config.passwords import CONSOLE_PASSWORD_VARIABLE, checked_password, read_password
 from mqcore.errors import ConfigError
 from mqcore.orphans import claim
-from mqcore.remoting.exposure import is_loopback
+from mqcore.transport.exposure import is_loopback
 
 logger = logging.getLogger(__name__)
 

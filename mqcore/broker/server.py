@@ -60,11 +60,11 @@ from mqcore.protocol import headers
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message_id import HostAddress
 from mqcore.protocol.names import TIMER_TOPIC
-from mqcore.remoting.client import RemotingClient
-from mqcore.remoting.exposure import warn_if_exposed
-from mqcore.remoting.tls import ServerMaterial, client_context, is_served
-from mqcore.remoting.tls_watch import CertificateWatch
 from mqcore.store.lock_file import LockFile
+from mqcore.transport.client import RemotingClient
+from mqcore.transport.exposure import warn_if_exposed
+from mqcore.transport.tls import ServerMaterial, client_context, is_served
+from mqcore.transport.tls_watch import CertificateWatch
 
 if TYPE_CHECKING:
     from mqcore.broker.metrics.endpoint import MetricsEndpoint

@@ -26,7 +26,7 @@ from mqcore.broker.nursery import ForkedProcess, Nursery
 from mqcore.config import BrokerRole, Settings
 from mqcore.errors import WorkerError
 from mqcore.orphans import claim
-from mqcore.remoting.tls import ServerMaterial
+from mqcore.transport.tls import ServerMaterial
 from mqcore.workers.handover import Handover, Peer
 from mqcore.workers.settings_sheet import SettingsSheet, Sheet
 from mqcore.workers.time_sheet import TimeSheet

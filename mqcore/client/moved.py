@@ -51,7 +51,7 @@ _ROOMS: Final = {
         pull_consumer=consumer pull_consumer_control=control pull_consumer_offsets=offsets pull_consumer_watch=watch
         lite_pull=queues lite_pull_assignment=assignment polled_queue=queue polled_batch=batch pull_api
     """,
-    "mqcore.remoting": "credentials=signing",
+    "mqcore.transport": "credentials=signing",
     "mqcore.client.plain": """
         plain_calls=calls plain_consumer=consumer pull_consumer_plain=pull_consumer
     """,

@@ -27,7 +27,7 @@ from mqcore.config import SettingValues
 from mqcore.console.options import ConsoleOptions
 from mqcore.console.serving import make_server
 from mqcore.process_log import log_to_stderr
-from mqcore.remoting.tls import client_context
+from mqcore.transport.tls import client_context
 
 STDIN: Final = 0
 NICE: Final = 5

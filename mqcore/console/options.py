@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from mqcore.config.passwords import checked_password
-from mqcore.remoting.exposure import is_loopback
+from mqcore.transport.exposure import is_loopback
 
 PORT_DEFAULT: Final = 9880
 PASSWORD: Final = "the console's password"

@@ -18,10 +18,10 @@ from mqcore.namesrv.options import parse_arguments, read_again
 from mqcore.namesrv.server import NameServer
 from mqcore.orphans import bury_when_init
 from mqcore.process_log import log_to_stderr
-from mqcore.remoting.descriptors import allow_many_connections
-from mqcore.remoting.exposure import warn_if_exposed
 from mqcore.service_manager import ServiceManager
 from mqcore.signals import Signals
+from mqcore.transport.descriptors import allow_many_connections
+from mqcore.transport.exposure import warn_if_exposed
 
 logger = logging.getLogger("mqcore.namesrv")
 

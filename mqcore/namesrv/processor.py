@@ -29,7 +29,7 @@ from mqcore.protocol.topic_config import (
 )
 from mqcore.protocol.unsupported import not_supported_by_name_server
 from mqcore.refusals import help_on
-from mqcore.remoting.connection import Connection
+from mqcore.transport.connection import Connection
 
 NO_ROUTE_HELP: Final = help_on("topic-does-not-exist")
 

@@ -21,7 +21,7 @@ from mqcore.clock import monotonic_ms
 from mqcore.codes import PermName, TopicSysFlag
 from mqcore.protocol.route import MASTER_ID, BrokerData, ClusterInfo, QueueData, TopicRouteData
 from mqcore.protocol.topic_config import DataVersion, RegisterBrokerBody, TopicConfig
-from mqcore.remoting.connection import Connection
+from mqcore.transport.connection import Connection
 
 logger = logging.getLogger(__name__)
 

@@ -14,10 +14,10 @@ from mqcore.namesrv.kv_config import KVConfig
 from mqcore.namesrv.live_settings import NameServerLiveSettings
 from mqcore.namesrv.processor import Processor
 from mqcore.namesrv.route_table import BROKER_EXPIRY_MS, RouteTable
-from mqcore.remoting.door import TlsDoor
-from mqcore.remoting.server import RemotingServer
-from mqcore.remoting.tls import ServerMaterial, is_served
-from mqcore.remoting.tls_watch import CertificateWatch
+from mqcore.transport.door import TlsDoor
+from mqcore.transport.server import RemotingServer
+from mqcore.transport.tls import ServerMaterial, is_served
+from mqcore.transport.tls_watch import CertificateWatch
 
 logger = logging.getLogger(__name__)
 

@@ -15,10 +15,10 @@ from mqcore.config import TlsMode
 from mqcore.protocol.bodies import BrokerData, QueueData, TopicRouteData
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_response
-from mqcore.remoting.connection import Connection
-from mqcore.remoting.door import TlsDoor
-from mqcore.remoting.server import RemotingServer
-from mqcore.remoting.tls import ServerMaterial
+from mqcore.transport.connection import Connection
+from mqcore.transport.door import TlsDoor
+from mqcore.transport.server import RemotingServer
+from mqcore.transport.tls import ServerMaterial
 
 HANG_UP = "hang up"
 SILENCE = "silence"

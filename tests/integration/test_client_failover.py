@@ -24,8 +24,8 @@ from mqcore.protocol.bodies import BrokerData, HeartbeatData, QueueData, TopicRo
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_response
 from mqcore.protocol.message import MessageExt, MessageQueue, decode_properties
-from mqcore.remoting.connection import Connection
-from mqcore.remoting.server import RemotingServer
+from mqcore.transport.connection import Connection
+from mqcore.transport.server import RemotingServer
 from tests.integration.client_helpers import SHORT_DELAYS, committed, eventually, make_topic, send_numbers
 from tests.integration.told_brokers import told_cluster
 from tests.rigs import start_broker_under_test

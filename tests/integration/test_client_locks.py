@@ -9,9 +9,9 @@ from mqcore.client.session.broker_api import BrokerApi
 from mqcore.errors import RemotingTimeoutError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import MessageQueue
-from mqcore.remoting.client import RemotingClient
-from mqcore.remoting.connection import Connection
-from mqcore.remoting.server import RemotingServer
+from mqcore.transport.client import RemotingClient
+from mqcore.transport.connection import Connection
+from mqcore.transport.server import RemotingServer
 
 QUEUE = MessageQueue("T", "broker-a", 0)
 

@@ -303,7 +303,7 @@ def test_a_broker_that_is_gone_is_left_for_another(scripted: Scripted, caplog: p
 
 
 def test_a_broker_that_is_silent_in_the_handshake_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mqcore.remoting.blocking.CONNECT_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("mqcore.transport.blocking.CONNECT_TIMEOUT_S", 0.2)
     options = WAYS["tls"]
     with (
         ScriptedBrokers("a", "b", is_sealed=True) as cluster,

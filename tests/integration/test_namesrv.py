@@ -30,7 +30,7 @@ from mqcore.protocol.bodies import (
 )
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import RESPONSE_HEADERS, decode_response, encode_request
-from mqcore.remoting.client import RemotingClient
+from mqcore.transport.client import RemotingClient
 
 ADDRESS = "10.0.0.1:10911"
 BROKER: dict[str, Any] = {

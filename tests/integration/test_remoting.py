@@ -22,11 +22,11 @@ from mqcore.errors import (
     StoreNotWritableError,
 )
 from mqcore.protocol.command import FrameSplitter, RemotingCommand
-from mqcore.remoting import connection as connection_module
-from mqcore.remoting.address import parse_address
-from mqcore.remoting.client import RemotingClient
-from mqcore.remoting.connection import Connection, Handler
-from mqcore.remoting.server import RemotingServer
+from mqcore.transport import connection as connection_module
+from mqcore.transport.address import parse_address
+from mqcore.transport.client import RemotingClient
+from mqcore.transport.connection import Connection, Handler
+from mqcore.transport.server import RemotingServer
 from tests.rigs import free_port
 
 ECHO, FAIL, REFUSE, HOLD, BIG, CALL_BACK, SILENT = range(1, 8)
@@ -427,7 +427,7 @@ async def test_stop_lets_handlers_answer(start: Start, client: RemotingClient, p
 async def test_stop_does_not_wait_for_ever(
     start: Start, client: RemotingClient, peer: Peer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("mqcore.remoting.server.STOP_GRACE_S", 0.05)
+    monkeypatch.setattr("mqcore.transport.server.STOP_GRACE_S", 0.05)
     server = await start()
     held = asyncio.create_task(client.invoke(server.address, RemotingCommand(HOLD), 10))
     await until(lambda: peer.held == 1)

@@ -11,8 +11,8 @@ from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol.bodies import BrokerData, HeartbeatData, QueueData, TopicRouteData
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import decode_request, encode_response
-from mqcore.remoting.connection import Connection
-from mqcore.remoting.server import RemotingServer
+from mqcore.transport.connection import Connection
+from mqcore.transport.server import RemotingServer
 
 SENDS = (RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 STORE_HOST = "7F00000100002A9F"  # 127.0.0.1:10911, the beginning of offset ids

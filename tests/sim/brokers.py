@@ -25,9 +25,9 @@ from mqcore.protocol.bodies import TopicConfig
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_response
 from mqcore.protocol.message_id import HostAddress
-from mqcore.remoting.client import RemotingClient
-from mqcore.remoting.connection import Connection
-from mqcore.remoting.server import RemotingServer
+from mqcore.transport.client import RemotingClient
+from mqcore.transport.connection import Connection
+from mqcore.transport.server import RemotingServer
 from tests.sim.loop import Host
 from tests.sim.network import Network
 from tests.unit.broker_ports import MemoryBoard, MemoryCounters, MemoryOffsets, MemoryPools, MemoryStore

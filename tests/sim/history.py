@@ -13,7 +13,7 @@ from mqcore.codes import PullSysFlag, RequestCode
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import retry_topic
-from mqcore.remoting.connection import Connection
+from mqcore.transport.connection import Connection
 from tests.sim.brokers import SimBroker
 
 if TYPE_CHECKING:

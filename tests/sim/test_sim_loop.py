@@ -16,9 +16,9 @@ from mqcore import clock
 from mqcore.codes import RequestCode
 from mqcore.errors import RemotingConnectError, RemotingSendError, RemotingTimeoutError
 from mqcore.protocol.command import RemotingCommand
-from mqcore.remoting.client import RemotingClient
-from mqcore.remoting.connection import Connection
-from mqcore.remoting.server import RemotingServer
+from mqcore.transport.client import RemotingClient
+from mqcore.transport.connection import Connection
+from mqcore.transport.server import RemotingServer
 from tests.sim.loop import Host, NothingLeftError, NoTimePassesError, VirtualLoop, run
 from tests.sim.network import Network
 from tests.sim.schedules import Chaos, Habits

@@ -19,7 +19,6 @@ from mqcore.client import Client
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.errors import ConfigError, MQError, RemotingConnectError, RemotingError, RemotingSendError, TlsError
 from mqcore.protocol.command import RemotingCommand
-from mqcore.remoting.client_tls import ClientTls
 from mqcore.spark.batch import BatchReader
 from mqcore.spark.cluster import Cluster
 from mqcore.spark.connection import BUFFER_SIZE, Link, borrow, close_idle_links, request
@@ -28,6 +27,7 @@ from mqcore.spark.schema import schema_of
 from mqcore.spark.settings import sink_settings, source_settings
 from mqcore.spark.sink_keys import RandomKeys
 from mqcore.spark.sink_rows import TaskRows
+from mqcore.transport.client_tls import ClientTls
 from tests.rigs import MqcoreBroker
 from tests.rigs.certificates import NO_OPENSSL, OPENSSL, Authority, Pair
 from tests.waiting import wait_until

@@ -15,7 +15,7 @@ from mqcore.config import Settings, load
 from mqcore.errors import ConfigError, RemotingConnectError
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_request
-from mqcore.remoting.client import RemotingClient
+from mqcore.transport.client import RemotingClient
 
 TIMEOUT_S = 30.0
 OWN = {"bindAddress": "127.0.0.1", "namesrvListenPort": "0"}

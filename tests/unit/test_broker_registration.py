@@ -18,9 +18,9 @@ from mqcore.protocol.bodies import (
     body_crc32,
 )
 from mqcore.protocol.command import RemotingCommand
-from mqcore.remoting.client import RemotingClient
-from mqcore.remoting.connection import Connection
-from mqcore.remoting.server import RemotingServer
+from mqcore.transport.client import RemotingClient
+from mqcore.transport.connection import Connection
+from mqcore.transport.server import RemotingServer
 
 
 class RecordingNameServer:

@@ -17,7 +17,7 @@ from mqcore.client.settings.classes import ClientSettings, ConsumeFromWhere, Con
 from mqcore.client.settings.configuration import SECTIONS, Configuration, configure, converted
 from mqcore.codes import RequestCode
 from mqcore.protocol.command import RemotingCommand
-from mqcore.remoting.signing import Signer, signature
+from mqcore.transport.signing import Signer, signature
 
 FILE = """
 [client]

@@ -23,9 +23,9 @@ from mqcore.codes import SerializeType
 from mqcore.errors import HeaderError, ProtocolError, RemotingSendError, RemotingTimeoutError
 from mqcore.protocol import send_frames as python_frames
 from mqcore.protocol.command import RemotingCommand
-from mqcore.remoting import blocking
-from mqcore.remoting.signed_sends import SignedSendHead
-from mqcore.remoting.tls import ServerMaterial
+from mqcore.transport import blocking
+from mqcore.transport.signed_sends import SignedSendHead
+from mqcore.transport.tls import ServerMaterial
 from tests.rigs.certificates import trusting
 
 DEADLINE_S = 60.0

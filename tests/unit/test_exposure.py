@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mqcore.config import Program, Settings, load
-from mqcore.remoting.exposure import is_loopback, notice, warn_if_exposed
+from mqcore.transport.exposure import is_loopback, notice, warn_if_exposed
 
 ADDRESS = "0.0.0.0:10911"
 

@@ -20,7 +20,7 @@ from mqcore.protocol.bodies import (
     TopicConfigSerializeWrapper,
     TopicRouteData,
 )
-from mqcore.remoting.connection import Connection
+from mqcore.transport.connection import Connection
 
 MASTER = BrokerIdentity("C", "broker-a", 0, "10.0.0.1:10911")
 SLAVE = BrokerIdentity("C", "broker-a", 1, "10.0.0.2:10911")

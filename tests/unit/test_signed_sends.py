@@ -10,8 +10,8 @@ from mqcore.errors import FrameError, HeaderError
 from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.protocol.codec import SendHead
 from mqcore.protocol.command import RemotingCommand
-from mqcore.remoting.signed_sends import SignedSendHead
-from mqcore.remoting.signing import Signer
+from mqcore.transport.signed_sends import SignedSendHead
+from mqcore.transport.signing import Signer
 
 VALUES = ("grüppe", 'to"pic\\', "TBW102", 4, 3, "broker-ä")
 TEXTS = ("", "x", "é", "\U0001f40d", '"\\\t', "\ud800", "a" * 3000)

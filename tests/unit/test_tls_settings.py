@@ -8,7 +8,7 @@ import pytest
 
 from mqcore.config import ClientAuth, Program, Settings, TlsMode, load
 from mqcore.errors import ConfigError, TlsError
-from mqcore.remoting.tls import ServerMaterial, client_context, memory_file
+from mqcore.transport.tls import ServerMaterial, client_context, memory_file
 
 PAIR = {"tls.test.mode.enable": "false", "tls.server.certPath": "/c.pem", "tls.server.keyPath": "/k.pem"}
 

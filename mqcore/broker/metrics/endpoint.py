@@ -25,7 +25,7 @@ from mqcore.broker.metrics.survey import BrokerSurvey
 from mqcore.broker.ports import wall_clock_ms
 from mqcore.broker.side_port import open_side_port
 from mqcore.config import Settings
-from mqcore.remoting.exposure import is_loopback
+from mqcore.transport.exposure import is_loopback
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from mqcore.client.session.session import Control, Session
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol.command import RemotingCommand
-from mqcore.remoting.connection import Connection
+from mqcore.transport.connection import Connection
 
 ControlAnswer = Callable[[Control], Awaitable[RemotingCommand]]
 

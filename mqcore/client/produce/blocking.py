@@ -45,8 +45,8 @@ from mqcore.protocol.codec import SendHead
 from mqcore.protocol.command import next_opaque
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import is_retry_topic
-from mqcore.remoting.blocking import LEAST_TIMEOUT_S, connected, cut
-from mqcore.remoting.signed_sends import SignedSendHead
+from mqcore.transport.blocking import LEAST_TIMEOUT_S, connected, cut
+from mqcore.transport.signed_sends import SignedSendHead
 
 if TYPE_CHECKING:
     from mqcore.client.model.messages import Message
@@ -54,7 +54,7 @@ if TYPE_CHECKING:
     from mqcore.client.produce.inflight import InflightLimit
     from mqcore.client.session.routes import RouteTable
     from mqcore.client.settings.classes import ProducerSettings
-    from mqcore.remoting.signing import Signer
+    from mqcore.transport.signing import Signer
 
 logger = logging.getLogger(__name__)
 

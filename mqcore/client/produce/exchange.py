@@ -17,7 +17,7 @@ from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.frame import HEADER_MARK_SIZE, LENGTH_SIZE, decode_frame
 from mqcore.protocol.headers import RESPONSE_HEADERS
-from mqcore.remoting.blocking import is_quiet
+from mqcore.transport.blocking import is_quiet
 
 READ_SIZE: Final = 16384
 _LENGTH: Final = struct.Struct(">i")

@@ -29,8 +29,8 @@ from mqcore.protocol.headers import decode_request
 from mqcore.protocol.message import MessageExt, MessageQueue, decode_properties
 from mqcore.protocol.message_id import HostAddress
 from mqcore.protocol.names import reply_topic
-from mqcore.remoting.address import parse_address
-from mqcore.remoting.connection import Connection
+from mqcore.transport.address import parse_address
+from mqcore.transport.connection import Connection
 
 log = CauseLog(logging.getLogger(__name__))
 

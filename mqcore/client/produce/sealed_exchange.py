@@ -11,7 +11,7 @@ import ssl
 from mqcore.client.produce.codec import answer_of
 from mqcore.client.produce.exchange import SendAnswer, SocketExchange
 from mqcore.protocol.buffer import Buffer
-from mqcore.remoting.pem import reason_of
+from mqcore.transport.pem import reason_of
 
 
 class SealedExchange(SocketExchange):

@@ -33,7 +33,7 @@ from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import decode_request
 from mqcore.protocol.message import MessageQueue, decode_offset_message_id
 from mqcore.protocol.message_decoder import decode_message
-from mqcore.remoting.connection import Connection
+from mqcore.transport.connection import Connection
 
 if TYPE_CHECKING:
     from mqcore.client.session.session import Session

@@ -34,8 +34,8 @@ from mqcore.protocol.heartbeat import (
     SubscriptionData,
 )
 from mqcore.protocol.message import MessageExt, MessageQueue
-from mqcore.remoting.client import RemotingClient
-from mqcore.remoting.connection import AnswerReader
+from mqcore.transport.client import RemotingClient
+from mqcore.transport.connection import AnswerReader
 
 LOCK_TIMEOUT_S = 1.0
 OFFSET_TIMEOUT_S = 5.0

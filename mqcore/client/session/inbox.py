@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from mqcore.codes import RequestCode
-from mqcore.remoting.client import RemotingClient
-from mqcore.remoting.connection import Handler
+from mqcore.transport.client import RemotingClient
+from mqcore.transport.connection import Handler
 
 
 class Inbox:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from mqcore.client.errors import NoNameServerError
 from mqcore.errors import RemotingConnectError, RemotingError, RemotingSendError
 from mqcore.protocol.command import RemotingCommand
-from mqcore.remoting.client import RemotingClient
+from mqcore.transport.client import RemotingClient
 
 
 class NameServers:

@@ -35,8 +35,8 @@ from mqcore.protocol.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import CLIENT_INNER_PRODUCER_GROUP
 from mqcore.protocol.route import TopicRouteData
-from mqcore.remoting.client import RemotingClient
-from mqcore.remoting.signing import Signer
+from mqcore.transport.client import RemotingClient
+from mqcore.transport.signing import Signer
 
 logger = logging.getLogger(__name__)
 log = CauseLog(logger)

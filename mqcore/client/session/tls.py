@@ -5,7 +5,7 @@ from __future__ import annotations
 import ssl
 
 from mqcore.client.settings.classes import ClientSettings
-from mqcore.remoting.client_tls import ClientTls
+from mqcore.transport.client_tls import ClientTls
 
 
 def context_of(settings: ClientSettings) -> ssl.SSLContext | None:

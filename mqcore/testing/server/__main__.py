@@ -26,8 +26,8 @@ from mqcore.process_log import log_to_stderr
 from mqcore.protocol.command import RemotingCommand
 from mqcore.protocol.headers import encode_request
 from mqcore.protocol.names import AUTO_CREATE_TOPIC_KEY_TOPIC
-from mqcore.remoting.client import RemotingClient
 from mqcore.testing.server.orders import ADVANCE, CREATE_TOPIC, STOP, Answer, Launch, Order
+from mqcore.transport.client import RemotingClient
 
 logger = logging.getLogger("mqcore.testing")
 

@@ -11,8 +11,8 @@ from typing import Final
 
 from mqcore import clock
 from mqcore.errors import RemotingConnectError, TlsError
-from mqcore.remoting.address import parse_address
-from mqcore.remoting.pem import reason_of
+from mqcore.transport.address import parse_address
+from mqcore.transport.pem import reason_of
 
 CONNECT_TIMEOUT_S: Final = 3.0
 """At most, whatever time the request has."""

@@ -31,7 +31,7 @@ from mqcore.errors import (
 )
 from mqcore.protocol.buffer import Buffer
 from mqcore.protocol.command import FRAME_SIZE_MAX, FrameBuffer, FrameSplitter, RemotingCommand, next_opaque
-from mqcore.remoting.pem import reason_of
+from mqcore.transport.pem import reason_of
 
 logger = logging.getLogger(__name__)
 log = CauseLog(logger)

@@ -15,7 +15,7 @@ from typing import Final
 
 from mqcore.config import TlsSettings
 from mqcore.errors import MQError, TlsError
-from mqcore.remoting.tls import ServerMaterial
+from mqcore.transport.tls import ServerMaterial
 
 logger = logging.getLogger(__name__)
 

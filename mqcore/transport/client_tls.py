@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from mqcore.errors import TlsError
-from mqcore.remoting.pem import read_pem, reason_of
+from mqcore.transport.pem import read_pem, reason_of
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from mqcore.layout import FRAME_LENGTH_MAX
 from mqcore.protocol.codec import SendHead
 from mqcore.protocol.fastjson import quote
 from mqcore.protocol.properties import encode_properties
-from mqcore.remoting.signing import SIGNATURE
+from mqcore.transport.signing import SIGNATURE
 
 _HEAD: Final = struct.Struct(">ii")
 _EXT_FIELDS: Final = b'"extFields":{'

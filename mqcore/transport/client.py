@@ -13,8 +13,8 @@ from mqcore.codes import ResponseCode
 from mqcore.errors import RemotingConnectError, RemotingTimeoutError
 from mqcore.protocol.command import FRAME_SIZE_MAX, RemotingCommand
 from mqcore.protocol.unsupported import not_supported
-from mqcore.remoting.address import parse_address
-from mqcore.remoting.connection import (
+from mqcore.transport.address import parse_address
+from mqcore.transport.connection import (
     IDLE_TIMEOUT_S,
     WRITE_BUFFER_SIZE_MAX,
     AnswerReader,
@@ -23,7 +23,7 @@ from mqcore.remoting.connection import (
     Connection,
     Handler,
 )
-from mqcore.remoting.pem import reason_of
+from mqcore.transport.pem import reason_of
 
 logger = logging.getLogger(__name__)
 log = CauseLog(logger)

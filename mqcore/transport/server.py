@@ -9,14 +9,14 @@ from typing import Final
 from mqcore.address import host_and_port
 from mqcore.cause_log import CauseLog
 from mqcore.protocol.command import FRAME_SIZE_MAX
-from mqcore.remoting.connection import (
+from mqcore.transport.connection import (
     IDLE_TIMEOUT_S,
     WRITE_BUFFER_SIZE_MAX,
     CloseCallback,
     Connection,
     Handler,
 )
-from mqcore.remoting.door import Doorman, TlsDoor
+from mqcore.transport.door import Doorman, TlsDoor
 
 logger = logging.getLogger(__name__)
 

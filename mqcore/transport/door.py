@@ -18,8 +18,8 @@ from mqcore.address import host_and_port
 from mqcore.cause_log import CauseLog
 from mqcore.config import TlsMode
 from mqcore.errors import TlsError
-from mqcore.remoting.pem import reason_of
-from mqcore.remoting.tls import ServerMaterial
+from mqcore.transport.pem import reason_of
+from mqcore.transport.tls import ServerMaterial
 
 logger = logging.getLogger(__name__)
 log = CauseLog(logger)

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from mqcore.config import ClientAuth, TlsMode, TlsSettings
 from mqcore.errors import TlsError
-from mqcore.remoting.pem import read_pem, reason_of
+from mqcore.transport.pem import read_pem, reason_of
 
 Made = TypeVar("Made")
 
