@@ -7,16 +7,9 @@ those that found them, and for pickles, and say by a DeprecationWarning what the
 
 from __future__ import annotations
 
-import sys
-import warnings
-from collections.abc import Sequence
-from importlib import import_module
-from importlib.machinery import ModuleSpec
-from types import CodeType, ModuleType
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final
 
-if TYPE_CHECKING:
-    from importlib.abc import Loader
+from mqcore import moved_modules
 
 PACKAGE: Final = "mqcore.client"
 
@@ -67,41 +60,6 @@ MOVED: Final = _rows()
 """The name that a module had in ``mqcore.client``, and its whole name now."""
 
 
-class MovedModules:
-    """Finds and loads modules by their old names. It is asked last, when nothing of the name is in its old place.
-
-    Its bases would be in importlib.abc, which takes as long to import as ten modules of ours.
-    """
-
-    def find_spec(
-        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
-    ) -> ModuleSpec | None:
-        package, _, name = fullname.rpartition(".")
-        return ModuleSpec(fullname, cast("Loader", self)) if package == PACKAGE and name in MOVED else None
-
-    def create_module(self, spec: ModuleSpec) -> None:
-        """Take the usual empty module; it is given up at once."""
-
-    def exec_module(self, module: ModuleType) -> None:
-        name = module.__name__
-        now = MOVED[name.rpartition(".")[2]]
-        warnings.warn(f"{name} is {now} now", DeprecationWarning, stacklevel=2)
-        # What stands there when this returns is what the import gives: the very same module, and not a copy.
-        sys.modules[name] = import_module(now)
-
-    def get_code(self, fullname: str) -> CodeType | None:
-        """Return what ``python -m`` runs by an old name: lines that run the module by the one that it has now."""
-        now = MOVED[fullname.rpartition(".")[2]]
-        # By a line of the program itself, as whoever typed the name is to see it.
-        lines = f"""
-import runpy, warnings
-warnings.warn("{fullname} is {now} now", DeprecationWarning, stacklevel=1)
-runpy.run_module("{now}", run_name=__name__, alter_sys=True)
-"""
-        return compile(lines, f"<{fullname}>", "exec")
-
-
 def install() -> None:
     """Let the old names be found, once in a process."""
-    if not any(isinstance(finder, MovedModules) for finder in sys.meta_path):
-        sys.meta_path.append(MovedModules())
+    moved_modules.install({f"{PACKAGE}.{old}": now for old, now in MOVED.items()})

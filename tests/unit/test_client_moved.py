@@ -13,7 +13,8 @@ import pytest
 
 from mqcore import client
 from mqcore.client.model.receipt import SendStatus
-from mqcore.client.moved import MOVED, MovedModules, install
+from mqcore.client.moved import MOVED, install
+from mqcore.moved_modules import MovedModules
 from tests.rows import walked
 
 
