@@ -20,9 +20,10 @@ from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.message_decoder import decode_message
 from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
-from mqcore.spark.connection import Answer, Link, borrow, request
+from mqcore.spark.connection import borrow, request
 from mqcore.spark.errors import NoQueueError, TopicRouteError
 from mqcore.spark.settings import Calling
+from mqcore.transport.link import BlockingAnswer, BlockingLink
 
 logger = logging.getLogger(__name__)
 
@@ -81,7 +82,7 @@ class Cluster:
     def timeout_s(self) -> float:
         return self._timeout_s
 
-    def link(self, address: str) -> AbstractContextManager[Link]:
+    def link(self, address: str) -> AbstractContextManager[BlockingLink]:
         """Give a link to *address* for a while; see ``borrow``."""
         return borrow(address, self._timeout_s, self._calling.tls)
 
@@ -110,7 +111,7 @@ class Cluster:
 
     # Name servers.
 
-    def _ask_name_server(self, code: RequestCode, values: Mapping[str, Any] | None) -> Answer:
+    def _ask_name_server(self, code: RequestCode, values: Mapping[str, Any] | None) -> BlockingAnswer:
         """Ask the chosen name server, or the next one if it cannot be reached; BrokerError is its refusal."""
         last: RemotingError | None = None
         for _ in self._calling.name_servers:
@@ -202,11 +203,11 @@ class Cluster:
         queues: Sequence[MessageQueue],
         values: Callable[[MessageQueue], Mapping[str, Any]],
         accepted: Iterable[int] = (ResponseCode.SUCCESS,),
-    ) -> dict[MessageQueue, Answer]:
+    ) -> dict[MessageQueue, BlockingAnswer]:
         """Ask each queue's broker the same, many requests under way at once; BrokerError names a refusal."""
-        answers: dict[MessageQueue, Answer] = {}
+        answers: dict[MessageQueue, BlockingAnswer] = {}
 
-        def ask_missing() -> dict[MessageQueue, Answer]:
+        def ask_missing() -> dict[MessageQueue, BlockingAnswer]:
             by_address: dict[str, list[MessageQueue]] = {}
             for queue in queues:
                 if queue not in answers:
@@ -221,12 +222,12 @@ class Cluster:
 
     def _ask(
         self,
-        link: Link,
+        link: BlockingLink,
         code: RequestCode,
         queues: Sequence[MessageQueue],
         values: Callable[[MessageQueue], Mapping[str, Any]],
         accepted: Iterable[int],
-    ) -> dict[MessageQueue, Answer]:
+    ) -> dict[MessageQueue, BlockingAnswer]:
         commands = [self.request(code, {**_queue_values(queue), **values(queue)}) for queue in queues]
         link.send(b"".join(command.encode() for command in commands), len(commands))
         by_opaque = dict(zip((command.opaque for command in commands), queues, strict=True))
@@ -356,7 +357,7 @@ def _nothing(queue: MessageQueue) -> dict[str, Any]:
     return {}
 
 
-def _offsets(answers: Mapping[MessageQueue, Answer]) -> dict[MessageQueue, int]:
+def _offsets(answers: Mapping[MessageQueue, BlockingAnswer]) -> dict[MessageQueue, int]:
     return {queue: int(answer.fields["offset"]) for queue, answer in answers.items()}
 
 

@@ -19,10 +19,11 @@ from mqcore.layout import RECORD_HEAD
 from mqcore.protocol.command import next_opaque
 from mqcore.protocol.heartbeat import SUB_ALL
 from mqcore.spark.cluster import Cluster
-from mqcore.spark.connection import Answer, Link, RequestTemplate
+from mqcore.spark.connection import RequestTemplate
 from mqcore.spark.errors import DataLossError, TopicRouteError
 from mqcore.spark.ranges import QueueRange
 from mqcore.spark.settings import SourceSettings
+from mqcore.transport.link import BlockingAnswer, BlockingLink
 
 logger = logging.getLogger(__name__)
 
@@ -125,7 +126,7 @@ class RangeReading:
                     self._lose(str(lasting))
                     self._end = min(self._end, lasting.end)
 
-    def _through(self, link: Link) -> Iterator[bytes]:
+    def _through(self, link: BlockingLink) -> Iterator[bytes]:
         """Read on over *link* from where reading stands, until the end of the range."""
         lanes: deque[_Lane] = deque()
         by_opaque: dict[int, _Lane] = {}
@@ -150,7 +151,7 @@ class RangeReading:
                     break
                 lanes.popleft()
 
-    def _wake(self, link: Link, lanes: deque[_Lane], by_opaque: dict[int, _Lane]) -> None:
+    def _wake(self, link: BlockingLink, lanes: deque[_Lane], by_opaque: dict[int, _Lane]) -> None:
         """Let lanes go on that were stopped because too much is held; the first one always may."""
         if self._under_way == len(lanes):
             return
@@ -163,7 +164,7 @@ class RangeReading:
         """Whether what is held and what is about to come leave room for one more answer."""
         return self._buffered + self._under_way * self._answer_size < self._settings.fetch_max_bytes
 
-    def _pull(self, link: Link, lane: _Lane, by_opaque: dict[int, _Lane]) -> None:
+    def _pull(self, link: BlockingLink, lane: _Lane, by_opaque: dict[int, _Lane]) -> None:
         opaque = next_opaque()
         by_opaque[opaque] = lane
         lane.is_pulled = True
@@ -173,7 +174,7 @@ class RangeReading:
             count = min(count, lane.end - lane.next)
         link.send(self._template.frame(opaque, queue_offset=lane.next, max_msg_nums=count), 1)
 
-    def _take(self, link: Link, by_opaque: dict[int, _Lane]) -> None:
+    def _take(self, link: BlockingLink, by_opaque: dict[int, _Lane]) -> None:
         """Wait for one answer, give it to its lane, and let the lane go on."""
         answer = link.receive()
         lane = by_opaque.pop(answer.opaque, None)
@@ -198,7 +199,7 @@ class RangeReading:
             self._pull(link, lane, by_opaque)
 
     @staticmethod
-    def _put_off(lane: _Lane, link: Link) -> None:
+    def _put_off(lane: _Lane, link: BlockingLink) -> None:
         """Take notice that the broker gives nothing now: too much waits on this connection, or it starts anew in part.
         The lane asks again when other answers have been read; the first one does so at once."""
         lane.put_off += 1
@@ -216,7 +217,7 @@ class RangeReading:
             self._buffered += len(body)
             self._answer_size = len(body)
 
-    def _not_found(self, lane: _Lane, next_offset: int, answer: Answer) -> None:
+    def _not_found(self, lane: _Lane, next_offset: int, answer: BlockingAnswer) -> None:
         """Move the lane past what has no message to be read, or say that messages are gone."""
         high = int(answer.fields["maxOffset"])
         low = int(answer.fields["minOffset"])

@@ -20,9 +20,9 @@ from mqcore.errors import BrokerError, FrameError, RemotingError, RemotingTimeou
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import AUTO_CREATE_TOPIC_KEY_TOPIC
 from mqcore.spark.cluster import Cluster
-from mqcore.spark.connection import Answer, Link
 from mqcore.spark.errors import NoQueueError, SinkError, TopicRouteError
 from mqcore.spark.settings import SinkSettings
+from mqcore.transport.link import BlockingAnswer, BlockingLink
 
 logger = logging.getLogger(__name__)
 
@@ -58,10 +58,10 @@ class Sender:
         self._partition = partition
         self._cluster = Cluster(settings.calling)
         self._retries = self._cluster.retries()
-        self._links: dict[str, Link] = {}
+        self._links: dict[str, BlockingLink] = {}
         self._open = ExitStack()
         self._waiting: defaultdict[MessageQueue, deque[Work]] = defaultdict(deque)
-        self._under_way: dict[int, tuple[Work, Link]] = {}
+        self._under_way: dict[int, tuple[Work, BlockingLink]] = {}
         self._busy: set[MessageQueue] = set()
         self.stored = 0
 
@@ -183,10 +183,10 @@ class Sender:
                 self._fail(error, link, self._first_of(link))
         self._send_waiting()
 
-    def _first_of(self, link: Link) -> Work:
+    def _first_of(self, link: BlockingLink) -> Work:
         return next(work for work, used in self._under_way.values() if used is link)
 
-    def _handle(self, answer: Answer) -> None:
+    def _handle(self, answer: BlockingAnswer) -> None:
         found = self._under_way.pop(answer.opaque, None)
         if found is None:
             return
@@ -201,14 +201,14 @@ class Sender:
         self._waiting[work.queue].appendleft(work)
         self._pause(BrokerError(answer.code, answer.remark, link.address), work.queue.topic, work.row, may_pass=True)
 
-    def _fail(self, error: Exception, link: Link | None, work: Work) -> None:
+    def _fail(self, error: Exception, link: BlockingLink | None, work: Work) -> None:
         """Put back what was under way on *link*, and pause; SinkError when the retries are used up."""
         if link is not None:
             self._fail_link(link)
         self._pause(error, work.queue.topic, work.row)
         self._elsewhere(work.queue)
 
-    def _fail_link(self, link: Link) -> None:
+    def _fail_link(self, link: BlockingLink) -> None:
         link.close()
         for address in [address for address, used in self._links.items() if used is link]:
             del self._links[address]

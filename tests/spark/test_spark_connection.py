@@ -11,13 +11,13 @@ import pytest
 from mqcore.codes import ResponseCode
 from mqcore.errors import FrameError, RemotingSendError
 from mqcore.protocol.command import RemotingCommand
-from mqcore.spark.connection import BUFFER_SIZE, Link
+from mqcore.transport.link import BUFFER_SIZE, BlockingLink
 
 DEADLINE_S = 60.0
 SIZES = (0, 1, BUFFER_SIZE // 3, BUFFER_SIZE - 200, BUFFER_SIZE, 3 * BUFFER_SIZE)
 
 
-def sent_to_link(stream: bytes, pieces: random.Random) -> tuple[Link, threading.Thread]:
+def sent_to_link(stream: bytes, pieces: random.Random) -> tuple[BlockingLink, threading.Thread]:
     """Return a link whose peer sends *stream* and hangs up."""
     listener = socket.create_server(("127.0.0.1", 0))
 
@@ -31,7 +31,7 @@ def sent_to_link(stream: bytes, pieces: random.Random) -> tuple[Link, threading.
 
     thread = threading.Thread(target=peer)
     thread.start()
-    return Link(f"127.0.0.1:{listener.getsockname()[1]}", DEADLINE_S), thread
+    return BlockingLink(f"127.0.0.1:{listener.getsockname()[1]}", DEADLINE_S), thread
 
 
 @pytest.mark.parametrize("_round", range(5))

@@ -21,13 +21,14 @@ from mqcore.errors import ConfigError, MQError, RemotingConnectError, RemotingEr
 from mqcore.protocol.command import RemotingCommand
 from mqcore.spark.batch import BatchReader
 from mqcore.spark.cluster import Cluster
-from mqcore.spark.connection import BUFFER_SIZE, Link, borrow, close_idle_links, request
+from mqcore.spark.connection import borrow, close_idle_links, request
 from mqcore.spark.options import Use
 from mqcore.spark.schema import schema_of
 from mqcore.spark.settings import sink_settings, source_settings
 from mqcore.spark.sink_keys import RandomKeys
 from mqcore.spark.sink_rows import TaskRows
 from mqcore.transport.client_tls import ClientTls
+from mqcore.transport.link import BUFFER_SIZE, BlockingLink
 from tests.rigs import MqcoreBroker
 from tests.rigs.certificates import NO_OPENSSL, OPENSSL, Authority, Pair
 from tests.waiting import wait_until
@@ -219,7 +220,7 @@ def test_answers_of_any_size_come_whole_and_none_is_overlooked(authority: Author
     asked = RemotingCommand(ResponseCode.SUCCESS)
     stream = b"".join(asked.reply(body=body).encode() for body in expected)
     address, thread = served(stream, chance, authority.sign())
-    link = Link(address, DEADLINE_S, ClientTls(str(authority.certificate)))
+    link = BlockingLink(address, DEADLINE_S, ClientTls(str(authority.certificate)).context())
     try:
         for body in expected:
             while not link.has_answer:
@@ -237,7 +238,7 @@ def test_answers_of_any_size_come_whole_and_none_is_overlooked(authority: Author
 def test_a_port_without_tls_is_named(chance: random.Random) -> None:
     address, thread = served(b"", chance, None)
     with pytest.raises(RemotingConnectError, match=rf"connect to {address} failed in the TLS handshake .*know TLS"):
-        Link(address, DEADLINE_S, ClientTls(verify=False))
+        BlockingLink(address, DEADLINE_S, ClientTls(verify=False).context())
     thread.join(DEADLINE_S)
 
 
