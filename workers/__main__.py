@@ -15,6 +15,7 @@ if __name__ == "__main__":
     # As in the broker process: what imports make stays for good, and is not looked through for garbage.
     gc.disable()
 
+from mqcore.leaving import live
 from mqcore.workers.handover import Handover
 from mqcore.workers.start import KINDS, run_worker
 
@@ -27,4 +28,4 @@ def main(kind: str, descriptor: int) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], int(sys.argv[2])))
+    live(lambda: main(sys.argv[1], int(sys.argv[2])))

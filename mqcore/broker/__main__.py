@@ -34,6 +34,7 @@ from mqcore.broker.start_failures import in_words
 from mqcore.config import Program, Settings
 from mqcore.config.command_line import EXIT_BAD_SETTINGS, EXIT_START_FAILED, tell
 from mqcore.errors import ConfigError, MQError
+from mqcore.leaving import leave
 from mqcore.orphans import bury_when_init
 from mqcore.process_log import log_to_stderr
 from mqcore.service_manager import ServiceManager
@@ -170,4 +171,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    leave(main())

@@ -8,13 +8,13 @@ import logging
 import os
 import signal
 import socket
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Self
 
 from mqcore._fast.base.process import adopt_orphans
+from mqcore.leaving import live
 from mqcore.workers.nursery import ANSWER, DESCRIPTORS_MAX, tend
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ class Nursery:
         pid = os.fork()
         if pid == 0:
             ours.close()
-            sys.exit(tend(theirs, parent_pid))
+            live(lambda: tend(theirs, parent_pid))
         theirs.close()
         return cls(pid, ours)
 

@@ -14,15 +14,10 @@ from tests.waiting import wait_until
 from .differences import Difference, differing
 from .identities import NOBODY, Identity
 from .line import Both
-from .scripts import TOPIC, Request
+from .scripts import REPLY, TOPIC, Request
 from .seen import Seen, seen
 
-STORING = (
-    RequestCode.SEND_MESSAGE,
-    RequestCode.SEND_MESSAGE_V2,
-    RequestCode.SEND_REPLY_MESSAGE,
-    RequestCode.SEND_REPLY_MESSAGE_V2,
-)
+SENDS = (RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2)
 Pairs = list[tuple[Request, Seen, Seen]]
 
 
@@ -48,7 +43,7 @@ def stored_by(request: Request, answer: RemotingCommand | None) -> int:
     fields = (answer.ext_fields if answer is not None else None) or {}
     properties = request.fields.get("properties", request.fields.get("i", ""))
     is_there = (
-        request.code in STORING
+        (request.code in SENDS or request.name == REPLY)
         and TOPIC in (request.fields.get("topic"), request.fields.get("b"))
         and fields.get("queueId") == "0"
         # Half messages and delayed ones are elsewhere.

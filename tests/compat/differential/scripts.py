@@ -17,6 +17,9 @@ ONLINE = "Online"
 CLIENT = "127.0.0.1@differential"
 QUEUES = 2
 NOWHERE = "Nowhere"
+REPLY = "an answer to nobody"
+"""Stored, as nobody is there to be given it."""
+
 BORN = 1_700_000_000_000
 
 
@@ -194,8 +197,8 @@ def _messages() -> Iterator[Request]:
     yield Request("sent back by strangers", Code.CONSUMER_SEND_MSG_BACK, {**back, "group": "Strangers"})
     yield Request("sent back from nowhere", Code.CONSUMER_SEND_MSG_BACK, {**back, "offset": "99999999"})
     asked = "CORRELATION_ID\1c\2REPLY_TO_CLIENT\1nobody\2"
-    yield replace(_SEND.but("to nobody", properties=asked), name="an answer to nobody", code=Code.SEND_REPLY_MESSAGE)
-    yield replace(_V2.but("to nobody", i=asked), name="an answer to nobody", code=Code.SEND_REPLY_MESSAGE_V2)
+    yield replace(_SEND.but("to nobody", properties=asked), name=REPLY, code=Code.SEND_REPLY_MESSAGE)
+    yield replace(_V2.but("to nobody", i=asked), name=REPLY, code=Code.SEND_REPLY_MESSAGE_V2)
     ended = {
         "producerGroup": "P", "tranStateTableOffset": "0", "commitLogOffset": "0", "commitOrRollback": "8",
         "msgId": "m",
