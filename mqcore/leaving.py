@@ -13,8 +13,8 @@ from typing import NoReturn
 def leave(status: int) -> NoReturn:
     """End this process with *status*, its words said.
 
-    Its interpreter is not taken apart: that takes as long as a third of what it has imported took, and gives back
-    what the kernel takes anyway. For those who have closed what they opened, and have no work left in threads.
+    Its interpreter is not taken apart: that takes long, by what it has imported, and gives back what the kernel takes
+    anyway. For those who have closed what they opened, and have no work left in threads.
     """
     logging.shutdown()
     for stream in (sys.stdout, sys.stderr):

@@ -38,10 +38,10 @@ def open_listeners(settings: Settings) -> Listeners:
     host, wanted = settings.mqcore.bind_address, settings.server.listen_port
     backlog = settings.server.server_socket_backlog
     if wanted != 0:
-        return _beside(_listen(host, wanted, backlog), host, backlog)
+        return _beside(listen_at(host, wanted, backlog), host, backlog)
     for _ in range(FREE_PORT_TRIES):
         with contextlib.suppress(ConfigError):
-            return _beside(_listen(host, 0, backlog), host, backlog)
+            return _beside(listen_at(host, 0, backlog), host, backlog)
     raise ConfigError(f"listenPort: no three free ports on {host} in {FREE_PORT_TRIES} tries")
 
 
@@ -51,7 +51,7 @@ def _beside(main: socket.socket, host: str, backlog: int) -> Listeners:
     opened = [main]
     try:
         for other in (port - FAST_PORT_DISTANCE, port + HA_PORT_DISTANCE):
-            opened.append(_listen(host, other, backlog))
+            opened.append(listen_at(host, other, backlog))
     except ConfigError:
         for listener in opened:
             listener.close()
@@ -59,17 +59,20 @@ def _beside(main: socket.socket, host: str, backlog: int) -> Listeners:
     return Listeners([(main, False), (opened[1], True)], opened[2], port)
 
 
-def _listen(host: str, port: int, backlog: int) -> socket.socket:
+def listen_at(
+    host: str, port: int, backlog: int, host_setting: str = "bindAddress", port_setting: str = "listenPort"
+) -> socket.socket:
+    """Return a socket that listens there and does not block. Raises ConfigError that names the setting."""
     try:
         family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
         listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     except OSError as error:
-        raise ConfigError(f"bindAddress: {host} cannot be resolved: {error}") from error
+        raise ConfigError(f"{host_setting}: {host} cannot be resolved: {error}") from error
     try:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listener.bind((host, port))
         listener.listen(backlog)
     except OSError as error:
         listener.close()
-        raise ConfigError(f"listenPort: cannot listen on {host}:{port}: {error.strerror}") from error
+        raise ConfigError(f"{port_setting}: cannot listen on {host}:{port}: {error.strerror}") from error
     return listener

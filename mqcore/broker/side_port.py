@@ -5,23 +5,11 @@ from __future__ import annotations
 import socket
 from typing import Final
 
-from mqcore.errors import ConfigError
+from mqcore.broker.listeners import listen_at
 
 BACKLOG: Final = 64
 
 
 def open_side_port(name: str, host: str, port: int) -> socket.socket:
     """Return a socket that listens there and does not block. Raises ConfigError that names the setting."""
-    try:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0][0]
-        listener = socket.socket(family, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    except OSError as error:
-        raise ConfigError(f"{name}Host: {host} cannot be resolved: {error}") from error
-    try:
-        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        listener.bind((host, port))
-        listener.listen(BACKLOG)
-    except OSError as error:
-        listener.close()
-        raise ConfigError(f"{name}Port: cannot listen on {host}:{port}: {error.strerror}") from error
-    return listener
+    return listen_at(host, port, BACKLOG, f"{name}Host", f"{name}Port")
