@@ -11,8 +11,8 @@ from libc.string cimport memcmp
 
 import os
 
-from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, now_ms, observe, peek,
-                                        publish, put_relaxed, raise_full, wake_fd)
+from mqcore._fast.base.atomics cimport (coarse_ms, drain_fd, exchange_full, full_fence, monotonic_ns, now_ms,
+                                        observe, peek, publish, put_relaxed, raise_full, wake_fd)
 from mqcore._fast.base.checks cimport check
 from mqcore._fast.base.layout cimport (CRADLE_CAPACITY, METADATA_DROP_FLAG, PULL_WORKERS_MAX, RING_KIND_ARRIVAL,
                                        RING_KIND_RESCAN, WORKER_COMMAND_STOP, Arrival, QueueRow, WorkerRow)
@@ -48,11 +48,12 @@ cdef extern from "<time.h>" nogil:
 
 cdef enum:
     CHUNK_MAX = 1 << 20             # bytes between two publications of the dispatched watermark
-    # While traffic lasts nobody has to wake us. Upstream's pace where a nap brings many records; where it brings few
-    # a shorter one costs little, and what is acknowledged can be read sooner.
+    # While traffic lasts nobody has to wake us. Upstream's pace where many records come in a millisecond; where few do,
+    # a shorter nap costs little, and what is acknowledged can be read sooner.
     NAP_NS = 1000000
     SHORT_NAP_NS = 200000
-    FEW_RECORDS = 48
+    FEW_RECORDS_A_MS = 32
+    MS_NS = 1000000
     TIRED_NS = 100000000            # after naps of so much without a record we sleep until we are woken
     SLEEP_S = 1
     HOUSEKEEPING_MS = 1000
@@ -96,6 +97,8 @@ cdef class ReputLoop(Dispatcher):
     cdef int64_t started_at             # the readable end of then: no predecessor can have dispatched more
     cdef int64_t napped_ns              # since the last record
     cdef int64_t nap_ns
+    cdef int64_t counted_from_ns        # since when records are counted to choose it, and how many there were before
+    cdef int64_t counted_from_record
     cdef FirstFiles *first_files
 
     def attach(self, SharedSegment segment not None, dict options not None):
@@ -107,6 +110,7 @@ cdef class ReputLoop(Dispatcher):
         self.wake = options["wake"]
         self.link = options["link"]
         self.drops = -1
+        self.nap_ns = SHORT_NAP_NS
         self.file_size = options["commit_log_file_size"]
         self.last_topic_row = self.last_queue_row = ROW_NONE
         self.metadata_name = options["metadata_topic"]
@@ -277,10 +281,24 @@ cdef class ReputLoop(Dispatcher):
                 return True
         return False
 
+    # By the records of a millisecond and more, and not by what one nap brought, which is little because it was short.
+    cdef void choose_nap(self) noexcept nogil:
+        cdef int64_t now = monotonic_ns()
+        cdef int64_t elapsed = now - self.counted_from_ns
+        if elapsed < NAP_NS:
+            return
+        if (self.record_count - self.counted_from_record) * MS_NS < FEW_RECORDS_A_MS * elapsed:
+            self.nap_ns = SHORT_NAP_NS
+        else:
+            self.nap_ns = NAP_NS
+        self.counted_from_ns = now
+        self.counted_from_record = self.record_count
+
     cdef int rest(self) noexcept nogil:
         # Nothing to do: nap while traffic lasts, then sleep. True when the link has something to say.
         cdef pollfd fds[2]
         cdef timespec pause
+        self.choose_nap()
         fds[0].fd = self.wake
         fds[0].events = POLLIN
         fds[1].fd = self.link
@@ -309,8 +327,6 @@ cdef class ReputLoop(Dispatcher):
 
     cdef ReputNews follow(self) noexcept nogil:
         cdef int done
-        cdef int64_t known = self.record_count
-        self.nap_ns = NAP_NS
         while observe(&self.row.command) != WORKER_COMMAND_STOP:
             done = self.dispatch_some()
             self.row.turns += 1
@@ -319,8 +335,6 @@ cdef class ReputLoop(Dispatcher):
                 self.wake_pullers()
                 self.napped_ns = 0
                 tell_maker(self.first_files)
-                self.nap_ns = SHORT_NAP_NS if self.record_count - known < FEW_RECORDS else NAP_NS
-                known = self.record_count
             if done == -1:
                 return REPUT_FAILED
             if done == -2:
