@@ -7,7 +7,6 @@ is what at-least-once means, and what the keys of ``sink_keys`` let a reader men
 from __future__ import annotations
 
 import logging
-import select
 import time
 from collections import defaultdict, deque
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ from mqcore.codes import STORED_CODES, RequestCode, ResponseCode
 from mqcore.errors import BrokerError, FrameError, RemotingError, RemotingTimeoutError
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import AUTO_CREATE_TOPIC_KEY_TOPIC
+from mqcore.readiness import wait_ready
 from mqcore.spark.cluster import Cluster
 from mqcore.spark.errors import NoQueueError, SinkError, TopicRouteError
 from mqcore.spark.settings import SinkSettings
@@ -170,7 +170,7 @@ class Sender:
         links = list({id(link): link for _, link in self._under_way.values()}.values())
         ready = [link for link in links if link.has_answer]
         if not ready and links:
-            ready = select.select(links, [], [], self._cluster.timeout_s)[0]
+            ready = wait_ready(links, self._cluster.timeout_s)
         if not ready:
             late = RemotingTimeoutError(f"no answer to a send in {self._cluster.timeout_s:g} s")
             for link in links:

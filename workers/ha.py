@@ -10,7 +10,6 @@ import errno
 import ipaddress
 import logging
 import os
-import select
 import socket
 import time
 from typing import Any
@@ -19,6 +18,7 @@ from mqcore import layout
 from mqcore._fast.ha.loop import HaLoop
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.config import BrokerRole, FlushDiskType, SettingValues
+from mqcore.readiness import WRITABLE, wait_ready
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
@@ -127,7 +127,7 @@ class Master:
                 raise InterruptedError(errno.EINTR, "it is no longer the master to be copied from")
             if time.monotonic() >= deadline:
                 raise TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT))
-            if select.select([], [connection], [], CONNECT_CHECK_S)[1]:
+            if wait_ready([connection], CONNECT_CHECK_S, WRITABLE):
                 error = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if error:
             raise OSError(error, os.strerror(error))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import shutil
 import struct
 import threading
@@ -19,6 +18,7 @@ from mqcore.config import SettingValues
 from mqcore.errors import StoreError
 from mqcore.files import bury_directory
 from mqcore.protocol.names import METADATA_TOPIC
+from mqcore.readiness import wait_ready
 from mqcore.store.geometry import StoreGeometry
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
@@ -32,7 +32,7 @@ STORE_FLAG = layout.constants("StoreFlag")
 LINK_KIND = layout.constants("LinkKind")
 LINK_READ_SIZE = 65_536
 RETRIES_MAX = 30
-RETRY_PAUSE_MS = 1000
+RETRY_PAUSE_S = 1.0
 MAKER_NICENESS = 5
 """What the maker of first files does can wait while others have work: its queues are readable without."""
 
@@ -122,7 +122,7 @@ class Reput:
         return count > 0
 
     def _read_waiting(self) -> None:
-        while select.select([self._handover.link], [], [], 0)[0] and self._read_link():
+        while wait_ready([self._handover.link], 0) and self._read_link():
             pass
 
     def _take_filters(self, payload: bytes) -> None:
@@ -150,9 +150,7 @@ class Reput:
             self._segment.set_flags(STORE_FLAG["CONSUME_QUEUE_ERROR"])
             logger.error("the store refuses messages until consume queues can be written")
         self._read_waiting()
-        poll = select.poll()
-        poll.register(self._handover.link, select.POLLIN)
-        poll.poll(RETRY_PAUSE_MS)  # an end of the broker process is seen by the loop
+        wait_ready([self._handover.link], RETRY_PAUSE_S)  # an end of the broker process is seen by the loop
 
     def _error(self) -> StoreError:
         error: StoreError = self.loop.failure_error()

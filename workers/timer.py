@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import select
 import threading
 import time
 from typing import Any
@@ -18,6 +17,7 @@ from mqcore import layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore._fast.timer.loop import TimerLoop, TimerNews
 from mqcore.config import FlushDiskType, SettingValues
+from mqcore.readiness import wait_ready
 from mqcore.store.paths import StorePaths
 from mqcore.workers.handover import Handover
 from mqcore.workers.settings_sheet import SettingsFollower
@@ -29,9 +29,9 @@ logger = logging.getLogger(__name__)
 
 COMMAND = layout.constants("WorkerCommand")
 STATE = layout.constants("WorkerState")
-STOP_POLL_MS = 1000
+STOP_POLL_S = 1.0
 WINDOW_SLOTS_MAX = layout.TIMER_SLOT_COUNT // 2 - 60
-RETRY_PAUSE_MS = 1000
+RETRY_PAUSE_S = 1.0
 
 
 def live_options(settings: SettingValues) -> dict[str, Any]:
@@ -118,11 +118,8 @@ class Timer:
     def _wait_for_stop(self) -> None:
         """Do nothing until the last of the log is on disk: before, what was delivered cannot be called so."""
         self._segment.set_worker_word(self._handover.row, "state", STATE["DRAINED"])
-        poll = select.poll()
-        for descriptor in (self._handover.wake, self._handover.link):
-            poll.register(descriptor, select.POLLIN)
         while self._segment.worker_word(self._handover.row, "command") == COMMAND["DRAIN"]:
-            found = dict(poll.poll(STOP_POLL_MS))
+            found = wait_ready([self._handover.wake, self._handover.link], STOP_POLL_S)
             if self._handover.wake in found:
                 with contextlib.suppress(BlockingIOError):
                     os.eventfd_read(self._handover.wake)
@@ -146,9 +143,7 @@ class Timer:
 
     def _pause(self) -> None:
         logger.error("a message cannot be put into the timer wheel, trying again: %s", self.loop.failure())
-        poll = select.poll()
-        poll.register(self._handover.link, select.POLLIN)
-        poll.poll(RETRY_PAUSE_MS)  # an end of the broker process is seen by the loop
+        wait_ready([self._handover.link], RETRY_PAUSE_S)  # an end of the broker process is seen by the loop
 
 
 def run(settings: SettingValues, segment: SharedSegment, handover: Handover) -> None:

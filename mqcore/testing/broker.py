@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Self
 
 from mqcore.clock import now_ms
 from mqcore.errors import MQError
+from mqcore.readiness import wait_ready
 from mqcore.testing.leftovers import children_of, make_directory, remove_stale_directories, wait_ended
 from mqcore.testing.ports import free_ports
 from mqcore.testing.server.orders import ADVANCE, CREATE_TOPIC, STOP, Answer, Launch, Order
@@ -258,7 +258,7 @@ class RunningBroker:
         end = time.monotonic() + deadline_s
         while b"\n" not in self._unread:
             left_s = end - time.monotonic()
-            if left_s <= 0 or not select.select([self._process.stdout], [], [], left_s)[0]:
+            if left_s <= 0 or not wait_ready([self._process.stdout], left_s):
                 raise self._error(f"did not answer within {deadline_s:.0f} s")
             chunk = os.read(self._process.stdout.fileno(), LINE_SIZE_MAX)
             if not chunk:
