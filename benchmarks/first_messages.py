@@ -8,6 +8,10 @@ last message, and whether the first pulls had brought all. With ``--existing`` t
 that its queues have their files: what is left then is the way of any message. The brokers run side by side, with
 RocketMQ's default file sizes, and the rounds alternate; each waits until the machine is idle, as what the broker before
 has left to do, or its compiler, is none of this one's delay. ``--revision`` adds mqcore as it was at another commit.
+
+What no broker has to do with is told beside them: in each round a token goes along a chain of processes and back, as a
+pull's question does from the client over the workers to the broker process, each of which works for a while on the way.
+That is how long this machine takes for as many turns; a tail that it has, too, is the machine's.
 """
 
 from __future__ import annotations
@@ -18,8 +22,10 @@ import struct
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
+from multiprocessing import Process
 from pathlib import Path
 from typing import Final
 
@@ -39,6 +45,9 @@ BAR_P99_MS: Final = 2.0
 ANSWER_TIMEOUT_S: Final = 10.0
 IDLE_S: Final = 0.04
 IDLE_WAIT_S: Final = 1.0
+RELAYS: Final = 3
+"""The send, pull and broker processes: what is asked first of a new topic goes through all of them, and back."""
+RELAY_WORK_S: Final = 80e-6
 
 
 @dataclass(slots=True)
@@ -76,6 +85,54 @@ class Connection:
         header = json.loads(self._data[8 : 8 + (marked & 0xFFFFFF)])
         self._data = self._data[4 + size :]
         return header
+
+
+def relay(incoming: socket.socket, onward: socket.socket | None) -> None:
+    """Give each token that comes to the next process, and what comes back from it to the one before."""
+    while token := incoming.recv(1):
+        work()
+        if onward is not None:
+            onward.send(token)
+            token = onward.recv(1)
+            work()
+        incoming.send(token)
+
+
+def work() -> None:
+    until = time.perf_counter() + RELAY_WORK_S
+    while time.perf_counter() < until:
+        pass
+
+
+@contextmanager
+def chain() -> Iterator[socket.socket]:
+    """A chain of RELAYS processes: what is written to the socket comes back when it has been through all of them."""
+    first, end = socket.socketpair()
+    processes = []
+    for number in range(RELAYS):
+        incoming, (onward, next_end) = end, socket.socketpair()
+        is_last = number == RELAYS - 1
+        processes.append(Process(target=relay, args=(incoming, None if is_last else onward), daemon=True))
+        processes[-1].start()
+        incoming.close()
+        onward.close()
+        end = next_end
+    end.close()
+    try:
+        yield first
+    finally:
+        first.close()
+        for process in processes:
+            process.terminate()
+            process.join()
+
+
+def time_chain(first: socket.socket, seen: Seen) -> None:
+    """One round of the machine alone."""
+    began = time.perf_counter()
+    first.send(b"t")
+    first.recv(1)
+    seen.delays_ms.append((time.perf_counter() - began) * 1000)
 
 
 def pull_frame(topic: str, queue_id: int, offset: int) -> bytes:
@@ -152,6 +209,7 @@ def play(address: Address, topic: str, before: list[int], seen: Seen) -> None:
 def main(rounds: int, apache: str, revision: str, existing: bool, directory: Path | None, check: bool) -> None:
     others = [f"mqcore:revision={revision}"] * bool(revision) + [f"apache:{apache}"] * bool(apache)
     with ExitStack() as stack:
+        machine, relays = Seen("this machine, no broker"), stack.enter_context(chain())
         root = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory, prefix="benchmark-")))
         specs = [BrokerSpec.parse(text) for text in ("mqcore", *others)]
         sides = []
@@ -172,8 +230,10 @@ def main(rounds: int, apache: str, revision: str, existing: bool, directory: Pat
                     control.create_topic(topic, QUEUES)
                 # The first round brings the group and the index file, once for all.
                 play(side.address, topic, before, seen if number else Seen(seen.label))
+            await_idle()
+            time_chain(relays, machine if number else Seen(machine.label))
     click.echo(f"{'broker':24} {'rounds':>6} {'first pulls incomplete':>23} {'p50 ms':>8} {'p99 ms':>8} {'max ms':>8}")
-    for seen in results:
+    for seen in (*results, machine):
         click.echo(
             f"{seen.label:24} {rounds:6} {seen.incomplete:23} {seen.quantile(0.5):8.2f} {seen.quantile(0.99):8.2f} "
             f"{max(seen.delays_ms):8.2f}"

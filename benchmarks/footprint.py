@@ -1,24 +1,29 @@
-"""What mqcore's broker costs before anybody asks for anything: time to the first message, idle CPU, memory per process.
+"""What mqcore's broker costs before anybody asks for anything: time to the first message, CPU, memory per process.
 
-    python -m benchmarks.footprint [--starts N] [--idle SECONDS] [--apache RELEASE]
+    python -m benchmarks.footprint [--starts N] [--idle SECONDS] [--apache RELEASE] [--revision REV]
 
 Each start is on an empty store with RocketMQ's default file sizes, its name server embedded. The clock runs from the
-start of the process to the answer that acknowledges a message to a new topic. With ``--apache`` a name server and a
-broker of that release do the same once, their JVMs as Apache's scripts start them but for the size of the heap.
+start of the process to the answer that acknowledges a message to a new topic; processor time is that of all the
+broker's processes, from the start to the end of a clean stop. With ``--revision`` mqcore as it was at another commit
+takes turns with this one. With ``--apache`` a name server and a broker of that release do the same once, their JVMs as
+Apache's scripts start them but for the size of the heap.
 """
 
 from __future__ import annotations
 
+import resource
 import statistics
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import click
 import psutil
 
-from benchmarks.harness.brokers import APACHE_JVM
+from benchmarks.harness.brokers import APACHE_JVM, environment_of
+from benchmarks.harness.revisions import built_revision
 from tests.compat import apache_requests as requests
 from tests.rigs.apache import ApacheServer
 from tests.rigs.maven import RELEASES
@@ -56,24 +61,64 @@ def cpu_s(process: psutil.Process) -> float:
     return sum(process.cpu_times()[:2])
 
 
-@click.command(help=__doc__)
-@click.option("--starts", default=5, show_default=True, help="Broker starts; the median counts.")
-@click.option("--idle", default=20.0, show_default=True, help="Seconds for which the last of them is left alone.")
-@click.option("--apache", type=click.Choice(list(RELEASES)), help="Measure this release of Apache's in the same run.")
-def main(starts: int, idle: float, apache: str | None) -> None:
-    """Measure and print."""
-    times = []
-    for number in range(starts):
+@dataclass(slots=True)
+class Starts:
+    """What the starts of one commit took, seconds each."""
+
+    label: str
+    env: dict[str, str] | None
+    to_first_message: list[float] = field(default_factory=list)
+    of_a_processor: list[float] = field(default_factory=list)
+
+    def make(self, idle_s: float) -> None:
+        """Start a broker on an empty store and stop it; what it uses while idle is shown if *idle_s* is not 0."""
+        used = children_cpu_s()
         with tempfile.TemporaryDirectory() as directory:
             started = time.monotonic()
-            with MqcoreBroker(Path(directory) / "store", DEFAULT_SIZES) as broker:
-                times.append(first_message_s(broker, started))
-                if number == starts - 1:
+            with MqcoreBroker(Path(directory) / "store", DEFAULT_SIZES, env=self.env) as broker:
+                self.to_first_message.append(first_message_s(broker, started))
+                if idle_s:
+                    click.echo(self.label)
                     main_process = psutil.Process(broker.pid)
-                    show_idle([main_process, *main_process.children(recursive=True)], idle)
+                    show_idle([main_process, *main_process.children(recursive=True)], idle_s)
                 broker.stop()
-    click.echo(f"start to first acknowledged message: median {statistics.median(times):.2f} s, "
-               f"{min(times):.2f} to {max(times):.2f} s, {starts} starts")  # fmt: skip
+        if not idle_s:
+            self.of_a_processor.append(children_cpu_s() - used)
+
+    def show(self) -> None:
+        """Print the medians."""
+        for what, seconds in (
+            ("start to first acknowledged message", self.to_first_message),
+            ("processor time of a start and a stop", self.of_a_processor),
+        ):
+            click.echo(f"{self.label}: {what}: median {statistics.median(seconds):.2f} s, "
+                       f"{min(seconds):.2f} to {max(seconds):.2f} s, {len(seconds)} times")  # fmt: skip
+
+
+def children_cpu_s() -> float:
+    """What processes have used that this one has started and waited for, with theirs."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+@click.command(help=__doc__)
+@click.option(
+    "--starts", default=5, show_default=True, type=click.IntRange(min=1), help="Broker starts; medians count."
+)
+@click.option("--idle", default=20.0, show_default=True, help="Seconds for which one more broker is left alone.")
+@click.option("--apache", type=click.Choice(list(RELEASES)), help="Measure this release of Apache's in the same run.")
+@click.option("--revision", default="", help="A commit of mqcore to be compared, too.")
+def main(starts: int, idle: float, apache: str | None, revision: str) -> None:
+    """Measure and print."""
+    sides = [Starts("mqcore", None)]
+    if revision:
+        sides.append(Starts(f"mqcore@{revision}", environment_of(built_revision(revision))))
+    for _ in range(starts):
+        for side in sides:
+            side.make(0)
+    for side in sides:
+        side.make(idle)
+        side.show()
     if apache is not None:
         measure_apache(apache, idle)
 
@@ -96,7 +141,9 @@ def show_idle(processes: list[psutil.Process], seconds: float) -> None:
     time.sleep(seconds)
     waited = time.monotonic() - began
     shares = [(cpu_s(process) - then) / waited for process, then in zip(processes, before, strict=True)]
-    click.echo(f"idle: {sum(shares):.2%} of one core, all {len(processes)} processes together, over {seconds:.0f} s")
+    shared = sum(process.memory_full_info().pss for process in processes) / 2**20
+    click.echo(f"idle: {sum(shares):.2%} of one core and {shared:.1f} MiB (PSS), all {len(processes)} processes "
+               f"together, over {seconds:.0f} s")  # fmt: skip
     click.echo("process   of a core  resident  own share of it (PSS)  unique (USS), MiB")
     for process, share in zip(processes, shares, strict=True):
         memory = process.memory_full_info()

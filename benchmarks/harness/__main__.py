@@ -227,7 +227,7 @@ def pull(**options: Any) -> None:
     show_default=True,
     type=click.IntRange(min=1),
     help="Start both brokers so often, with new stores, and make these pairs in each life: two starts of one broker"
-    " differ by a few percent.",
+    " differ by a few percent. They take turns in starting first.",
 )
 @click.option(
     "--retries",
@@ -300,7 +300,7 @@ def run_comparison(
             click.echo(f"filled {size / 2**30:.1f} GiB of free memory with page cache", err=True)
         for number in range(options["lives"]):
             with tempfile.TemporaryDirectory(dir=directory, prefix=f"life-{number}-") as life:
-                run_life(specs, loads, plan, options, Path(life), comparisons)
+                run_life(specs, loads, plan, options, Path(life), comparisons, is_turned=number % 2 == 1)
 
 
 def run_life(
@@ -310,17 +310,23 @@ def run_life(
     options: dict[str, Any],
     directory: Path,
     comparisons: list[LoadComparison],
+    *,
+    is_turned: bool,
 ) -> None:
-    """Start both brokers, run the loads and add what was seen of each to *comparisons*, in their order."""
+    """Start both brokers, run the loads and add what was seen of each to *comparisons*, in their order.
+
+    With *is_turned* the second broker starts first, and is loaded first: what lies where in memory goes by it.
+    """
     properties = dict(text.partition("=")[::2] for text in options["properties"])
     folders = (directory / "a", directory / "b")
     for folder in folders:
         folder.mkdir()
     with ExitStack() as stack:
-        first, second = (
-            stack.enter_context(running_broker(spec, folder, properties))
-            for spec, folder in zip(specs, folders, strict=True)
-        )
+        running = {
+            spec_at: stack.enter_context(running_broker(specs[spec_at], folders[spec_at], properties))
+            for spec_at in ((1, 0) if is_turned else (0, 1))
+        }
+        first, second = running[0], running[1]
 
         def on_pair(pair: Pair) -> None:
             check_disk(directory)
@@ -330,7 +336,7 @@ def run_life(
                 click.echo(f"dropped: {pair.dropped}", err=True)
 
         for number, load in enumerate(loads):
-            seen = compare_load((first, second), load, plan, on_pair)
+            seen = compare_load((first, second), load, plan, on_pair, is_turned=is_turned)
             if number < len(comparisons):
                 comparisons[number] = comparisons[number].with_more(seen)
             else:

@@ -138,6 +138,11 @@ def address_of(text: str) -> Address:
     return host, int(port)
 
 
+def environment_of(root: Path) -> dict[str, str]:
+    """What makes an interpreter take mqcore from *root*: the current directory, this checkout, does not come before."""
+    return {"PYTHONPATH": str(root), "PYTHONSAFEPATH": "1"}
+
+
 def check_disk(directory: Path) -> None:
     """Raise ControlError if the stores have filled their disk so far that a broker would behave differently."""
     usage = shutil.disk_usage(directory)
@@ -165,9 +170,7 @@ def running_broker(spec: BrokerSpec, directory: Path, properties: Mapping[str, s
         ):
             yield Side(spec.label, address_of(apache.broker_address), apache.broker.pid, slaves)
         return
-    # PYTHONSAFEPATH keeps the current directory, which is this checkout, from coming before the other revision.
-    root = built_revision(spec.revision, spec.python) if spec.revision else None
-    env = {"PYTHONPATH": str(root), "PYTHONSAFEPATH": "1"} if root else None
+    env = environment_of(built_revision(spec.revision, spec.python)) if spec.revision else None
     if spec.python:
         with held_broker(spec, store_dir, settings, env) as side:
             yield side

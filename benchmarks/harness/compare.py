@@ -15,6 +15,8 @@ from benchmarks.harness.control import Address
 from benchmarks.harness.loads import Load, LoadSession, Measurement
 from benchmarks.harness.procstat import await_quiet
 
+REFUSED_SHARE_MAX: Final = 0.02
+"""A broker whose disk is full, say, refuses faster than it stores."""
 CORE_DISTANCE_RATIO_MAX: Final = 2.0
 """Hand-over times that differ by more belong to different places of the cores: near is 2 to 5 times faster than far."""
 
@@ -120,6 +122,9 @@ def median(metric: str, measurements: Iterable[Measurement]) -> float:
 def noise_in(measurements: Sequence[Measurement], others_share_max: float) -> str:
     """Say why these repetitions should not be compared with each other; an empty text if they may."""
     others = max(measurement.others_share for measurement in measurements)
+    refused = max(measurement.refused_share for measurement in measurements)
+    if refused > REFUSED_SHARE_MAX:
+        return f"{refused:.0%} of the requests were refused"
     if others > others_share_max:
         return f"others used {others:.0%} of the machine"
     distances = [distance for measurement in measurements for distance in measurement.core_distances_ns]
@@ -128,9 +133,12 @@ def noise_in(measurements: Sequence[Measurement], others_share_max: float) -> st
     return ""
 
 
-def compare_load(sides: tuple[Side, Side], load: Load, plan: Plan, on_pair: Callable[[Pair], None]) -> LoadComparison:
+def compare_load(
+    sides: tuple[Side, Side], load: Load, plan: Plan, on_pair: Callable[[Pair], None], *, is_turned: bool = False
+) -> LoadComparison:
     """Run one load on both brokers in turn until pair_count pairs count or the retries are used up.
 
+    They take turns in being the first of a pair; the second side begins with *is_turned*.
     *on_pair* is called with each pair as it is made. Raises what LoadSession.measure raises: the speed of a broker that
     loses or invents messages is of no interest.
     """
@@ -139,13 +147,13 @@ def compare_load(sides: tuple[Side, Side], load: Load, plan: Plan, on_pair: Call
     first, second = (
         LoadSession(side.address, load, topic, broker_pid=side.pid, replica_pids=side.replica_pids) for side in sides
     )
-    first.warm_up(plan.seconds, plan.warm_up_seconds_max, plan.others_share_max)
-    second.warm_up(plan.seconds, plan.warm_up_seconds_max, plan.others_share_max)
+    for session in (second, first) if is_turned else (first, second):
+        session.warm_up(plan.seconds, plan.warm_up_seconds_max, plan.others_share_max)
     while (kept := sum(not pair.dropped for pair in pairs)) < plan.pair_count:
         if len(pairs) - kept > plan.retry_count:
             break
         await_quiet(plan.others_share_max, plan.quiet_wait_seconds_max)
-        if kept % 2 == 0:
+        if kept % 2 == int(is_turned):
             of_first, of_second = first.measure(plan.seconds), second.measure(plan.seconds)
         else:
             of_second, of_first = second.measure(plan.seconds), first.measure(plan.seconds)

@@ -108,6 +108,12 @@ class Measurement:
     """Answers by code, other than SUCCESS."""
 
     @property
+    def refused_share(self) -> float:
+        """Of all requests that were answered, those that were refused, 0 to 1."""
+        refused = sum(self.refused.values())
+        return refused / (refused + self.messages) if refused else 0.0
+
+    @property
     def all_cpu_us(self) -> float | None:
         """Of the broker and its replicas."""
         return None if self.broker_cpu_us is None else self.broker_cpu_us + (self.replica_cpu_us or 0.0)
