@@ -18,10 +18,10 @@ from mqcore.client.produce.blocking import SOCKETS_MAX
 from mqcore.client.settings.options import ClientOptions
 from mqcore.client.telemetry.producer_hooks import ProducerHook, SendContext
 from mqcore.codes import ResponseCode
-from mqcore.errors import BrokerError, RemotingSendError, RemotingTimeoutError
+from mqcore.errors import BrokerError, MQError, RemotingSendError, RemotingTimeoutError
 from mqcore.protocol.message import MessageQueue
 from tests.integration.client_helpers import make_topic
-from tests.integration.scripted_brokers import HANG_UP, SILENCE, ScriptedBrokers
+from tests.integration.scripted_brokers import HANG_UP, SILENCE, ScriptedBroker, ScriptedBrokers
 from tests.rigs import RunningBroker
 from tests.rigs.certificates import trusting
 from tests.waiting import wait_until
@@ -302,6 +302,19 @@ def test_a_broker_that_is_gone_is_left_for_another(scripted: Scripted, caplog: p
         assert len(good.sends) == 5
 
 
+@contextmanager
+def silent_in_place_of(cluster: ScriptedBrokers, gone: ScriptedBroker) -> Iterator[socket.socket]:
+    """Who connects to *gone* is connected, and hears nothing."""
+    port = int(gone.server.address.rpartition(":")[2])
+    cluster.stop(gone)
+    with closing(socket.socket()) as silent:
+        silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        silent.bind(("127.0.0.1", port))
+        silent.listen()
+        silent.setblocking(False)
+        yield silent
+
+
 def test_a_broker_that_is_silent_in_the_handshake_is_left_for_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("mqcore.transport.blocking.CONNECT_TIMEOUT_S", 0.2)
     options = WAYS["tls"]
@@ -309,18 +322,30 @@ def test_a_broker_that_is_silent_in_the_handshake_is_left_for_another(monkeypatc
         ScriptedBrokers("a", "b", is_sealed=True) as cluster,
         Client(cluster.name_server, **options) as mq,
         mq.producer("P", send_timeout_s=DEADLINE_S) as producer,
-        closing(socket.socket()) as silent,
     ):
         gone, good = cluster.brokers
         producer.queues("T")
-        port = int(gone.server.address.rpartition(":")[2])
-        cluster.stop(gone)
-        silent.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        silent.bind(("127.0.0.1", port))
-        silent.listen()
-        for _ in range(2):
-            assert producer.send(Message("T", b"x")).queue.broker_name == "b"
+        with silent_in_place_of(cluster, gone):
+            for _ in range(2):
+                assert producer.send(Message("T", b"x")).queue.broker_name == "b"
         assert len(good.sends) == 2
+
+
+@pytest.mark.parametrize("queue", [None, MessageQueue("T", "a", 0)], ids=["next", "chosen"])
+def test_a_handshake_that_takes_all_the_time_is_not_begun_again(queue: MessageQueue | None) -> None:
+    with (
+        ScriptedBrokers("a", is_sealed=True) as cluster,
+        Client(cluster.name_server, **WAYS["tls"]) as mq,
+        mq.producer("P") as producer,
+    ):
+        (gone,) = cluster.brokers
+        producer.queues("T")
+        with silent_in_place_of(cluster, gone) as silent:
+            with pytest.raises(MQError, match="send timed out: 1 attempts in [1-9]|handshake"):
+                producer.send(Message("T", b"x"), timeout_s=SILENCE_S, queue=queue)
+            silent.accept()[0].close()
+            with pytest.raises(BlockingIOError):
+                silent.accept()
 
 
 def test_a_close_in_another_thread_lets_a_send_wait_no_longer_than_its_time(scripted: Scripted) -> None:

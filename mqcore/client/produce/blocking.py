@@ -309,7 +309,7 @@ class BlockingSender:
         if answer is None:
             return None
         if isinstance(answer, FailedAttempt):
-            if choose is not None and is_not_stored(answer.error):
+            if choose is not None and is_not_stored(answer.error) and answer.left_s > 0:
                 return None
             return self._after(answer, outgoing, choose)
         return receipt_of(answer, queue, outgoing.msg_id)
@@ -357,9 +357,14 @@ class BlockingSender:
         deadline_s = begun_s + timeout_s
         try:
             answer = self._exchange(head, address, outgoing, timeout_s, begun_s)
-        except (RemotingConnectError, TlsError) as error:
+        except TlsError as error:
             logger.debug("%s", error)
             return None
+        except RemotingConnectError as error:
+            logger.debug("%s", error)
+            left_s = deadline_s - clock.monotonic_s()
+            # One that is silent may have taken all the time there was.
+            return None if left_s > 0 else FailedAttempt(queue, error, left_s, begun_s)
         except RemotingError as error:
             return FailedAttempt(queue, error, deadline_s - clock.monotonic_s(), begun_s)
         except ProtocolError as error:

@@ -105,8 +105,10 @@ class ProducerCore:
         gone: dict[str, str | None] = {}
         stored: Sent | None = None
         failure: BrokerError | RemotingError | ClientError | None = None
+        spent_s = 0.0
         if after is not None:
             failure = after.error
+            spent_s = door_to_time.monotonic_s() - after.begun_s
             brokers.append(after.queue.broker_name)
             if is_doubtful(failure):
                 self._hub.masters.doubt(failure.broker)
@@ -152,10 +154,10 @@ class ProducerCore:
         cost_s = clock() - begin_s
         if failure is None or (cost_s >= timeout_s and len(brokers) <= self._settings.retries):
             raise RemotingTimeoutError(
-                f"send timed out: {len(brokers)} attempts in {cost_s * 1000:.0f} ms, topic {outgoing.topic}"
+                f"send timed out: {len(brokers)} attempts in {(spent_s + cost_s) * 1000:.0f} ms, topic {outgoing.topic}"
             ).at(broker=brokers[-1] if brokers else "", topic=outgoing.topic) from failure
         code = client_code(failure)
-        raise SendFailedError(outgoing.topic, tuple(brokers), int(cost_s * 1000), code, str(failure)) from failure
+        raise SendFailedError(outgoing.topic, tuple(brokers), int((spent_s + cost_s) * 1000), code, str(failure)) from failure
 
     def _is_worth_more(self, failure: Exception | None) -> bool:
         """Whether a send goes on after its retries, while there is time.
