@@ -29,7 +29,7 @@ _ROOMS: Final = {
         statistics hooks=producer_hooks consume_hooks=consumer_hooks trace trace_hooks
     """,
     "mqcore.client.produce": """
-        producer producer_core=core batching batch_body batch_split inflight blocking exchange codec fault_strategy
+        producer producer_core=core batching batch_body batch_split inflight blocking codec fault_strategy
         request_reply transactions
     """,
     "mqcore.client.consume": """
@@ -44,7 +44,7 @@ _ROOMS: Final = {
         pull_consumer=consumer pull_consumer_control=control pull_consumer_offsets=offsets pull_consumer_watch=watch
         lite_pull=queues lite_pull_assignment=assignment polled_queue=queue polled_batch=batch pull_api
     """,
-    "mqcore.transport": "credentials=signing",
+    "mqcore.transport": "credentials=signing exchange",
     "mqcore.client.plain": """
         plain_calls=calls plain_consumer=consumer pull_consumer_plain=pull_consumer
     """,

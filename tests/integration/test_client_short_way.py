@@ -341,7 +341,7 @@ def test_a_handshake_that_takes_all_the_time_is_not_begun_again(queue: MessageQu
         (gone,) = cluster.brokers
         producer.queues("T")
         with silent_in_place_of(cluster, gone) as silent:
-            with pytest.raises(MQError, match="send timed out: 1 attempts in [1-9]|handshake"):
+            with pytest.raises(MQError, match=r"send timed out: 1 attempts in [1-9]|handshake"):
                 producer.send(Message("T", b"x"), timeout_s=SILENCE_S, queue=queue)
             silent.accept()[0].close()
             with pytest.raises(BlockingIOError):

@@ -17,13 +17,13 @@ import pytest
 
 from mqcore._fast.client import exchange as fast
 from mqcore._fast.client import frames as fast_frames
-from mqcore.client.produce import exchange as python
-from mqcore.client.produce.sealed_exchange import SealedExchange
 from mqcore.codes import SerializeType
 from mqcore.errors import HeaderError, ProtocolError, RemotingSendError, RemotingTimeoutError
 from mqcore.protocol import send_frames as python_frames
 from mqcore.protocol.command import RemotingCommand
 from mqcore.transport import blocking
+from mqcore.transport import exchange as python
+from mqcore.transport.sealed_exchange import SealedExchange
 from mqcore.transport.signed_sends import SignedSendHead
 from mqcore.transport.tls import ServerMaterial
 from tests.rigs.certificates import trusting

@@ -1,6 +1,6 @@
 from typing_extensions import Buffer
 
-from mqcore.client.produce.exchange import Head, SendAnswer
+from mqcore.transport.exchange import Head, SendAnswer
 
 class Exchange:
     @property

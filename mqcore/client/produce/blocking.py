@@ -23,11 +23,8 @@ from mqcore.client.model.messages import has_timer
 from mqcore.client.model.outgoing import Outgoing
 from mqcore.client.model.receipt import SendReceipt
 from mqcore.client.model.selectors import Rotation
-from mqcore.client.produce.codec import Exchange
 from mqcore.client.produce.core import ChooseQueue, FailedAttempt, ProducerCore, check_queue, chosen_by, warn_of_attempt
-from mqcore.client.produce.exchange import SendAnswer
 from mqcore.client.produce.receipts import receipt_of
-from mqcore.client.produce.sealed_exchange import SealedExchange
 from mqcore.client.session import forks
 from mqcore.client.session.failures import is_doubtful, is_not_stored
 from mqcore.client.session.waiting_sends import PendingSend
@@ -46,6 +43,9 @@ from mqcore.protocol.command import next_opaque
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import is_retry_topic
 from mqcore.transport.blocking import LEAST_TIMEOUT_S, connected, cut
+from mqcore.transport.codec import Exchange
+from mqcore.transport.exchange import SendAnswer
+from mqcore.transport.sealed_exchange import SealedExchange
 from mqcore.transport.signed_sends import SignedSendHead
 
 if TYPE_CHECKING:

@@ -8,9 +8,7 @@ from mqcore.extensions import PURE
 
 if TYPE_CHECKING or PURE:
     from mqcore.client.produce.batch_body import BatchBody, FutureFields, Joiner, Maker, Receipts, Room
-    from mqcore.client.produce.exchange import Exchange, answer_of
 else:
     from mqcore._fast.client.batch import BatchBody, FutureFields, Joiner, Maker, Receipts, Room
-    from mqcore._fast.client.exchange import Exchange, answer_of
 
-__all__ = ["BatchBody", "Exchange", "FutureFields", "Joiner", "Maker", "Receipts", "Room", "answer_of"]
+__all__ = ["BatchBody", "FutureFields", "Joiner", "Maker", "Receipts", "Room"]

@@ -152,12 +152,13 @@ class ProducerCore:
         if stored is not None:
             return stored
         cost_s = clock() - begin_s
+        cost_ms = int((spent_s + cost_s) * 1000)
         if failure is None or (cost_s >= timeout_s and len(brokers) <= self._settings.retries):
             raise RemotingTimeoutError(
-                f"send timed out: {len(brokers)} attempts in {(spent_s + cost_s) * 1000:.0f} ms, topic {outgoing.topic}"
+                f"send timed out: {len(brokers)} attempts in {cost_ms} ms, topic {outgoing.topic}"
             ).at(broker=brokers[-1] if brokers else "", topic=outgoing.topic) from failure
         code = client_code(failure)
-        raise SendFailedError(outgoing.topic, tuple(brokers), int((spent_s + cost_s) * 1000), code, str(failure)) from failure
+        raise SendFailedError(outgoing.topic, tuple(brokers), cost_ms, code, str(failure)) from failure
 
     def _is_worth_more(self, failure: Exception | None) -> bool:
         """Whether a send goes on after its retries, while there is time.

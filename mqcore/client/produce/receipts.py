@@ -7,8 +7,8 @@ from typing import Final
 from mqcore.client.model.receipt import REGION_DEFAULT, SendReceipt, SendStatus
 from mqcore.client.produce.codec import Maker, Receipts
 from mqcore.client.produce.core import Sent
-from mqcore.client.produce.exchange import SendAnswer
 from mqcore.protocol.message import MessageQueue
+from mqcore.transport.exchange import SendAnswer
 
 STATUSES: Final = {int(status): status for status in SendStatus}
 TRACE_OFF: Final = "false"

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import ssl
 
-from mqcore.client.produce.codec import answer_of
-from mqcore.client.produce.exchange import SendAnswer, SocketExchange
 from mqcore.protocol.buffer import Buffer
+from mqcore.transport.codec import answer_of
+from mqcore.transport.exchange import SendAnswer, SocketExchange
 from mqcore.transport.pem import reason_of
 
 
