@@ -8,11 +8,16 @@ from typing import Final
 
 PORT_MAX: Final = 65_535
 NAME_SERVER_PORT: Final = 9876
+PAGE_PORT: Final = 8080
+"""Of a host that has a page with the addresses of name servers."""
 HA_PORT_DISTANCE: Final = 1
 """How far above the listen port the one for slaves lies."""
 FAST_PORT_DISTANCE: Final = 2
 """How far below the listen port the fast (VIP) one lies; clients compute it."""
 HOST_FORM: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%a-z0-9]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
+
+
+PAGE_FORM: Final = re.compile(r"https?://[^\s/;,]+/+[^\s/;,][^\s;,]*")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -59,14 +64,30 @@ def parse_addresses(text: str) -> tuple[Address, ...]:
     return tuple(parse_address(part) for part in text.split(";")) if text else ()
 
 
+def page_of(domain: str, subgroup: str) -> str:
+    """Return the URL that RocketMQ makes of ``rocketmq.namesrv.domain`` and ``rocketmq.namesrv.domain.subgroup``."""
+    has_port = ":" in domain.rpartition("]")[2]
+    return f"http://{domain if has_port else f'{domain}:{PAGE_PORT}'}/rocketmq/{subgroup}"
+
+
+def is_address_page(text: str) -> bool:
+    """Whether *text* is the URL of a page that names the name servers: http, a host, and a path that says something."""
+    return PAGE_FORM.fullmatch(text.strip()) is not None
+
+
 def parse_name_servers(text: str) -> tuple[str, ...]:
     """Return the same as people write it: commas too, each address once, 9876 where a port is missing.
 
-    An "http://" and a path are dropped, which RocketMQ's clients put there for a use that we do not have. Raises
-    ValueError with what was wanted; that something must be there is for the caller to say.
+    An "http://" without a path is dropped, which RocketMQ's clients put there. With a path, and alone, it is a page
+    that names them (``is_address_page``), and returned as it is. Raises ValueError with what was wanted; that something
+    must be there is for the caller to say.
     """
+    if is_address_page(text):
+        return (text.strip(),)
     found = []
     for part in re.split("[;,]", text):
+        if is_address_page(part):
+            raise ValueError("addresses, or one URL of a page that names them")
         address = part.strip().removeprefix("http://").removeprefix("https://").split("/")[0]
         if address:
             has_port = ":" in address.rpartition("]")[2]

@@ -23,6 +23,7 @@ from mqcore.protocol.names import TOOLS_CONSUMER_GROUP
 from mqcore.spark.connection import borrow, request
 from mqcore.spark.errors import NoQueueError, TopicRouteError
 from mqcore.spark.settings import Calling
+from mqcore.transport.address_page import addresses_of
 from mqcore.transport.link import BlockingAnswer, BlockingLink
 
 logger = logging.getLogger(__name__)
@@ -76,6 +77,7 @@ class Cluster:
         self._timeout_s = calling.timeout_ms / 1000
         self.sign = calling.signer()
         self._routes: dict[str, TopicRouteData | None] = {}
+        self._name_servers: tuple[str, ...] = ()
         self._chosen = 0
 
     @property
@@ -99,6 +101,7 @@ class Cluster:
     def forget_routes(self) -> None:
         """Ask again for every route: something has changed."""
         self._routes.clear()
+        self._name_servers = ()  # a page may name others now
 
     def _retrying(self, doing: str, work: Callable[[], T]) -> T:
         retries = self.retries()
@@ -114,19 +117,21 @@ class Cluster:
     def _ask_name_server(self, code: RequestCode, values: Mapping[str, Any] | None) -> BlockingAnswer:
         """Ask the chosen name server, or the next one if it cannot be reached; BrokerError is its refusal."""
         last: RemotingError | None = None
-        for _ in self._calling.name_servers:
-            address = self._calling.name_servers[self._chosen]
+        if not self._name_servers:
+            self._name_servers = addresses_of(self._calling.name_servers)
+        for _ in self._name_servers:
+            address = self._name_servers[self._chosen % len(self._name_servers)]
             try:
                 with self.link(address) as link:
                     answer = link.call(self.request(code, values))
             except RemotingError as error:
                 last = error
-                self._chosen = (self._chosen + 1) % len(self._calling.name_servers)
+                self._chosen += 1
                 continue
             if answer.code != ResponseCode.SUCCESS:
                 raise BrokerError(answer.code, answer.remark, address)
             return answer
-        names = ", ".join(self._calling.name_servers)
+        names = ", ".join(self._name_servers)
         raise RemotingConnectError(f"no name server of {names} can be reached: {last}") from last
 
     def topics(self) -> list[str]:

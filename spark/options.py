@@ -108,7 +108,7 @@ T, N, B, D, C = Kind.TEXT, Kind.NUMBER, Kind.BOOLEAN, Kind.DURATION, Kind.CHOICE
 
 OPTIONS: Final[tuple[Option, ...]] = (
     # Where, and what.
-    Option("nameServer", Use.ALL, T, None, "name servers, `host:port;host:port`; required",
+    Option("nameServer", Use.ALL, T, None, "name servers, `host:port;host:port`, or a page that names them; required",
            ("rocketmq.nameserver", "nameserver.addr", "namesrvAddr")),
     Option("subscribe", Use.SOURCE, T, None, "topics to read, separated by commas", ("topics",)),
     Option("subscribePattern", Use.SOURCE, T, None, "a regular expression that whole topic names must match"),

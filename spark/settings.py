@@ -34,7 +34,10 @@ SINK_GROUP: Final = "SPARK_SINK"
 
 @dataclass(frozen=True, slots=True)
 class Calling:
-    """How brokers are called: times in ms, *name_servers* each ``host:port``; keys for brokers that ask for them."""
+    """How brokers are called: times in ms, *name_servers* each ``host:port``, or a page that names them.
+
+    Keys are for brokers that ask for them.
+    """
 
     name_servers: tuple[str, ...]
     timeout_ms: int

@@ -13,6 +13,7 @@ from mqcore.admin.machine_checks import machine_findings, store_findings
 from mqcore.admin.options import output_option
 from mqcore.admin.running import EXIT_ERROR, Common, run
 from mqcore.client.settings.addresses import parse_addresses
+from mqcore.transport.address_page import addresses_of
 
 
 @click.command()
@@ -25,7 +26,7 @@ def doctor(common: Common, store: Path | None, here: bool, everything: bool, out
     """Find what is wrong, and say what to do. It ends with 1 if something does not work; a warning is none of that."""
     findings = [*machine_findings(), *(store_findings(store) if store is not None else ())]
     if not here:
-        findings += run(lambda: cluster_findings(parse_addresses(common.name_servers)))
+        findings += run(lambda: cluster_findings(addresses_of(parse_addresses(common.name_servers))))
     show_findings(findings, output, everything=everything)
     if any(finding.state is Health.ERROR for finding in findings):
         sys.exit(EXIT_ERROR)

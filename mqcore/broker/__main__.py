@@ -145,9 +145,12 @@ def first_steps(name_servers: str) -> list[str]:
 
 def unregistered(server: BrokerServer | GroupServer) -> list[str]:
     period_s = server.settings.broker.register_name_server_period_ms / 1000
+    trouble = f"No name server has answered, so no client finds this broker yet; it tries again every {period_s:g} s."
+    if page := server.settings.namesrv_page:
+        return [trouble, f"It is to find them at {page}; the log says what was found there."]
     first = server.settings.namesrv_addresses[0]
     return [
-        f"No name server has answered, so no client finds this broker yet; it tries again every {period_s:g} s.",
+        trouble,
         f"Start one there (python -m mqcore.namesrv --port {first.port}), name one that runs (-n HOST:PORT), or leave",
         "-n and namesrvAddr out: then one runs inside this broker.",
     ]

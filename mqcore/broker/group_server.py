@@ -88,7 +88,10 @@ class GroupServer:
 
     @property
     def name_server_addresses(self) -> list[str]:
-        return [str(address) for address in self.settings.namesrv_addresses]
+        """Those of its page are known while it runs."""
+        if self._server is None:
+            return [str(address) for address in self.settings.namesrv_addresses]
+        return self._server.name_server_addresses
 
     @property
     def is_registered(self) -> bool:

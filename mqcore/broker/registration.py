@@ -11,11 +11,12 @@ from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
+from mqcore import clock
 from mqcore.broker.live_settings import LiveSettings
 from mqcore.broker.ports import Caller, GroupControl
 from mqcore.broker.topics import TopicConfigManager
 from mqcore.codes import PermName, RemotingFlag, RequestCode, ResponseCode
-from mqcore.errors import BrokerError, MQError
+from mqcore.errors import BrokerError, MQError, RemotingConnectError
 from mqcore.protocol import headers
 from mqcore.protocol.bodies import (
     DataVersion,
@@ -26,6 +27,7 @@ from mqcore.protocol.bodies import (
     body_crc32,
 )
 from mqcore.protocol.command import RemotingCommand
+from mqcore.transport.address_page import EVERY_S, AddressPage
 
 logger = logging.getLogger(__name__)
 
@@ -57,11 +59,16 @@ class Registration:
         self._group = group
         self._tasks: set[asyncio.Task[None]] = set()
         self._soon: asyncio.Task[None] | None = None
+        page = settings.current.namesrv_page
+        self._page = AddressPage(page) if page else None
+        self._page_read_s: float | None = None
         self._told: dict[str, int] = {}
         """By name server: up to which change of the topics it has acknowledged all."""
 
     @property
     def name_servers(self) -> list[str]:
+        if self._page is not None:
+            return list(self._page.addresses)
         return [str(address) for address in self._settings.current.namesrv_addresses]
 
     @property
@@ -75,6 +82,7 @@ class Registration:
         *check_order* takes the order topics from the first answer. Without *force* only if a name server says that it
         knows another version.
         """
+        await self._read_page()
         if force or await self._is_needed():
             await self._register((), check_order=check_order, oneway=oneway)
 
@@ -127,6 +135,18 @@ class Registration:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         return task
+
+    async def _read_page(self) -> None:
+        """Read the page that names the name servers, if there is one and it is time; a failure is logged."""
+        now_s = clock.monotonic_s()
+        is_new = self._page_read_s is not None and now_s < self._page_read_s + EVERY_S
+        if self._page is None or (is_new and self._page.addresses):
+            return
+        self._page_read_s = now_s
+        try:
+            await self._page.read()
+        except RemotingConnectError as error:
+            logger.warning("name servers are not known: %s", error)
 
     async def _is_needed(self) -> bool:
         request = RemotingCommand(

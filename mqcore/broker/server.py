@@ -150,7 +150,7 @@ class BrokerServer:
 
     @property
     def name_server_addresses(self) -> list[str]:
-        return [str(address) for address in self.settings.namesrv_addresses]
+        return self.core.broker.registration.name_servers
 
     @property
     def is_registered(self) -> bool:
@@ -206,7 +206,7 @@ class BrokerServer:
         address = HostAddress(self.settings.broker.broker_ip1, port)
         self._segment.set_store_host(address.packed, port)
         self._segment.set("keeps_metadata", int(self.settings.failover.is_group))
-        if not self.settings.namesrv_addresses:
+        if not self.settings.namesrv_addresses and not self.settings.namesrv_page:
             self._name_server = EmbeddedNameServer(self.settings)
             self.settings = await self._name_server.bind()
         self._client = RemotingClient(tls=calls)

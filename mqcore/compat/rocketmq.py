@@ -176,7 +176,10 @@ class _Member:
     set_namesrv_addr = set_name_server_address
 
     def set_name_server_domain(self, domain: str) -> None:
-        """Set the name servers by a name with its port, or port 9876; a ``http://`` before it is left out."""
+        """Set the name servers by a name with its port, or port 9876, or by the URL of a page that names them.
+
+        A ``http://`` before a name without a path is left out.
+        """
         self._name_servers = domain
 
     set_namesrv_domain = set_name_server_domain

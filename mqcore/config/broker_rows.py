@@ -175,6 +175,9 @@ TRANSACTIONS = (
 )
 
 REGISTRATION = (
+    flag("fetchNamesrvAddrByAddressServer", False, "without namesrvAddr, read name servers from a page by HTTP", SHOWN),
+    text("rmqAddressServerDomain", "jmenv.tbsite.net", "host of that page, with a port that is not 8080"),
+    text("rmqAddressServerSubGroup", "nsaddr", "last part of its path, after /rocketmq/"),
     number("registerBrokerTimeoutMills", 6_000, "wait for all name servers", BY_BROKER, unit=Unit.MS, minimum=1),
     number(
         "registerNameServerPeriod",
@@ -227,9 +230,6 @@ QUEUE = "mqcore bounds its rings and buffers itself"
 UNUSED = (
     unused("brokerConfigPath", "", "the file is the one given with -c"),
     unused("messageStorePlugIn", "", "names Java classes", Mark.EMPTY),
-    unused("fetchNamesrvAddrByAddressServer", False, "name servers are given by namesrvAddr", SHOWN),
-    unused("rmqAddressServerDomain", "jmenv.tbsite.net", "name servers are given by namesrvAddr"),
-    unused("rmqAddressServerSubGroup", "nsaddr", "name servers are given by namesrvAddr"),
     unused("sendMessageThreadPoolNums", _per_core("min(cores, 4)", 0, 1, 4), POOL),
     unused("putMessageFutureThreadPoolNums", _per_core("min(cores, 4)", 0, 1, 4), POOL),
     unused("pullMessageThreadPoolNums", _per_core("16 + 2 x cores", 16, 2), POOL),

@@ -65,6 +65,9 @@ class BrokerSettings(NamedTuple):
     transaction_time_out_ms: int
     transaction_check_max: int
     transaction_check_interval_ms: int
+    fetch_namesrv_addr_by_address_server: bool
+    rmq_address_server_domain: str
+    rmq_address_server_sub_group: str
     register_broker_timeout_ms: int
     register_name_server_period_ms: int
     force_register: bool

@@ -208,7 +208,7 @@ def check_failover(values: Mapping[str, Value], where: Mapping[str, str]) -> Non
             raise _refuse(
                 name, values, where, f"false, {because}: what the queues of a message count is not in its log"
             )
-    if not values["namesrvAddr"]:
+    if not values["namesrvAddr"] and not values["fetchNamesrvAddrByAddressServer"]:
         raise _refuse(
             "namesrvAddr", values, where, f"name servers, {because}: one in each broker would know that broker alone"
         )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
 
-from mqcore.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address, host_and_port, parse_addresses
+from mqcore.address import FAST_PORT_DISTANCE, HA_PORT_DISTANCE, Address, host_and_port, page_of, parse_addresses
 from mqcore.config.groups import (
     BrokerSettings,
     FailoverSettings,
@@ -53,6 +53,14 @@ class SettingValues:
     @property
     def namesrv_addresses(self) -> tuple[Address, ...]:
         return parse_addresses(self.broker.namesrv_addr)
+
+    @property
+    def namesrv_page(self) -> str:
+        """The page that names the name servers, where they are not given; empty where a broker has its own."""
+        broker = self.broker
+        if broker.namesrv_addr or not broker.fetch_namesrv_addr_by_address_server:
+            return ""
+        return page_of(broker.rmq_address_server_domain, broker.rmq_address_server_sub_group)
 
     @property
     def fast_listen_port(self) -> int:

@@ -127,7 +127,7 @@ class AdminCalls:
         async def tell(address: str) -> None:
             await self._hub.api.call(address, code, values, body)
 
-        return await outcomes_of(sorted(self._hub.name_servers.addresses), tell)
+        return await outcomes_of(sorted(await self._hub.name_servers.all()), tell)
 
     async def _ask(
         self, broker: str, code: RequestCode, values: Mapping[str, Any] | None = None, body: bytes = b""

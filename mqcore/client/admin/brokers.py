@@ -93,7 +93,7 @@ class BrokerCalls(NameServerCalls, AccountCalls):
 
     async def _change_perm(self, code: RequestCode, field: str, broker_name: str) -> int:
         changed = 0
-        for address in sorted(self._hub.name_servers.addresses):
+        for address in sorted(await self._hub.name_servers.all()):
             answer = await self._hub.api.call(address, code, {"broker_name": broker_name})
             changed = max(changed, int(decode_response(code, answer.ext_fields)[field]))
         return changed

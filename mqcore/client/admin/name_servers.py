@@ -19,7 +19,7 @@ class NameServerCalls(AdminCalls):
     async def name_server_config(self) -> dict[str, dict[str, str]]:
         """Return the settings of each name server, by address."""
         found = {}
-        for address in sorted(self._hub.name_servers.addresses):
+        for address in sorted(await self._hub.name_servers.all()):
             answer = await self._hub.api.call(address, RequestCode.GET_NAMESRV_CONFIG)
             found[address] = read_settings(answer.body)
         return found

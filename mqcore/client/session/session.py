@@ -35,6 +35,7 @@ from mqcore.protocol.heartbeat import ConsumerData, HeartbeatData, ProducerData
 from mqcore.protocol.message import MessageQueue
 from mqcore.protocol.names import CLIENT_INNER_PRODUCER_GROUP
 from mqcore.protocol.route import TopicRouteData
+from mqcore.transport.address_page import EVERY_S, FIRST_AGAIN_S
 from mqcore.transport.client import RemotingClient
 from mqcore.transport.signing import Signer
 
@@ -113,7 +114,7 @@ class Session:
         if settings.access_key is not None and settings.secret_key is not None:
             self.signer = Signer(settings.access_key, settings.secret_key, settings.security_token)
             self.remoting.request_hooks.append(self.signer)
-        self.name_servers = NameServers(self.remoting, name_servers)
+        self.name_servers = NameServers(self.remoting, name_servers, settings.unit_name)
         self.routes = RouteTable(self._ask_route)
         self.masters = MasterSearch(self.routes, self._on_new_master)
         self.waiting_sends = WaitingSends(self._on_silent, self.masters.trust_at)
@@ -147,6 +148,9 @@ class Session:
             Periodic("offset commit", self._persist_offsets, first_s=every.offset_commit_interval_s,
                      every_s=every.offset_commit_interval_s),
         ]  # fmt: skip
+        if self.name_servers.has_page:
+            page = Periodic("name servers by page", self.name_servers.read_page, first_s=FIRST_AGAIN_S, every_s=EVERY_S)
+            self._background.append(page)
         self.masters.start()
         self.waiting_sends.start()
         for work in self._background:
