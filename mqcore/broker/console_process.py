@@ -19,8 +19,9 @@ from typing import Final
 from mqcore import clock
 from mqcore.address import host_and_port
 from mqcore.broker.console_handover import ConsoleHandover
+from mqcore.broker.restart_pause import RestartPause
 from mqcore.broker.side_port import open_side_port
-from mqcore.broker.supervisor import HEALTHY_AFTER_S, describe_status
+from mqcore.broker.supervisor import describe_status
 from mqcore.config import Settings
 from mqcore.config.passwords import CONSOLE_PASSWORD_VARIABLE, checked_password, read_password
 from mqcore.errors import ConfigError
@@ -78,7 +79,7 @@ class ConsoleProcess:
         self._process: subprocess.Popen[bytes] | None = None
         self._pid_fd = -1
         self._started_s = 0.0
-        self._pause_ms = 0
+        self._pause = RestartPause()
         self._restart: asyncio.TimerHandle | None = None
         self._ended = asyncio.Event()
         self._is_stopping = False
@@ -173,9 +174,5 @@ class ConsoleProcess:
             self._begin_later()
 
     def _begin_later(self) -> None:
-        """The first death is mended at once; one that dies young again waits longer each time, as with workers."""
-        mqcore, pause_ms = self._settings.mqcore, self._pause_ms
-        if clock.monotonic_s() - self._started_s >= HEALTHY_AFTER_S:
-            pause_ms = 0
-        self._pause_ms = min(2 * pause_ms or mqcore.worker_restart_backoff_ms, mqcore.worker_restart_backoff_max_ms)
+        pause_ms = self._pause.after(clock.monotonic_s() - self._started_s, self._settings.mqcore)
         self._restart = asyncio.get_running_loop().call_later(pause_ms / 1000, self._begin)

@@ -23,6 +23,7 @@ from mqcore import clock, layout
 from mqcore._fast.segment.boards import SharedSegment
 from mqcore.broker.listeners import Listeners
 from mqcore.broker.nursery import ForkedProcess, Nursery
+from mqcore.broker.restart_pause import RestartPause
 from mqcore.config import BrokerRole, Settings
 from mqcore.errors import WorkerError
 from mqcore.orphans import claim
@@ -49,7 +50,6 @@ FOLLOWERS = ("send", "pull", "flush", "ha", "timer")
 FOLLOW_DEADLINE_S = 5.0
 MISSING_AFTER_DEATHS = 3
 STEADY_AFTER_S = 2.0
-HEALTHY_AFTER_S = 10.0
 START_DEADLINE_S = 20.0
 STOP_DEADLINE_S = 10.0
 STATE_POLL_S = 0.005
@@ -70,9 +70,8 @@ class Worker:
     process: subprocess.Popen[bytes] | ForkedProcess | None = None
     pid_fd: int = -1
     started_at: float = 0.0
-    backoff_ms: int = 0
+    pause: RestartPause = field(default_factory=RestartPause)
     restarts: int = 0
-    young_deaths: int = 0
     restart: asyncio.TimerHandle | None = field(default=None, repr=False)
 
     @property
@@ -277,15 +276,7 @@ class Supervisor:
         if self._is_stopping:
             return
         lived_s = time.monotonic() - worker.started_at
-        mqcore = self._settings.mqcore
-        # The first death is mended at once; one that dies young again waits longer each time.
-        if lived_s >= HEALTHY_AFTER_S or worker.backoff_ms == 0:
-            pause_ms, worker.backoff_ms = 0, mqcore.worker_restart_backoff_ms
-            worker.young_deaths = 0
-        else:
-            worker.young_deaths += 1
-            pause_ms = worker.backoff_ms
-            worker.backoff_ms = min(worker.backoff_ms * 2, mqcore.worker_restart_backoff_max_ms)
+        pause_ms = worker.pause.after(lived_s, self._settings.mqcore)
         worker.restarts += 1
         logger.error(
             "worker died name=%s pid=%d status=%s lived_s=%.1f restart_in_ms=%d",
@@ -296,7 +287,7 @@ class Supervisor:
 
     def _note_missing(self, worker: Worker) -> None:
         flag = NEEDED_FOR.get(worker.kind, 0)
-        if worker.young_deaths >= MISSING_AFTER_DEATHS and flag and not self._segment.get("store_flags") & flag:
+        if worker.pause.young_deaths >= MISSING_AFTER_DEATHS and flag and not self._segment.get("store_flags") & flag:
             self._segment.set_flags(flag)
             logger.error("worker %s does not stay up: what needs it is refused until it does", worker.name)
 
@@ -318,7 +309,7 @@ class Supervisor:
             self._start(worker)
         except OSError as error:
             logger.error("worker cannot be started name=%s error=%s", worker.name, error)
-            worker.restart = asyncio.get_running_loop().call_later(worker.backoff_ms / 1000, self._restart, worker)
+            worker.restart = asyncio.get_running_loop().call_later(worker.pause.next_ms / 1000, self._restart, worker)
 
     # Stopping ---------------------------------------------------------------------------------------------------
 

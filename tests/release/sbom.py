@@ -9,6 +9,7 @@ import json
 import subprocess
 import sys
 import tempfile
+import tomllib
 from pathlib import Path
 from typing import Final
 
@@ -17,7 +18,14 @@ from tests.release.source_tree import ROOT, source_date
 from tests.release.wheels import DIST
 
 TARGET: Final = ROOT / "build" / "sbom" / "mqcore.cdx.json"
-EXTRAS: Final = "acl,cli,lz4,metrics,parquet,zstd"
+NOT_LISTED: Final = frozenset({"dev", "docs", "release", "spark"})
+"""Extras that are for this repository, or bring a distribution with a list of its own."""
+
+
+def shipped_extras() -> str:
+    """What pyproject.toml offers to those who run mqcore, separated by commas."""
+    table = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    return ",".join(sorted(table.keys() - NOT_LISTED))
 
 
 def newest_wheel(directory: Path = DIST) -> Path:
@@ -29,8 +37,9 @@ def newest_wheel(directory: Path = DIST) -> Path:
     return found[-1]
 
 
-def write_sbom(wheel: Path, target: Path = TARGET, extras: str = EXTRAS) -> Path:
-    """Write the list of parts of an installation of *wheel*."""
+def write_sbom(wheel: Path, target: Path = TARGET, extras: str = "") -> Path:
+    """Write the list of parts of an installation of *wheel*; *extras* are all of those that are shipped by default."""
+    extras = extras or shipped_extras()
     target.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as home:
         python = Path(home) / "bin" / "python"

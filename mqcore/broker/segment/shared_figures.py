@@ -92,7 +92,7 @@ class SharedFigures:
 
     def _process(self, worker: Worker) -> ProcessFigures:
         words = self._words(worker.row)
-        stays_up = worker.young_deaths < MISSING_AFTER_DEATHS
+        stays_up = worker.pause.young_deaths < MISSING_AFTER_DEATHS
         state = STATES.get(words["state"], "")
         return ProcessFigures(worker.name, worker.kind, words["pid"], state, worker.is_wanted, stays_up, words)
 
