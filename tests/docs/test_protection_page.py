@@ -49,7 +49,7 @@ def test_each_limit_is_what_the_page_says(row: list[str]) -> None:
     [
         ("262,144", "WAITING_MAX = 1 << 18", "workers/send.py"),
         ("20,000", "REQUESTS_MAX = 20_000", "broker/server.py"),
-        ("65,536", "TICKETS_MAX = 1 << 16", "layout.py"),
+        ("65,536", "TICKETS_MAX = 1 << 16", "layout/sizes.py"),
         ("64 MiB", "PARKED_BYTES_MAX = 64 << 20", "_fast/send/quota_gate.pyx"),
         ("64 MiB", "LINK_BYTES_MAX = 1 << 26", "_fast/send/connections.pyx"),
         ("512 MiB", "READ_BUDGET_BYTES = 512 * 2**20", "workers/send.py"),
