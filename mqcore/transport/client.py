@@ -16,6 +16,7 @@ from mqcore.protocol.unsupported import not_supported
 from mqcore.transport.address import parse_address
 from mqcore.transport.connection import (
     IDLE_TIMEOUT_S,
+    TLS_FAREWELL_S,
     WRITE_BUFFER_SIZE_MAX,
     AnswerReader,
     CallingConnection,
@@ -30,10 +31,6 @@ log = CauseLog(logger)
 
 CONNECT_TIMEOUT_S: Final = 3.0
 CLOSE_GRACE_S: Final = 3.0
-
-TLS_FAREWELL_S: Final = 1.0
-"""In which a connection with TLS that we close has its last bytes sent and hears that the peer has closed, too, which
-Apache's servers never say, and on which nothing depends."""
 
 RequestHook = Callable[[str, RemotingCommand], None]
 """Called with the address and the request just before it is encoded, for instance to sign it."""

@@ -39,6 +39,10 @@ log = CauseLog(logger)
 IDLE_TIMEOUT_S: Final = 120.0
 """A connection without reads and writes for so long is closed; both ends of RocketMQ do so."""
 
+TLS_FAREWELL_S: Final = 1.0
+"""In which a connection with TLS that we close has its last bytes sent and hears that the peer has closed, too, which
+Apache's servers and who is silent never say, and on which nothing depends."""
+
 WRITE_BUFFER_SIZE_MAX: Final = 64 * 1024 * 1024
 """Unsent bytes at which a peer counts as one that never reads: the next answer costs it its connection."""
 

@@ -18,6 +18,7 @@ from mqcore.address import host_and_port
 from mqcore.cause_log import CauseLog
 from mqcore.config import TlsMode
 from mqcore.errors import TlsError
+from mqcore.transport.connection import TLS_FAREWELL_S
 from mqcore.transport.pem import reason_of
 from mqcore.transport.tls import ServerMaterial
 
@@ -138,7 +139,11 @@ class Doorman:
         timeout_s = None if context is None else self._door.handshake_timeout_s
         try:
             await self._loop.connect_accepted_socket(
-                self._factory, connection, ssl=context, ssl_handshake_timeout=timeout_s
+                self._factory,
+                connection,
+                ssl=context,
+                ssl_handshake_timeout=timeout_s,
+                ssl_shutdown_timeout=None if context is None else TLS_FAREWELL_S,
             )
         except (ConnectionError, TimeoutError) as error:
             if context is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import ssl
 import subprocess
 import sys
@@ -10,9 +11,18 @@ from pathlib import Path
 
 import pytest
 
+from mqcore.config import TlsMode
+from mqcore.protocol.command import RemotingCommand
+from mqcore.transport.blocking import connected
+from mqcore.transport.connection import TLS_FAREWELL_S, Connection
+from mqcore.transport.door import TlsDoor
+from mqcore.transport.server import RemotingServer
+from mqcore.transport.tls import ServerMaterial
 from tests.rigs.certificates import NO_OPENSSL, OPENSSL, Authority, Pair, trusting
 from tests.rigs.mqcore_broker import MqcoreBroker
 from tests.rigs.wire import GET_BROKER_RUNTIME_INFO, call, registered_brokers
+
+DEADLINE_S = 20 * TLS_FAREWELL_S
 
 pytestmark = pytest.mark.skipif(OPENSSL is None, reason=NO_OPENSSL)
 
@@ -128,3 +138,24 @@ def test_a_start_with_certificates_that_cannot_be_used_names_the_file(
         assert words in done.stderr
         assert done.returncode in (253, 255)
         assert "Traceback" not in done.stderr
+
+
+async def test_a_peer_that_says_no_farewell_is_let_go_soon() -> None:
+    """As Apache's clients do, and who has gone silent: the connection ends, and with it its descriptor."""
+
+    async def answer(connection: Connection, command: RemotingCommand) -> None:
+        return None
+
+    arrived: asyncio.Queue[Connection] = asyncio.Queue()
+    door = TlsDoor(TlsMode.ENFORCING, ServerMaterial(), DEADLINE_S)
+    server = RemotingServer("127.0.0.1", 0, answer, door=door, on_connect=arrived.put_nowait)
+    await server.start()
+    peer = await asyncio.to_thread(connected, server.address, DEADLINE_S, trusting())
+    try:
+        async with asyncio.timeout(DEADLINE_S):
+            connection = await arrived.get()
+            connection.close()
+            await connection.wait_closed()
+    finally:
+        peer.close()
+        await server.stop()
