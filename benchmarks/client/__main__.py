@@ -1,12 +1,14 @@
 """The client library against mqcore's broker, beside confluent-kafka against a Kafka broker, in one run.
 
-    python -m benchmarks.client [--count N] [--pairs N] [--only LOAD] [--json FILE]
+    python -m benchmarks.client [--count N] [--pairs N] [--only LOAD] [--revision REV] [--json FILE]
 
 Both brokers run on this machine for the whole run; repetitions alternate, AB then BA, and medians are reported. The
-bars: a plain sync send costs at most 30 us of client CPU; pipelined sends reach at least confluent-kafka's rate; and
-receiving is faster than confluent-kafka's. ``receive`` is what gives messages in lists, ``poll`` here and ``consume``
-there; ``receive_each`` is what gives them one by one, iteration here and ``poll`` there; ``receive_handler`` is a
-handler of a push consumer here, and ``poll`` again there, which has no such thing.
+bars: a plain sync send costs at most 30 us of client CPU; pipelined sends reach at least confluent-kafka's rate;
+receiving is faster than confluent-kafka's; a handler gets at least half of what ``poll`` gives; and in an event loop
+sends and receives (``send_async``, ``receive_async``) reach five times aiokafka's rate. ``receive`` is what gives
+messages in lists, ``poll`` here and ``consume`` there; ``receive_each`` is what gives them one by one, iteration here
+and ``poll`` there; ``receive_handler`` is a handler of a push consumer here, and ``poll`` again there, which has no
+such thing. With ``--revision`` the client of another commit takes its turn, too, at this commit's broker.
 
 In sync sends both processes sleep in turn, and with them the cores. What waking them costs is the machine's, so a bare
 socket stands beside the clients: it writes the same request to mqcore's broker and reads the answer, nothing else. And
@@ -16,6 +18,7 @@ they run a second time with the cores kept awake (``benchmarks.awake``). The bar
 from __future__ import annotations
 
 import json
+import os
 import statistics
 import sys
 import tempfile
@@ -28,8 +31,12 @@ from typing import Any, Final
 import click
 
 from benchmarks.awake import cores_awake
+from benchmarks.client import loads
 from benchmarks.client.kafka import KafkaBroker, missing_tools
 from benchmarks.client.loads import BODY_SIZE, RECEIVE_MAX, WARM_UP_SHARE
+from benchmarks.harness.brokers import environment_of
+from benchmarks.harness.native import ROOT
+from benchmarks.harness.revisions import built_revision
 from tests.rigs.mqcore_broker import MqcoreBroker
 from tests.rigs.process import Child
 from tests.rigs.wire import create_topic, has_route
@@ -45,8 +52,14 @@ COUNTS: Final = {
     "receive": 600_000,
     "receive_each": 300_000,
     "receive_handler": 200_000,
+    "send_async": 100_000,
+    "receive_async": 300_000,
 }
-RECEIVES: Final = ("receive", "receive_each", "receive_handler")
+RECEIVES: Final = ("receive", "receive_each", "receive_handler", "receive_async")
+HANDLER_SHARE_MIN: Final = 0.5
+"""Of the messages/s of ``poll``, what a handler gets."""
+ASYNC_RATIO_MIN: Final = 5.0
+"""In an event loop, beside aiokafka."""
 
 MQCORE_PROPERTIES: Final = {
     "mappedFileSizeCommitLog": str(1 << 30),
@@ -71,18 +84,31 @@ class Side:
     """One client with its broker."""
 
     def __init__(
-        self, client: str, address: str, cpu_time_s: Callable[[], float], make_topic: Callable[[str], None], logs: Path
+        self,
+        client: str,
+        address: str,
+        cpu_time_s: Callable[[], float],
+        make_topic: Callable[[str], None],
+        logs: Path,
+        program: str = "",
+        root: Path | None = None,
     ) -> None:
+        """*program* is what *client* is called in ``loads``; of mqcore that in *root*, if it is not this one."""
         self.client = client
+        self._program = program or client
+        self._root = root
         self._address = address
         self._cpu_time_s = cpu_time_s
         self._make_topic = make_topic
         self._logs = logs
         self._topics: set[str] = set()
+        self._filled: set[str] = set()
 
-    def bare(self) -> Side:
-        """Return a bare socket's side, with the same broker."""
-        return Side("bare", self._address, self._cpu_time_s, self._make_topic, self._logs)
+    def other(self, client: str, program: str = "", root: Path | None = None) -> Side:
+        """Return another client's side, with the same broker."""
+        side = Side(client, self._address, self._cpu_time_s, self._make_topic, self._logs, program, root)
+        side._topics = self._topics
+        return side
 
     def run(self, load: str, topic: str, count: int) -> Repetition:
         """Let the client run one load; raises ChildError when it fails."""
@@ -90,7 +116,9 @@ class Side:
             self._make_topic(topic)
             self._topics.add(topic)
         command, directory = self.command(load, topic, count), self.directory()
-        with Child(command, log=self._logs / f"{self.client}.out", talks=True, directory=directory) as child:
+        environment = os.environ | environment_of(self._root or ROOT)
+        log = self._logs / f"{self.client}.out"
+        with Child(command, log=log, talks=True, directory=directory, env=environment) as child:
             child.read_event("ready", DEADLINE_S)
             begin_s = self._cpu_time_s()
             child.tell("go")
@@ -103,9 +131,17 @@ class Side:
             done["messages"] / done["seconds"], done["client_cpu_s"] * per_message, broker_s * per_message
         )
 
+    def fill(self, topic: str, count: int) -> None:
+        """Send messages for those who are to receive; once for all clients of a broker, and by the fastest."""
+        program = {"aiokafka": "confluent"}.get(self._program, self._program)
+        if topic not in self._filled:
+            self._filled.add(topic)
+            self.other(self.client, program, self._root).run("send_pipelined", topic, count)
+
     def command(self, load: str, topic: str, count: int) -> list[str]:
         """Return what runs the client in one load."""
-        return [sys.executable, "-m", "benchmarks.client.loads", self.client, load, self._address, topic, str(count)]
+        # By its path, as another commit's benchmarks may lack a load.
+        return [sys.executable, loads.__file__, self._program, load, self._address, topic, str(count)]
 
     def directory(self) -> Path | None:
         """Return where it runs, if not here."""
@@ -135,7 +171,7 @@ def run_load(sides: Sequence[Side], load: str, count: int, pairs: int) -> Mappin
     topic = f"benchmark_{load}"
     if load in RECEIVES:
         for side in sides:
-            side.run("send_pipelined", topic, count + count // WARM_UP_SHARE)
+            side.fill(topic, count + count // WARM_UP_SHARE)
     for number in range(pairs):
         for side in sides if number % 2 == 0 else reversed(sides):
             repetition = side.run(load, topic, count)
@@ -169,16 +205,39 @@ def bars(medians: Mapping[str, Mapping[str, Repetition]]) -> list[tuple[str, boo
         if load in medians:
             ours, theirs = medians[load]["mqcore"].messages_per_s, medians[load]["confluent"].messages_per_s
             found.append((f"{load} at least confluent-kafka's: {ours / theirs:.2f} times", ours >= theirs))
+    if "receive" in medians and "receive_handler" in medians:
+        handler, poll = (medians[load]["mqcore"].messages_per_s for load in ("receive_handler", "receive"))
+        text = f"a handler gets at least {HANDLER_SHARE_MIN:g} of what poll gives: {handler / poll:.2f}"
+        found.append((text, handler >= HANDLER_SHARE_MIN * poll))
+    for load in ("send_async", "receive_async"):
+        if load in medians:
+            ours, theirs = medians[load]["mqcore"].messages_per_s, medians[load]["aiokafka"].messages_per_s
+            text = f"{load} at least {ASYNC_RATIO_MIN:g} times aiokafka's: {ours / theirs:.2f} times"
+            found.append((text, ours >= ASYNC_RATIO_MIN * theirs))
     return found
+
+
+def clients_of(load: str, ours: Side, theirs: Side, before: Side | None) -> list[Side]:
+    """Return whose figures stand beside each other."""
+    if load.endswith("_async"):
+        sides = [ours, theirs.other("aiokafka")]
+    else:
+        sides = [ours, theirs]
+    if load.startswith("send_sync"):
+        sides.append(ours.other("bare"))
+    return sides if before is None else [*sides, before]
 
 
 @click.command()
 @click.option("--count", type=click.IntRange(1000), help="Messages of one repetition; by default 20,000 to 600,000.")
 @click.option("--pairs", type=click.IntRange(1), default=5, show_default=True)
 @click.option("--only", type=click.Choice(list(COUNTS)), multiple=True)
+@click.option("--revision", default="", help="A commit of mqcore whose client takes its turn, too.")
 @click.option("--directory", type=click.Path(file_okay=False, path_type=Path), help="Where the stores go for the run.")
 @click.option("--json", "json_file", type=click.Path(dir_okay=False, path_type=Path))
-def main(count: int | None, pairs: int, only: tuple[str, ...], directory: Path | None, json_file: Path | None) -> None:
+def main(
+    count: int | None, pairs: int, only: tuple[str, ...], revision: str, directory: Path | None, json_file: Path | None
+) -> None:
     """Compare the clients and print medians and bars; exit code 1 when a bar is not met."""
     if missing := missing_tools():
         raise click.ClickException(missing)
@@ -186,9 +245,10 @@ def main(count: int | None, pairs: int, only: tuple[str, ...], directory: Path |
     with ExitStack() as stack:
         place = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=directory, prefix="benchmark-")))
         ours = mqcore_side(stack, place)
-        sides = [ours, confluent_side(stack, place)]
+        theirs = confluent_side(stack, place)
+        before = ours.other(f"mqcore@{revision}", "mqcore", built_revision(revision)) if revision else None
         for load in only or COUNTS:
-            shown = [*sides, ours.bare()] if load.startswith("send_sync") else sides
+            shown = clients_of(load, ours, theirs, before)
             with cores_awake() if load.endswith("_awake") else nullcontext():
                 found = run_load(shown, load, count or COUNTS[load], pairs)
             medians[load] = {client: median(repetitions) for client, repetitions in found.items()}

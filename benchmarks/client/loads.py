@@ -9,13 +9,14 @@ received is counted and its body touched.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import resource
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from itertools import islice
@@ -32,7 +33,11 @@ WARM_UP_SHARE: Final = 10
 RECEIVE_MAX: Final = 1000
 """Messages of one poll, for both clients."""
 
+WINDOW: Final = 1000
+"""Sends of an event loop that are under way together."""
+
 Work = Callable[[int], None]
+AsyncWork = Callable[[int], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +62,17 @@ def measure(work: Work, count: int) -> None:
     sys.stdin.readline()
     begin_s, begin_cpu_s = time.perf_counter(), cpu_s()
     work(count)
+    spent = Spent(count, time.perf_counter() - begin_s, cpu_s() - begin_cpu_s)
+    print(json.dumps({"event": "done", **asdict(spent)}), flush=True)
+
+
+async def measure_async(work: AsyncWork, count: int) -> None:
+    """The same in an event loop, which has nothing else to do while it waits for the word."""
+    await work(max(1, count // WARM_UP_SHARE))
+    print(json.dumps({"event": "ready"}), flush=True)
+    await asyncio.to_thread(sys.stdin.readline)
+    begin_s, begin_cpu_s = time.perf_counter(), cpu_s()
+    await work(count)
     spent = Spent(count, time.perf_counter() - begin_s, cpu_s() - begin_cpu_s)
     print(json.dumps({"event": "done", **asdict(spent)}), flush=True)
 
@@ -105,18 +121,22 @@ def mqcore_send_pipelined(address: str, topic: str, count: int) -> None:
         measure(work, count)
 
 
-@contextmanager
-def mqcore_consumer(address: str, topic: str) -> Iterator[PullConsumer]:
-    """Give a pull consumer that reads *topic* from its beginning and asks for as much at once as a broker gives."""
-    from mqcore.client import Client
-
-    settings: PullConsumerOptions = {
+def receiving() -> PullConsumerOptions:
+    """How a topic is read from its beginning, and as much at once asked for as a broker gives."""
+    return {
         "from_where": "earliest",
         "pull_batch_size": RECEIVE_MAX,
         "pull_threshold_for_queue": 4 * RECEIVE_MAX,
         "max_span": 8 * RECEIVE_MAX,
     }
-    with Client(address) as mq, mq.pull_consumer(f"benchmark_{os.getpid()}", topic, **settings) as consumer:
+
+
+@contextmanager
+def mqcore_consumer(address: str, topic: str) -> Iterator[PullConsumer]:
+    """Give a pull consumer that reads *topic* from its beginning and asks for as much at once as a broker gives."""
+    from mqcore.client import Client
+
+    with Client(address) as mq, mq.pull_consumer(f"benchmark_{os.getpid()}", topic, **receiving()) as consumer:
         yield consumer
 
 
@@ -185,6 +205,51 @@ def mqcore_receive_handler(address: str, topic: str, count: int) -> None:
         consumer.start()
         measure(work, count)
         consumer.close(drain=False)
+
+
+def mqcore_send_async(address: str, topic: str, count: int) -> None:
+    """In an event loop: WINDOW sends are given to the producer, then all their receipts are waited for."""
+    from mqcore.aio import Client, Message, SendStatus
+
+    body = os.urandom(BODY_SIZE)
+
+    async def run() -> None:
+        async with Client(address) as mq, mq.producer("benchmark") as producer:
+
+            async def work(count: int) -> None:
+                for at in range(0, count, WINDOW):
+                    futures = [await producer.send_soon(Message(topic, body)) for _ in range(min(WINDOW, count - at))]
+                    for future in futures:
+                        if (await future).status is not SendStatus.SEND_OK:
+                            raise AssertionError(future)
+
+            await measure_async(work, count)
+
+    asyncio.run(run())
+
+
+def mqcore_receive_async(address: str, topic: str, count: int) -> None:
+    """In an event loop: each poll gives a list of messages."""
+    from mqcore.aio import Client
+
+    async def run() -> None:
+        size = 0
+        async with (
+            Client(address) as mq,
+            mq.pull_consumer(f"benchmark_{os.getpid()}", topic, **receiving()) as consumer,
+        ):
+
+            async def work(count: int) -> None:
+                nonlocal size
+                while count > 0:
+                    messages = await consumer.poll(1.0)
+                    for message in messages:
+                        size += len(message.body)
+                    count -= len(messages)
+
+            await measure_async(work, count)
+
+    asyncio.run(run())
 
 
 # A bare socket.
@@ -318,6 +383,52 @@ def confluent_receive_each(address: str, topic: str, count: int) -> None:
         measure(work, count)
 
 
+# aiokafka.
+
+
+def aiokafka_send_async(address: str, topic: str, count: int) -> None:
+    """WINDOW sends are given to the producer, with its default linger, then all their delivery reports awaited."""
+    from aiokafka import AIOKafkaProducer
+
+    body = os.urandom(BODY_SIZE)
+
+    async def run() -> None:
+        async with AIOKafkaProducer(bootstrap_servers=address, acks="all") as producer:
+
+            async def work(count: int) -> None:
+                for at in range(0, count, WINDOW):
+                    futures = [await producer.send(topic, body) for _ in range(min(WINDOW, count - at))]
+                    for future in futures:
+                        await future
+
+            await measure_async(work, count)
+
+    asyncio.run(run())
+
+
+def aiokafka_receive_async(address: str, topic: str, count: int) -> None:
+    """Each call gives the messages that have come, by partition."""
+    from aiokafka import AIOKafkaConsumer
+
+    async def run() -> None:
+        size = 0
+        settings = {"bootstrap_servers": address, "group_id": f"g{os.getpid()}", "auto_offset_reset": "earliest"}
+        async with AIOKafkaConsumer(topic, **settings) as consumer:
+
+            async def work(count: int) -> None:
+                nonlocal size
+                while count > 0:
+                    found = await consumer.getmany(timeout_ms=1000, max_records=RECEIVE_MAX)
+                    for messages in found.values():
+                        for message in messages:
+                            size += len(message.value)
+                        count -= len(messages)
+
+            await measure_async(work, count)
+
+    asyncio.run(run())
+
+
 LOADS: Final = {
     ("mqcore", "send_sync"): mqcore_send_sync,
     ("bare", "send_sync"): bare_send_sync,
@@ -325,6 +436,10 @@ LOADS: Final = {
     ("mqcore", "receive"): mqcore_receive,
     ("mqcore", "receive_each"): mqcore_receive_each,
     ("mqcore", "receive_handler"): mqcore_receive_handler,
+    ("mqcore", "send_async"): mqcore_send_async,
+    ("mqcore", "receive_async"): mqcore_receive_async,
+    ("aiokafka", "send_async"): aiokafka_send_async,
+    ("aiokafka", "receive_async"): aiokafka_receive_async,
     ("confluent", "send_sync"): confluent_send_sync,
     ("confluent", "send_pipelined"): confluent_send_pipelined,
     ("confluent", "receive"): confluent_receive,
