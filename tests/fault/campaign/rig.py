@@ -101,6 +101,11 @@ class Group:
         self.name_server = f"{self._host(self.outside)}:{free_port()}"
         self._clients: Child | None = None
 
+    @property
+    def acks_flushed(self) -> bool:
+        """Whether what is acknowledged is on the disks of all that are in sync."""
+        return self._properties.get("haAckFlushed") == "true"
+
     def _machine(self, number: int) -> Machine | None:
         return None if self.switch is None else self.switch.machines[number]
 

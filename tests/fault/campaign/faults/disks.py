@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
+from mqcore._fast.segment.boards import SharedSegment
 from mqcore.store.failover_files import FailoverFiles
 from mqcore.store.log.record import SECTOR_SIZE
 from mqcore.store.paths import StorePaths
@@ -16,7 +17,7 @@ from tests.fault.campaign.faults.pauses import AWAY_S, rest
 from tests.fault.campaign.faults.processes import a_slave, all_processes, await_epoch, bury, epoch_of, stopped, strike
 from tests.fault.campaign.faults.roles import empty, name_next
 from tests.fault.campaign.rig import Group
-from tests.fault.rig import DEADLINE_S, GEOMETRY
+from tests.fault.rig import DEADLINE_S, GEOMETRY, attach_segment
 from tests.fault.store_scan import read_log
 from tests.fault.test_full_disk import fill
 from tests.rigs.process import ChildError
@@ -78,8 +79,9 @@ def tear_a_tail(group: Group, chance: random.Random) -> None:
     """A machine comes back without the end of its log, which ends in the middle of a record."""
     group.await_in_sync(group.size)
     number = chance.randrange(group.size)
+    said = said_of(group, number)
     group.brokers[number].kill()
-    tear_off(group, number, chance.randrange(1, TAIL_SIZE))
+    tear_off(group, number, chance.randrange(1, TAIL_SIZE), safe_of(said))
     forget_the_boot(group, number)
     group.start_again(number)
 
@@ -88,9 +90,10 @@ def die_together(group: Group, chance: random.Random) -> None:
     """All die at once, some with their machines' power, and come back in any order: the others have everything."""
     group.await_in_sync(group.size)
     numbers = chance.sample(range(group.size), group.size)
+    said = [said_of(group, number) for number in range(group.size)]
     bury(group, strike(group, numbers))
     for number in numbers[: chance.randrange(1, group.size)]:
-        tear_off(group, number, chance.randrange(1, TAIL_SIZE))
+        tear_off(group, number, chance.randrange(1, TAIL_SIZE), safe_of(said[number]))
         forget_the_boot(group, number)
     chance.shuffle(numbers)
     for number in numbers:
@@ -98,10 +101,27 @@ def die_together(group: Group, chance: random.Random) -> None:
         rest(chance, BETWEEN_S)
 
 
-def tear_off(group: Group, number: int, size: int) -> None:
-    """Take so many bytes, and the rest of their sector, from the end of the log of a broker that has ended."""
+def said_of(group: Group, number: int) -> SharedSegment | None:
+    """The shared memory of a broker that acknowledges what is on its disk; it can be read when the broker has ended."""
+    return attach_segment(group.brokers[number]) if group.acks_flushed else None
+
+
+def safe_of(said: SharedSegment | None) -> int:
+    """Up to where no power cut takes anything of the log of a broker that has ended, by what it said of its disk.
+
+    A broker that acknowledges what is on its disk trusts its log behind a power cut: a disk that then lacks some of it
+    has lied, and nobody promises anything about such. Others do not trust theirs, and may lack whatever it be.
+    """
+    return 0 if said is None else int(said.get("flushed_offset"))
+
+
+def tear_off(group: Group, number: int, size: int, safe: int = 0) -> None:
+    """Take so many bytes, and the rest of their sector, from the end of the log of a broker that has ended.
+
+    What lies before *safe* stays.
+    """
     cut = max(0, read_log(StorePaths.at(group.brokers[number].store_dir), GEOMETRY).end - size)
-    cut -= cut % SECTOR_SIZE
+    cut = max(cut - cut % SECTOR_SIZE, safe)
     for path in log_files(group, number):
         position = max(0, cut - int(path.name))
         if position < GEOMETRY.commit_log_file_size:
