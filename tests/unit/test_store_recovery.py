@@ -245,6 +245,19 @@ def test_a_record_cut_short_at_the_end_of_the_log_is_dropped(store, crashed, cut
     assert_whole(store, recover(store), records)
 
 
+@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize("missing", [1, 2, 3, 7, 20, 30])
+def test_a_record_copied_but_for_its_last_bytes_is_dropped(store, crashed, missing):
+    """A slave gets records byte by byte: who dies in the middle of the last one's properties has its body, and no more."""
+    records = store.append_many(45)
+    stop(store)
+    torn = store.append(body=b"x" * 10, UNIQ_KEY="0123456789ABCDEF", KEYS="a b")
+    store.write(torn.physical_offset + torn.total_size - missing, bytes(missing))
+    if crashed:
+        store.crash()
+    assert_whole(store, recover(store), records)
+
+
 @pytest.mark.parametrize("number", range(45, 53))
 def test_a_record_whose_last_sector_did_not_reach_the_disk_is_dropped(store, number):
     """Also when body and lengths did: nothing else guards topic and properties."""

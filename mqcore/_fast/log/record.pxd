@@ -106,6 +106,9 @@ cdef bint find_property(
 # Whether a sector that the decoded record at *start* lies across never reached the disk: see the twin.
 cdef bint is_torn(const uint8_t *start, const RecordView *view) noexcept nogil
 
+# Whether who wrote the decoded record died before its end; *behind* are the *size* bytes that follow. See the twin.
+cdef bint is_cut_off(const RecordView *view, const uint8_t *behind, int64_t size) noexcept nogil
+
 # What becomes of a message in consume queue and index: *_size is 0 where the property is absent.
 cdef struct IndexedProperties:
     const uint8_t *tags

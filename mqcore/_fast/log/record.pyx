@@ -37,6 +37,7 @@ cdef enum:
     BATCH_MEMBER_SIZE_MIN = BATCH_MEMBER_HEAD_SIZE + PROPERTIES_SIZE_SIZE
     INT32_MAX = 0x7FFFFFFF
     SECTOR_SIZE = 512
+    FOLLOWING_SIZE = 8
 
 
 cdef inline int32_t address_size(int32_t sys_flag, int32_t bit) noexcept nogil:
@@ -382,6 +383,17 @@ cdef bint has_zero_sector(const uint8_t *text, int32_t size, int64_t offset, int
     return False
 
 
+cdef bint is_cut_off(const RecordView *view, const uint8_t *behind, int64_t size) noexcept nogil:
+    cdef const uint8_t *text = view.properties if view.properties_size > 0 else view.topic
+    cdef int32_t text_size = view.properties_size if view.properties_size > 0 else view.topic_size
+    cdef int64_t at = 0, end = min(size, <int64_t>FOLLOWING_SIZE)
+    if text_size == 0 or text[text_size - 1] != 0:
+        return False
+    while at < end and behind[at] == 0:
+        at += 1
+    return end > 0 and at == end
+
+
 cdef bint is_torn(const uint8_t *start, const RecordView *view) noexcept nogil:
     cdef int64_t topic_at = view.physical_offset + (view.topic - start)
     cdef int64_t properties_at = view.physical_offset + (view.properties - start)
@@ -407,7 +419,8 @@ def scan(const uint8_t[::1] buffer not None, int64_t physical_offset, bint check
             if status != DECODE_OK:
                 break
             misplaced = view.physical_offset != physical_offset + at
-            torn = not misplaced and is_torn(base + at, &view)
+            torn = not misplaced and (is_torn(base + at, &view) or is_cut_off(
+                &view, base + at + view.total_size, length - at - view.total_size))
             if misplaced or torn:
                 break
             at += view.total_size

@@ -14,7 +14,7 @@ from mqcore._fast.base.hashing cimport hash_bytes, hash_mix, hash_word
 from mqcore._fast.base.layout cimport CQ_UNIT_SIZE, PRE_FILL_SIZE, TOPIC_SIZE_MAX
 from mqcore._fast.log.record cimport (DECODE_OK, SYS_TRANSACTION_COMMIT, SYS_TRANSACTION_MASK, SYS_TRANSACTION_ROLLBACK,
                                       DecodeStatus, IndexedProperties, RecordView, decode_record,
-                                      find_indexed_properties, is_torn)
+                                      find_indexed_properties, is_cut_off, is_torn)
 from mqcore._fast.queues.dispatch cimport DELAY_LEVELS_MAX, ListedQueues, next_listed, open_listed, tags_code_of
 from mqcore._fast.queues.ext cimport is_ext_address
 from mqcore._fast.queues.index_file cimport index_key_hash, seconds_between
@@ -417,7 +417,8 @@ cdef class LogTally:
                 if status != DECODE_OK:
                     break
                 misplaced = view.physical_offset != physical_offset + at
-                torn = not misplaced and is_torn(base + at, &view)
+                torn = not misplaced and (is_torn(base + at, &view) or is_cut_off(
+                    &view, base + at + view.total_size, length - at - view.total_size))
                 if misplaced or torn:
                     break
                 has_memory = self.take(&view)

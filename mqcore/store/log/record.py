@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from typing_extensions import Buffer
 
 SECTOR_SIZE = 512
+FOLLOWING_SIZE = 8
+"""Bytes behind a record by which it is told whether something follows: the length and magic of a record, or blank."""
 RECORD_SIZE_MAX = 0x7FFFFFFF
 NAME_VALUE_SEPARATOR = properties_text.NAME_VALUE_SEPARATOR.encode()
 PROPERTY_SEPARATOR = properties_text.PROPERTY_SEPARATOR.encode()
@@ -55,7 +57,7 @@ class DecodeStatus(IntEnum):
     BAD_SIZE = 4
     BAD_CRC = 5
     MISPLACED = 6  # a record that says it belongs elsewhere
-    TORN = 7  # a whole sector of topic or properties is zero: it never reached the disk
+    TORN = 7  # a whole sector of topic or properties is zero, or their end is, and so is what follows
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,6 +305,18 @@ def encode(record: Record, batch_properties: bytes = b"") -> bytes:
     return encoded
 
 
+def is_cut_off(record: Record, behind: Buffer) -> bool:
+    """Whether who wrote *record*, or copied it, died before its end: its text ends in zeros, and so does the log.
+
+    The bytes of a log come in their order. Body and lengths are there, or they would not fit; topic and properties are
+    guarded by nothing, and no sender ends them with a zero byte. *behind* are the bytes that follow: where something
+    follows, the record was whole before. Where nothing does, not even zeros, nobody can tell.
+    """
+    text = record.properties or record.topic
+    following = bytes(memoryview(behind)[:FOLLOWING_SIZE])
+    return text[-1:] == b"\0" and following != b"" and not any(following)
+
+
 def is_torn(record: Record, physical_offset: int) -> bool:
     """Whether a sector that *record* lies across, at *physical_offset*, never reached the disk.
 
@@ -333,7 +347,7 @@ def scan(buffer: Buffer, physical_offset: int, check_crc: bool = True) -> ScanOu
     """Walk the records at the start of *buffer*, the commit log from *physical_offset* on, up to the first invalid one.
 
     A record whose stored physical offset is not its place ends the walk with MISPLACED: it is a leftover. One of which
-    a sector is missing ends it with TORN.
+    a sector is missing, or the end of the last one, ends it with TORN.
     """
     data = memoryview(buffer)
     at = count = newest = 0
@@ -345,7 +359,7 @@ def scan(buffer: Buffer, physical_offset: int, check_crc: bool = True) -> ScanOu
         if record.physical_offset != physical_offset + at:
             status = DecodeStatus.MISPLACED
             break
-        if is_torn(record, physical_offset + at):
+        if is_torn(record, physical_offset + at) or is_cut_off(record, data[at + record.total_size :]):
             status = DecodeStatus.TORN
             break
         at += record.total_size

@@ -23,6 +23,7 @@ from mqcore.store.log.record import (
     Record,
     ScanOutcome,
     decode,
+    is_cut_off,
     is_torn,
     peek_status,
     property_value,
@@ -221,7 +222,7 @@ class LogTally:
             if record.physical_offset != physical_offset + at:
                 status = DecodeStatus.MISPLACED
                 break
-            if is_torn(record, physical_offset + at):
+            if is_torn(record, physical_offset + at) or is_cut_off(record, data[at + record.total_size :]):
                 status = DecodeStatus.TORN
                 break
             self._take(record)
