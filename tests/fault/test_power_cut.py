@@ -92,7 +92,9 @@ def cut_again_and_again(tmp_path: Path, properties: dict[str, str], seed: int, *
                 cut_power(broker, disk)
             broker.start_again()
             for earlier in histories:
-                earlier.check(read_all(earlier, broker.broker_address, is_durable=is_durable), is_durable=is_durable)
+                read = read_all(earlier, broker.broker_address, is_durable=is_durable)
+                # A topic that its first message makes: what comes behind it may be stored before it.
+                earlier.check(read, in_order=False, is_durable=is_durable)
                 if not is_durable:
                     earlier.forget_lost()
             assert groups <= group_names(broker)

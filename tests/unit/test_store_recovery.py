@@ -248,7 +248,7 @@ def test_a_record_cut_short_at_the_end_of_the_log_is_dropped(store, crashed, cut
 @pytest.mark.parametrize("crashed", [False, True])
 @pytest.mark.parametrize("missing", [1, 2, 3, 7, 20, 30])
 def test_a_record_copied_but_for_its_last_bytes_is_dropped(store, crashed, missing):
-    """A slave gets records byte by byte: who dies in the middle of the last one's properties has its body, and no more."""
+    """A slave gets records byte by byte: who dies within the last one's properties has its body, and no more."""
     records = store.append_many(45)
     stop(store)
     torn = store.append(body=b"x" * 10, UNIQ_KEY="0123456789ABCDEF", KEYS="a b")
