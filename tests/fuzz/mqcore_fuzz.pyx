@@ -332,14 +332,24 @@ cdef bint fuzz_reply(const uint8_t *data, int32_t size) noexcept nogil:
     return holds
 
 
+cdef extern from *:
+    """
+    /* Or a compiler that sees that nobody uses what was read would leave the reads out. */
+    static volatile unsigned char planted_sum;
+    """
+    uint8_t planted_sum
+
+
 cdef bint planted_read(const uint8_t *data, int32_t size) noexcept nogil:
     # A defect, for the test that one is found: it reads behind what says that it is longer than it is.
+    global planted_sum
     cdef uint8_t sum = 0
     cdef int32_t at
     if size > 2 and data[0] == c"m" and data[1] == c"q":
         for at in range(data[2]):
             sum ^= data[3 + at]
-    return sum != 256
+    planted_sum = sum
+    return True
 
 
 cdef bint planted_lie(const uint8_t *data, int32_t size) noexcept nogil:
