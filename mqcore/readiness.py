@@ -28,6 +28,5 @@ def wait_ready(files: Iterable[Waited], timeout_s: float, what: int = READABLE) 
         if descriptor < 0:
             raise ValueError(f"descriptor {descriptor}: the file is closed")
         poll.register(descriptor, what)
-    # Rounded up: a wait of half a millisecond is none for poll, and who calls again and again would spin.
-    ready = {descriptor for descriptor, _ in poll.poll(-(-timeout_s * 1000 // 1))}
+    ready = {descriptor for descriptor, _ in poll.poll(timeout_s * 1000)}  # it rounds up to whole milliseconds
     return [one for descriptor, one in by_descriptor.items() if descriptor in ready]

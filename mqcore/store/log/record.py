@@ -309,8 +309,9 @@ def is_cut_off(record: Record, behind: Buffer) -> bool:
     """Whether who wrote *record*, or copied it, died before its end: its text ends in zeros, and so does the log.
 
     The bytes of a log come in their order. Body and lengths are there, or they would not fit; topic and properties are
-    guarded by nothing, and no sender ends them with a zero byte. *behind* are the bytes that follow: where something
-    follows, the record was whole before. Where nothing does, not even zeros, nobody can tell.
+    guarded by nothing, and none that is stored ends with a zero byte: a broker puts a property of its own, or a
+    separator, behind those of a sender. *behind* are the bytes that follow: where something follows, the record was
+    whole before. Where nothing does, not even zeros, nobody can tell.
     """
     text = record.properties or record.topic
     following = bytes(memoryview(behind)[:FOLLOWING_SIZE])
