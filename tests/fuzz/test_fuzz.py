@@ -15,7 +15,7 @@ from tests.fuzz.twins import TWINS
 
 INPUTS = int(float(os.environ.get("MQCORE_FUZZ_INPUTS", "1e7")))
 """Over all targets; ``make fuzz`` plays ten times as many."""
-PLANTED_INPUTS = 20_000_000
+PLANTED_INPUTS = 2_000_000
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing())]
 

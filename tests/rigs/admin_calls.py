@@ -34,8 +34,6 @@ MEASURED: Final = frozenset(
     }
 )
 """Names of figures that say how long something took, or how much a second, or when a client was made."""
-BY_HEARTBEAT: Final = frozenset({"CLIENT_INNER_PRODUCER"})
-"""Groups that each Java client has: whether a broker knows that of a tool yet goes by when the tool was last heard."""
 
 
 class JavaCalls:
@@ -92,8 +90,6 @@ def lines_of(method: str, answer: dict[str, Any]) -> list[str]:
 def _lines(value: object, place: str) -> Iterator[str]:
     if isinstance(value, dict):
         for name, member in sorted(value.items()):
-            if name in BY_HEARTBEAT:
-                continue
             yield from _lines("<n>" if name in MEASURED else member, f"{place}.{name}")
     elif isinstance(value, list):
         # Sets of Java's come in an order of their own.
