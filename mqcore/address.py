@@ -1,10 +1,12 @@
-"""Addresses as settings and options have them: ``host:port``, and lists of them."""
+"""Addresses as settings and options have them and as peers write them: ``host:port``, and lists of them."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from typing import Final
+
+from mqcore.errors import ConfigError
 
 PORT_MAX: Final = 65_535
 NAME_SERVER_PORT: Final = 9876
@@ -15,8 +17,6 @@ HA_PORT_DISTANCE: Final = 1
 FAST_PORT_DISTANCE: Final = 2
 """How far below the listen port the fast (VIP) one lies; clients compute it."""
 HOST_FORM: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%a-z0-9]+\]|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*")
-
-
 PAGE_FORM: Final = re.compile(r"https?://[^\s/;,]+/+[^\s/;,][^\s;,]*")
 
 
@@ -46,13 +46,24 @@ def parse_address(text: str) -> Address:
     host, colon, port = text.strip().rpartition(":")
     if not colon or not re.fullmatch(r"[0-9]{1,5}", port) or not 0 < int(port) <= PORT_MAX:
         raise ValueError(f"host:port with a port from 1 to {PORT_MAX}")
-    if host.startswith("[") and host.endswith("]"):
+    if not HOST_FORM.fullmatch(host):
+        raise ValueError("host:port with a host name or address")
+    if host.startswith("["):
         host = host[1:-1]
     elif ":" in host:
         raise ValueError("brackets around an IPv6 address, as in [::1]:9876")
-    if not HOST_FORM.fullmatch(host):
-        raise ValueError("host:port with a host name or address")
     return Address(host, int(port))
+
+
+def parse_peer_address(text: str) -> Address:
+    """Return the address that a peer gave: brackets around IPv6 may be missing, and the port may be 0.
+
+    What Java joins with a colon. Raises ConfigError with what was got.
+    """
+    host, _, port = text.strip().rpartition(":")
+    if not host or not re.fullmatch(r"[0-9]{1,5}", port) or int(port) > PORT_MAX:
+        raise ConfigError(f"bad address: got {text!r}, wanted host:port")
+    return Address(host.removeprefix("[").removesuffix("]"), int(port))
 
 
 def parse_addresses(text: str) -> tuple[Address, ...]:

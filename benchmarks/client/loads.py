@@ -259,9 +259,9 @@ def bare_send_sync(address: str, topic: str, count: int) -> None:
     """The request of a plain send to mqcore's broker and its answer, on a socket, without a client."""
     import socket
 
+    from mqcore.address import parse_address
     from mqcore.codes import RequestCode, ResponseCode
     from mqcore.protocol.command import RemotingCommand
-    from mqcore.transport.address import parse_address
     from tests.rigs.wire import registered_brokers
 
     properties = f"UNIQ_KEY\x01{os.urandom(16).hex().upper()}\x02WAIT\x01true\x02"
@@ -269,7 +269,8 @@ def bare_send_sync(address: str, topic: str, count: int) -> None:
     fields = {"a": "benchmark", "b": topic, "c": "TBW102", "d": "4", "i": properties} | plain
     request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=os.urandom(BODY_SIZE)).encode()
     (addresses,) = registered_brokers(address).values()
-    with socket.create_connection(parse_address(addresses["0"])) as connection:
+    broker = parse_address(addresses["0"])
+    with socket.create_connection((broker.host, broker.port)) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         room = bytearray(65536)
 

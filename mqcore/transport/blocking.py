@@ -10,8 +10,8 @@ import ssl
 from typing import Final
 
 from mqcore import clock
+from mqcore.address import parse_peer_address
 from mqcore.errors import RemotingConnectError, TlsError
-from mqcore.transport.address import parse_address
 from mqcore.transport.pem import reason_of
 
 CONNECT_TIMEOUT_S: Final = 3.0
@@ -27,17 +27,17 @@ def connected(address: str, timeout_s: float, tls: ssl.SSLContext | None = None)
     It is made, and its handshake over, within *timeout_s* seconds, and CONNECT_TIMEOUT_S at most. Raises
     RemotingConnectError, and TlsError when the other end's certificate is not trusted.
     """
-    host, port = parse_address(address)
+    peer = parse_peer_address(address)
     deadline_s = clock.monotonic_s() + min(timeout_s, CONNECT_TIMEOUT_S)
     try:
-        made = socket.create_connection((host, port), _left_s(deadline_s))
+        made = socket.create_connection((peer.host, peer.port), _left_s(deadline_s))
     except OSError as error:
         raise RemotingConnectError(f"connect to {address} failed: {error}") from error
     try:
         made.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if tls is not None:
             made.settimeout(_left_s(deadline_s))
-            made = _sealed(made, host, address, tls)
+            made = _sealed(made, peer.host, address, tls)
         made.settimeout(None)
     except BaseException:
         made.close()

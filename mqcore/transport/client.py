@@ -8,12 +8,12 @@ import ssl
 from collections.abc import Callable
 from typing import Final
 
+from mqcore.address import parse_peer_address
 from mqcore.cause_log import CauseLog
 from mqcore.codes import ResponseCode
 from mqcore.errors import RemotingConnectError, RemotingTimeoutError
 from mqcore.protocol.command import FRAME_SIZE_MAX, RemotingCommand
 from mqcore.protocol.unsupported import not_supported
-from mqcore.transport.address import parse_address
 from mqcore.transport.connection import (
     IDLE_TIMEOUT_S,
     TLS_FAREWELL_S,
@@ -159,13 +159,13 @@ class RemotingClient:
         await asyncio.gather(*(_close(connection) for connection in connections))
 
     async def _open(self, address: str) -> Connection:
-        host, port = parse_address(address)
+        peer = parse_peer_address(address)
         loop = asyncio.get_running_loop()
         farewell_s = None if self._tls is None else TLS_FAREWELL_S
         try:
             async with asyncio.timeout(self._connect_timeout_s):
                 _, connection = await loop.create_connection(
-                    self._new_connection, host, port, ssl=self._tls, ssl_shutdown_timeout=farewell_s
+                    self._new_connection, peer.host, peer.port, ssl=self._tls, ssl_shutdown_timeout=farewell_s
                 )
         except TimeoutError as error:
             waited_ms = self._connect_timeout_s * 1000

@@ -13,7 +13,6 @@ import pytest
 from mqcore.address import host_and_port
 from mqcore.codes import ResponseCode, SerializeType
 from mqcore.errors import (
-    ConfigError,
     HeaderError,
     RemotingConnectError,
     RemotingSendError,
@@ -23,7 +22,6 @@ from mqcore.errors import (
 )
 from mqcore.protocol.command import FrameSplitter, RemotingCommand
 from mqcore.transport import connection as connection_module
-from mqcore.transport.address import parse_address
 from mqcore.transport.client import RemotingClient
 from mqcore.transport.connection import Connection, Handler
 from mqcore.transport.server import RemotingServer
@@ -620,26 +618,8 @@ async def test_a_peer_that_comes_again_and_again_does_not_fill_the_log(
     server: RemotingServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     for _ in range(5):
-        reader, writer = await asyncio.open_connection(*parse_address(server.address))
+        reader, writer = await asyncio.open_connection(*server.address.split(":"))
         writer.write(b"GET / HTTP/1.1\r\n")
         assert await reader.read() == b"", "the server closes the connection"
         writer.close()
     assert caplog.text.count("closing connection after a bad frame") == 1
-
-
-# Addresses
-
-
-@pytest.mark.parametrize(
-    ("text", "address"),
-    [("127.0.0.1:9876", ("127.0.0.1", 9876)), ("[::1]:1", ("::1", 1)), (" broker-a:0 ", ("broker-a", 0))],
-)
-def test_addresses_are_read(text: str, address: tuple[str, int]) -> None:
-    assert parse_address(text) == address
-    assert parse_address(host_and_port(*address)) == address
-
-
-@pytest.mark.parametrize("text", ["", "host", "host:", ":1", "host:x", "host:-1", "host:65536", "host:١"])
-def test_bad_addresses_are_refused(text: str) -> None:
-    with pytest.raises(ConfigError, match="bad address"):
-        parse_address(text)

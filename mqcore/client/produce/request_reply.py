@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from mqcore import clock
+from mqcore.address import parse_peer_address
 from mqcore.cause_log import CauseLog
 from mqcore.client.errors import CreateReplyError
 from mqcore.client.model.messages import Message, ReceivedMessage
@@ -29,7 +30,6 @@ from mqcore.protocol.headers import decode_request
 from mqcore.protocol.message import MessageExt, MessageQueue, decode_properties
 from mqcore.protocol.message_id import HostAddress
 from mqcore.protocol.names import reply_topic
-from mqcore.transport.address import parse_address
 from mqcore.transport.connection import Connection
 
 log = CauseLog(logging.getLogger(__name__))
@@ -137,4 +137,5 @@ def read_reply(command: RemotingCommand, namespace: Namespace) -> ReceivedMessag
 
 def _host(text: str) -> HostAddress:
     """Read an address as Java prints a socket's: ``/127.0.0.1:1234``, or with a host name in front of the slash."""
-    return HostAddress(*parse_address(text.rpartition("/")[2]))
+    peer = parse_peer_address(text.rpartition("/")[2])
+    return HostAddress(peer.host, peer.port)
