@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from typing import Final, NamedTuple
 
 from mqcore.errors import ConfigError
 
@@ -20,8 +19,7 @@ HOST_FORM: Final = re.compile(r"[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%a-z0-9]+\]|
 PAGE_FORM: Final = re.compile(r"https?://[^\s/;,]+/+[^\s/;,][^\s;,]*")
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class Address:
+class Address(NamedTuple):
     """A host name or address, and a port. *host* carries no brackets; ``str()`` puts them around IPv6."""
 
     host: str

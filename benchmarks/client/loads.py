@@ -269,8 +269,7 @@ def bare_send_sync(address: str, topic: str, count: int) -> None:
     fields = {"a": "benchmark", "b": topic, "c": "TBW102", "d": "4", "i": properties} | plain
     request = RemotingCommand(RequestCode.SEND_MESSAGE_V2, ext_fields=fields, body=os.urandom(BODY_SIZE)).encode()
     (addresses,) = registered_brokers(address).values()
-    broker = parse_address(addresses["0"])
-    with socket.create_connection((broker.host, broker.port)) as connection:
+    with socket.create_connection(parse_address(addresses["0"])) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         room = bytearray(65536)
 

@@ -4,10 +4,9 @@ from typing import Final
 
 from mqcore import moved_modules
 
-MOVED: Final = {
+MOVED: Final = {"mqcore.remoting.address": "mqcore.address"} | {
     f"mqcore.remoting.{name}": f"mqcore.transport.{name}"
     for name in (
-        "address",
         "client",
         "client_tls",
         "connection",

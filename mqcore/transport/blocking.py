@@ -30,7 +30,7 @@ def connected(address: str, timeout_s: float, tls: ssl.SSLContext | None = None)
     peer = parse_peer_address(address)
     deadline_s = clock.monotonic_s() + min(timeout_s, CONNECT_TIMEOUT_S)
     try:
-        made = socket.create_connection((peer.host, peer.port), _left_s(deadline_s))
+        made = socket.create_connection(peer, _left_s(deadline_s))
     except OSError as error:
         raise RemotingConnectError(f"connect to {address} failed: {error}") from error
     try:

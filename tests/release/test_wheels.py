@@ -96,6 +96,7 @@ def test_the_source_distribution_has_all_that_a_build_needs_and_no_tests(sdist: 
     assert [name for name in names if name.startswith(("tests/", "build/")) or name.endswith((".so", ".c"))] == []
 
 
+@pytest.mark.slow
 def test_the_source_distribution_is_the_same_each_time(tree: Path, sdist: Path, tmp_path: Path) -> None:
     # What a build leaves in the tree, and when its files were written, is not in it.
     for path in tree.glob("*.py"):

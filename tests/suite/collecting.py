@@ -1,9 +1,10 @@
-"""Collecting seven thousand tests costs each process of a run three seconds of CPU, and twice that in a fresh clone.
+"""Collecting eight thousand tests costs each process of a run four seconds of CPU, and twice that in a fresh clone.
 
 Of what is made there nothing becomes garbage, so nobody looks for it meanwhile, nor among that later on. In a fresh
-clone each process rewrites the assertions of a share of the modules, for all, before it begins: pytest keeps what it
-has rewritten beside the modules, but processes that begin together all begin with the same module, and each would
-rewrite all of them. This goes by pytest's inside: where that has changed, each does so again, and test_suite.py fails.
+clone each process does a share for all before it begins: it rewrites the assertions of test modules, and looks for the
+constants of product modules that Hypothesis tries. pytest and Hypothesis keep what they have found in files, but
+processes that begin together all begin with the same module, and each would look at all of them. This goes by their
+inside: where that has changed, each does so again, and test_suite.py fails.
 """
 
 from __future__ import annotations
@@ -11,21 +12,25 @@ from __future__ import annotations
 import contextlib
 import gc
 import sys
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from pathlib import Path
+from types import ModuleType
+from typing import Final, TypeVar
 
 import pytest
 
 from .scheduling import is_distributed
 
+Thing = TypeVar("Thing")
+CHANGED: Final = (ImportError, AttributeError, TypeError, KeyError)
+"""What is raised where the inside of pytest or Hypothesis is no longer what this goes by."""
+
 
 def pytest_configure(config: pytest.Config) -> None:
     if not is_distributed(config) or sys.dont_write_bytecode:
         return
-    number = int(config.workerinput["workerid"].removeprefix("gw"))
-    share = sorted(modules(config))[number :: config.workerinput["workercount"]]
-    with contextlib.suppress(ImportError, AttributeError, TypeError, KeyError):
-        rewrite(share, config)
+    with contextlib.suppress(*CHANGED):
+        rewrite(share(sorted(modules(config)), config), config)
 
 
 @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -36,6 +41,31 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.freeze()
         gc.enable()
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config) -> None:
+    if not is_distributed(config):
+        return
+    with contextlib.suppress(*CHANGED):
+        from hypothesis.internal.constants_ast import constants_from_module
+
+        for module in share(product_modules(), config):
+            constants_from_module(module)
+
+
+def share(things: Sequence[Thing], config: pytest.Config) -> Sequence[Thing]:
+    """Those of *things* that this process does for all; the processes have them in the same order."""
+    number = int(config.workerinput["workerid"].removeprefix("gw"))
+    return things[number :: config.workerinput["workercount"]]
+
+
+def product_modules() -> list[ModuleType]:
+    """The modules whose constants Hypothesis tries, of those that are imported."""
+    from hypothesis.internal.constants_ast import is_local_module_file
+
+    imported = [sys.modules[name] for name in sorted(sys.modules)]
+    return [one for one in imported if is_local_module_file(getattr(one, "__file__", None) or "")]
 
 
 def modules(config: pytest.Config) -> Iterator[Path]:

@@ -137,5 +137,4 @@ def read_reply(command: RemotingCommand, namespace: Namespace) -> ReceivedMessag
 
 def _host(text: str) -> HostAddress:
     """Read an address as Java prints a socket's: ``/127.0.0.1:1234``, or with a host name in front of the slash."""
-    peer = parse_peer_address(text.rpartition("/")[2])
-    return HostAddress(peer.host, peer.port)
+    return HostAddress(*parse_peer_address(text.rpartition("/")[2]))

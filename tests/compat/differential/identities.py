@@ -102,7 +102,11 @@ def _changes() -> Iterator[Request]:
         {"globalWhiteAddrs": "10.10.10.*", "aclFileFullPath": "/nowhere/plain_acl.yml"},
     )  # fmt: skip
     yield Request("versions", Code.GET_BROKER_CLUSTER_ACL_INFO)
-    yield Request("an account goes", Code.DELETE_ACL_CONFIG, {"accessKey": "newcomer"})
+    # Apache's broker knows no account while it reads its file anew, which it does once it notices the changes above.
+    newcomer = {"accessKey": "newcomer"}
+    yield Request(
+        "an account goes", Code.DELETE_ACL_CONFIG, newcomer, not_yet="[newcomer] corresponding to accessConfig"
+    )
     yield Request("an account that is not there goes", Code.DELETE_ACL_CONFIG, {"accessKey": "nobody-there"})
 
 

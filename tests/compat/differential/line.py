@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from mqcore.codes import RequestCode, ResponseCode
@@ -13,6 +14,8 @@ from .identities import NOBODY, Identity
 from .scripts import Peer, Request
 
 ANSWER_S: Final = 5.0
+YET_S: Final = 10.0
+AGAIN_S: Final = 0.2
 RUNNING = b'{"properties":{},"subscriptionSet":[],"mqTable":{},"statusTable":{}}'
 
 
@@ -70,7 +73,13 @@ class Both:
         self._admin = Line(broker, admin)
 
     def ask(self, request: Request) -> RemotingCommand | None:
-        return self.lines[request.to].ask(request)
+        line = self.lines[request.to]
+        answer = line.ask(request)
+        until_s = time.monotonic() + YET_S
+        while request.not_yet and time.monotonic() < until_s and answer and request.not_yet in (answer.remark or ""):
+            time.sleep(AGAIN_S)
+            answer = line.ask(request)
+        return answer
 
     def has(self, messages: int, topic: str) -> bool:
         answer = self._admin.ask(

@@ -36,6 +36,7 @@ class Request:
     """One request; *awaits* is how many messages queue 0 of the topic must have before it is sent.
 
     What *is_settled* asks how far that queue is: it is sent when all that was stored there before is in the queue, too.
+    What Apache's broker refuses now and then by a remark with *not_yet* is asked again as long as it does.
     """
 
     name: str
@@ -45,12 +46,13 @@ class Request:
     to: Peer = Peer.BROKER
     awaits: int = 0
     is_settled: bool = False
+    not_yet: str = ""
 
     def but(self, name: str, **changes: str | None) -> Request:
         """This request with other fields; None leaves one out."""
         merged = {**self.fields, **changes}
         kept = {key: value for key, value in merged.items() if value is not None}
-        return replace(self, name=f"{self.name}, {name}", fields=kept)
+        return replace(self, name=f"{self.name}, {name}", fields=kept, not_yet="")
 
 
 def _json(value: object) -> bytes:
