@@ -39,11 +39,11 @@ WAYS: dict[str, ClientOptions] = {
 """What connections go by. That signatures are right is for brokers that look at them: tests/interop."""
 
 OURS, APACHES = "shared_broker", "shared_apache"
-PLACES = [pytest.param((OURS, way), id=f"mqcore-{way}") for way in WAYS] + [
+PLACES = [
+    *(pytest.param((OURS, way), id=f"mqcore-{way}") for way in WAYS),
     # The shared one of Apache's serves no TLS: see tests/interop/test_tls_python.py.
-    pytest.param((APACHES, way), id=f"4.9.8-{way}", marks=pytest.mark.compat)
-    for way, options in WAYS.items()
-    if "tls" not in options
+    pytest.param((APACHES, "plain"), id="4.9.8-plain", marks=pytest.mark.compat),
+    pytest.param((APACHES, "keys"), id="4.9.8-keys", marks=[pytest.mark.compat, pytest.mark.slow]),
 ]
 
 

@@ -28,6 +28,7 @@ SMALL = {"mappedFileSizeCommitLog": str(1 << 20)}
 assert set(TOPICS) == {"Orders", "Events"}
 
 
+@pytest.mark.slow
 def test_a_store_of_apaches_is_backed_up_while_it_is_written_and_serves_under_both(tmp_path: Path) -> None:
     target = tmp_path / "backup"
     with ApacheServer(RELEASE, tmp_path / "store", SMALL) as apache:

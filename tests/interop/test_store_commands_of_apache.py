@@ -34,6 +34,7 @@ def export(store: Path) -> dict[tuple[int, int], bytes]:
     return {(line["queueId"], line["offset"]): line["body"].encode() for line in lines}
 
 
+@pytest.mark.slow
 def test_a_store_of_apaches_broker_is_checked_and_exported_beside_it_and_after(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with ApacheServer(RELEASE, store, SMALL) as apache:

@@ -46,6 +46,7 @@ def archived(spark: SparkSession, output: Path) -> list[bytes]:
     return sorted(bytes(row.body) for row in frame.collect())
 
 
+@pytest.mark.slow
 def test_archive_goes_on_where_it_ended_and_replay_sends_it_again_in_order(
     spark: SparkSession, broker: MqcoreBroker, topic: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
