@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -34,6 +34,8 @@ logger = logging.getLogger(__name__)
 FIRST_PERIODIC_S: Final = 10.0
 UNREGISTER_TIMEOUT_S: Final = 3.0
 QUERY_TIMEOUT_S: Final = 3.0
+AGAIN_S: Final = 1.0
+"""A name server that did not answer is told again so soon, then after twice that time, and so on up to the period."""
 
 
 class Registration:
@@ -64,6 +66,9 @@ class Registration:
         self._page_read_s: float | None = None
         self._told: dict[str, int] = {}
         """By name server: up to which change of the topics it has acknowledged all."""
+        self._missed: set[str] = set()
+        """Name servers that did not acknowledge the last registration."""
+        self._again: asyncio.Task[None] | None = None
 
     @property
     def name_servers(self) -> list[str]:
@@ -103,7 +108,8 @@ class Registration:
     async def _register_soon(self) -> None:
         await asyncio.sleep(0)
         self._soon = None
-        await self.register_all(check_order=False, oneway=True, force=True)
+        # In a failover group this may say who leads from now on: whether it was heard is to be known.
+        await self.register_all(check_order=False, oneway=self._group is None, force=True)
 
     async def run(self) -> None:
         """Register periodically until cancelled."""
@@ -164,6 +170,17 @@ class Registration:
         """Register *changed* where they are all that is not known yet, and every topic elsewhere."""
         counter = self._topics.version.counter
         known = {address: self._told.pop(address, None) for address in self.name_servers}
+        await self._register_with(known, changed, counter, check_order=check_order, oneway=oneway)
+
+    async def _register_with(
+        self,
+        known: Mapping[str, int | None],
+        changed: Sequence[TopicConfig],
+        counter: int,
+        *,
+        check_order: bool,
+        oneway: bool,
+    ) -> None:
         needs_all = [address for address in known if not changed or known[address] != counter - len(changed)]
         all_topics = self._register_request(self._of_now(self._topics.wrapper)) if needs_all else None
         few = self._register_request(self._only(changed)) if len(needs_all) < len(known) else None
@@ -192,12 +209,39 @@ class Registration:
     ) -> RemotingCommand | None:
         timeout_s = self._settings.broker.register_broker_timeout_ms / 1000
         if oneway:
-            await self._send(address, replace(request, flag=request.flag | int(RemotingFlag.ONEWAY)), timeout_s)
+            request = replace(request, flag=request.flag | int(RemotingFlag.ONEWAY))
+            if not await self._send(address, request, timeout_s):
+                self._miss(address)
             return None
         reply = await self._call(address, request, timeout_s)
-        if reply is not None:
+        if reply is None:
+            self._miss(address)
+        else:
+            self._missed.discard(address)
             self._told[address] = counter
         return reply
+
+    def _miss(self, address: str) -> None:
+        self._missed.add(address)
+        if self._again is None or self._again.done():
+            self._again = self._start(self._register_again())
+
+    async def _register_again(self) -> None:
+        """Register where nobody has answered, until they do: who asks there does not find this broker.
+
+        RocketMQ's broker leaves it to the next period: a master that was elected while its name servers could not be
+        reached would be unknown for half a minute after they can.
+        """
+        pause_s = AGAIN_S
+        while pause_s < self._settings.broker.register_name_server_period_ms / 1000:
+            await asyncio.sleep(pause_s)
+            pause_s *= 2
+            missed = self._missed.intersection(self.name_servers)
+            if not missed:
+                return
+            await self._register_with(
+                dict.fromkeys(missed), (), self._topics.version.counter, check_order=False, oneway=False
+            )
 
     async def _take_answers(self, replies: Sequence[RemotingCommand], *, check_order: bool) -> None:
         if replies and self.broker_id > 0:
@@ -260,8 +304,10 @@ class Registration:
             return None
         return reply
 
-    async def _send(self, address: str, request: RemotingCommand, timeout_s: float) -> None:
+    async def _send(self, address: str, request: RemotingCommand, timeout_s: float) -> bool:
         try:
             await self._caller.invoke_oneway(address, replace(request), timeout_s)
         except MQError as error:
             logger.warning("name server failed address=%s code=%d error=%s", address, request.code, error)
+            return False
+        return True

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from broker_ports import BrokerRig, settle
 
+from mqcore.broker import registration
 from mqcore.codes import RequestCode, ResponseCode
 from mqcore.protocol.bodies import (
     DataVersion,
@@ -21,6 +23,7 @@ from mqcore.protocol.command import RemotingCommand
 from mqcore.transport.client import RemotingClient
 from mqcore.transport.connection import Connection
 from mqcore.transport.server import RemotingServer
+from tests.waiting import wait_until
 
 
 class RecordingNameServer:
@@ -214,6 +217,51 @@ async def test_a_compressed_registration_reads_back(rig: BrokerRig, name_server:
     await rig.broker.registration.register_all(check_order=False, oneway=False, force=True)
     request = await name_server.taken(RequestCode.REGISTER_BROKER)
     assert "TBW102" in registered(request).topic_config_serialize_wrapper.topic_config_table
+
+
+async def test_a_name_server_that_did_not_answer_is_told_again_soon(
+    rig: BrokerRig, name_server: RecordingNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "AGAIN_S", 0.01)
+    name_server.refuses = True
+    await rig.broker.registration.register_all(check_order=False, oneway=False, force=True)
+    for _ in range(3):
+        await name_server.taken(RequestCode.REGISTER_BROKER)
+    assert not rig.broker.registration.is_known
+    await rig.create_topic("orders")
+    name_server.refuses = False
+    name_server.requests.clear()
+    request = await name_server.taken(RequestCode.REGISTER_BROKER)
+    assert "orders" in registered(request).topic_config_serialize_wrapper.topic_config_table
+    await asyncio.to_thread(wait_until, lambda: rig.broker.registration.is_known)
+    await asyncio.sleep(0.1)
+    assert name_server.requests == [], "who has answered is left alone"
+
+
+@pytest.mark.parametrize("oneway", [True, False])
+async def test_a_name_server_that_was_away_is_told_again_soon(
+    rig: BrokerRig, name_server: RecordingNameServer, monkeypatch: pytest.MonkeyPatch, *, oneway: bool
+) -> None:
+    monkeypatch.setattr(registration, "AGAIN_S", 0.01)
+    await name_server.server.stop()
+    await rig.broker.registration.register_all(check_order=False, oneway=oneway, force=True)
+    host, _, port = name_server.server.address.rpartition(":")
+    name_server.server = RemotingServer(host, int(port), name_server.handle)
+    await name_server.server.start()
+    assert not (await name_server.taken(RequestCode.REGISTER_BROKER)).is_oneway
+
+
+async def test_who_leads_a_failover_group_is_registered_until_it_is_heard(
+    rig: BrokerRig, name_server: RecordingNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "AGAIN_S", 0.01)
+    name_server.refuses = True
+    rig.broker.registration._group = SimpleNamespace(registered_id=0, epoch=7)
+    rig.broker.registration.register_soon()
+    assert not (await name_server.taken(RequestCode.REGISTER_BROKER)).is_oneway
+    name_server.refuses = False
+    assert (await name_server.taken(RequestCode.REGISTER_BROKER)).ext_fields["brokerId"] == "0"
+    await asyncio.to_thread(wait_until, lambda: rig.broker.registration.is_known)
 
 
 async def test_a_name_server_that_is_away_stops_nothing(rig: BrokerRig, name_server: RecordingNameServer) -> None:
