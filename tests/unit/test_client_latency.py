@@ -28,12 +28,14 @@ def test_a_percentile_is_good_to_a_tenth(times_s: list[float]) -> None:
 
 
 def test_counting_one_by_one_all_at_once_and_together_gives_the_same(times_s: list[float]) -> None:
-    singly, at_once, halves = Histogram(), Histogram(), [Histogram(), Histogram()]
+    singly, at_once, in_ms, halves = Histogram(), Histogram(), Histogram(), [Histogram(), Histogram()]
     for number, seconds in enumerate(times_s):
         singly.add(seconds)
         halves[number % 2].add(seconds)
     at_once.add_each(times_s)
-    for other in (at_once, together(halves)):
+    in_ms.add_each_ms(seconds * 1000 for seconds in times_s)
+    in_ms.add_each_ms(())
+    for other in (at_once, in_ms, together(halves)):
         assert other.latency().count == singly.latency().count
         assert [other.percentile_s(share / 100) for share in range(101)] == pytest.approx(
             [singly.percentile_s(share / 100) for share in range(101)]
@@ -55,7 +57,9 @@ def test_a_batch_counts_for_each_of_its_messages() -> None:
 def test_what_is_shorter_or_longer_than_all_buckets_counts(seconds: float) -> None:
     histogram = Histogram()
     histogram.add(seconds)
-    assert histogram.count == 1
+    several = Histogram()
+    several.add_each([seconds] * 3)
+    assert (histogram.count, several.count) == (1, 3)
     assert histogram.percentile_s(0.5) <= max(seconds, 0.0) == histogram.latency().max_s
 
 

@@ -147,16 +147,22 @@ def run_plain_handler(
     call = HandlerCall(membership)
     before = CALL.set(call)
     begin = clock.monotonic_s()
+    result, raised = None, None
     try:
         result = function(messages[0] if is_each else messages)
     except BaseException as error:  # SystemExit too: a handler does not end the program's other threads
-        outcome = _raised(membership, messages, error)
-    else:
-        outcome = _returned(membership, messages, result)
+        raised = error
     finally:
         call.is_over = True
         CALL.reset(before)
-    return outcome, (clock.monotonic_s() - begin) * 1000
+    return outcome_of(membership, messages, result, raised), (clock.monotonic_s() - begin) * 1000
+
+
+def outcome_of(
+    membership: Membership, messages: Sequence[ReceivedMessage], result: object, error: BaseException | None
+) -> Outcome:
+    """What became of *messages* when a handler returned *result*, or raised *error*; that is logged."""
+    return _returned(membership, messages, result) if error is None else _raised(membership, messages, error)
 
 
 def _raised(membership: Membership, messages: Sequence[ReceivedMessage], error: BaseException) -> Outcome:

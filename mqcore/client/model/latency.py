@@ -6,8 +6,8 @@ Buckets grow by a fifth: a percentile is off by a tenth at most. They are the sa
 
 from __future__ import annotations
 
-from bisect import bisect_right
-from collections.abc import Iterable
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -20,6 +20,7 @@ BOUNDS_S: Final = tuple(
     LEAST_S * 2 ** (step / STEPS_PER_DOUBLING) for step in range(STEPS_PER_DOUBLING * DOUBLINGS + 1)
 )
 """Where each bucket but the first begins, seconds."""
+BOUNDS_MS: Final = tuple(bound_s * 1000 for bound_s in BOUNDS_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,14 +54,22 @@ class Histogram:
 
     def add_each(self, times_s: Iterable[float]) -> None:
         """Count each of *times_s*: what many calls have taken, in one go."""
-        counts, most_s, sum_s = self._counts, self._max_s, 0.0
-        for seconds in times_s:
-            counts[bisect_right(BOUNDS_S, seconds)] += 1
-            sum_s += seconds
-            if seconds > most_s:
-                most_s = seconds
-        self._sum_s += sum_s
-        self._max_s = most_s
+        self._add(sorted(times_s), BOUNDS_S, 1.0)
+
+    def add_each_ms(self, times_ms: Iterable[float]) -> None:
+        """Count each of *times_ms*."""
+        self._add(sorted(times_ms), BOUNDS_MS, 1e-3)
+
+    def _add(self, ordered: list[float], bounds: Sequence[float], unit_s: float) -> None:
+        at, count = 0, len(ordered)
+        while at < count:  # from bucket to bucket: most times are in one or two
+            bucket = bisect_right(bounds, ordered[at])
+            behind = count if bucket == len(bounds) else bisect_left(ordered, bounds[bucket], at)
+            self._counts[bucket] += behind - at
+            at = behind
+        if ordered:
+            self._sum_s += sum(ordered) * unit_s
+            self._max_s = max(self._max_s, ordered[-1] * unit_s)
 
     def add_all(self, other: Histogram) -> None:
         """Count what *other* has counted, too."""

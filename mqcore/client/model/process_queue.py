@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from operator import lt
 from typing import Generic, Protocol, TypeVar
 
 from mqcore import clock
@@ -34,6 +35,16 @@ class Queued(Protocol):
     def body_size(self) -> int: ...
 
 
+class InLine(Protocol):
+    """Messages of a process queue that stand in a line of handlers."""
+
+    count: int
+    back: int
+
+    @property
+    def in_hand(self) -> int: ...
+
+
 M = TypeVar("M", bound=Queued)
 
 
@@ -53,7 +64,8 @@ class ProcessQueue(Generic[M]):
         self.consume_lock = asyncio.Lock()
         self._messages: dict[int, M] = {}
         self._order: deque[int] = deque()  # offsets in order; finished ones go when they reach an end
-        self._handed_out = self._handed_back = 0  # the second is the event loop's alone
+        self.in_line: list[InLine] = []  # what handlers in threads take from
+        self._handed_out = self._handed_back = 0  # by others
         self._taken: dict[int, M] = {}  # orderly: handed out and not yet committed
         self._size = 0
         self._offset_max = -1
@@ -114,7 +126,7 @@ class ProcessQueue(Generic[M]):
     def put(self, messages: Sequence[M]) -> bool:
         """Add pulled *messages*; return whether somebody has to begin consuming (nobody was)."""
         offsets = [message.queue_offset for message in messages]
-        if offsets and offsets[0] > self._offset_max and offsets == sorted(set(offsets)):
+        if offsets and offsets[0] > self._offset_max and all(map(lt, offsets, offsets[1:])):
             # As pulls bring them, and four times as fast as one by one.
             self._messages.update(zip(offsets, messages, strict=True))
             self._size += sum([message.body_size for message in messages])
@@ -224,15 +236,23 @@ class ProcessQueue(Generic[M]):
     @property
     def in_hand(self) -> int:
         """How many messages of this queue handlers work on."""
-        return self._handed_out - self._handed_back
+        return self._handed_out - self._handed_back + sum([one.in_hand for one in self.in_line])
 
     def hand_out(self, count: int) -> None:
-        """Note that a handler works on *count* messages of this queue. Called by one thread at a time, whichever."""
+        """Note that a handler works on *count* messages of this queue."""
         self._handed_out += count
 
     def hand_back(self, count: int) -> None:
-        """Note, in the event loop, that handlers are done with *count* messages."""
+        """Note that handlers are done with *count* messages."""
         self._handed_back += count
+        if not self.in_hand:
+            self._notify()
+
+    def hand_back_in_line(self, stretch: InLine, count: int) -> None:
+        """Note that handlers are done with *count* messages of *stretch*."""
+        stretch.back += count
+        if stretch.back == stretch.count:
+            self.in_line.remove(stretch)
         if not self.in_hand:
             self._notify()
 

@@ -66,7 +66,7 @@ class TopicStatistics:
         slot.consume_time_ms += sum(times_ms)
         slot.ok += ok
         slot.failed += failed
-        self.calls.add_each([time_ms / 1000 for time_ms in times_ms])
+        self.calls.add_each_ms(times_ms)
 
     def totals(self) -> tuple[int, int]:
         """Return how many messages have been pulled, and how many have failed, since the beginning."""
