@@ -1,14 +1,15 @@
 """How fast an empty slave catches up with a master that is at work, and what producers notice of it.
 
-    python -m benchmarks.catch_up [--gib N] [--load CxW] [--body-size BYTES] [--rate MB] [--apache RELEASE]
-                                  [DIRECTORY]
+    python -m benchmarks.catch_up [--gib N] [--load CxW] [--body-size BYTES] [--rate MB] [--slave-idle]
+                                  [--apache RELEASE] [DIRECTORY]
 
 A master is filled with messages. Producers are measured on it; then a slave with an empty store is started, and they
 are measured again while it copies, and once more when it keeps up. Shown are MB/s from the slave's first byte until it
 has what was there at that moment, processor time for each KiB that it has got, and what producers saw. `--load ""`
 leaves the producers out. With `--apache` a pair of Apache's brokers does the same afterwards; its slave asks for the
 newest file only, so a file is as large as all of the log there. With `--rate` our master has haFlowControlEnable, and
-sends a slave so much in a second at most.
+sends a slave so much in a second at most. With `--slave-idle` the slave gets the processors when nobody else wants
+them: as far as that goes on one machine it is then another one, and producers notice what their master does for it.
 
 On a virtual machine that gives free pages back to its host, the first touch of a page costs two microseconds per KiB,
 whoever touches it, and that is most of what is shown: `--fill-memory` has page cache be recycled instead.
@@ -16,11 +17,12 @@ whoever touches it, and that is most of what is shown: `--fill-memory` has page 
 
 from __future__ import annotations
 
+import os
 import tempfile
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
@@ -142,6 +144,14 @@ def start_slave(home: Path, apache: str, master: Server, size: int) -> Slave:
     return slave
 
 
+def let_others_go_first(pid: int) -> None:
+    """Give all that runs below *pid*, and what it starts, the processors when nobody else wants them."""
+    for process in [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]:
+        for thread in process.threads():
+            with suppress(ProcessLookupError):
+                os.sched_setscheduler(thread.id, os.SCHED_IDLE, os.sched_param(0))
+
+
 def catch_up(slave: Slave, address: str, master: Server) -> None:
     """Wait until the slave has what its master has now, and print how long that took."""
     wait_until(lambda: log_end(address) > 0, DEADLINE_S, "the slave has begun")
@@ -163,7 +173,7 @@ def pid_of(server: Server) -> int:
     return server.pid if isinstance(server, MqcoreBroker) else server.broker.pid
 
 
-def measure(home: Path, apache: str, size: int, load: str, body_size: int, rate: int) -> None:
+def measure(home: Path, apache: str, size: int, load: str, body_size: int, rate: int, *, slave_is_idle: bool) -> None:
     """Fill a master, and let a slave catch up."""
     print(f"apache {apache}" if apache else "mqcore")
     with running_master(home, apache, size, rate) as master:
@@ -173,6 +183,8 @@ def measure(home: Path, apache: str, size: int, load: str, body_size: int, rate:
             say("without a slave", producers.slices(KEPT_UP_SLICES))
         slave = start_slave(home, apache, master, size)
         try:
+            if slave_is_idle:
+                let_others_go_first(slave.pid)
             if producers:
                 producers.begin()
             catch_up(slave, slave.broker_address if isinstance(slave, MqcoreBroker) else slave.address, master)
@@ -188,17 +200,25 @@ def measure(home: Path, apache: str, size: int, load: str, body_size: int, rate:
 @click.option("--load", default="8x1", show_default=True, help="Connections and requests in flight of the producers.")
 @click.option("--body-size", default=1024, show_default=True)
 @click.option("--rate", default=0, help="MB that our master sends a slave in a second, at most; 0 is no limit.")
+@click.option("--slave-idle", is_flag=True, help="The slave gets the processors when nobody else wants them.")
 @click.option("--apache", default="", help="A release of RocketMQ to be measured, too.")
 @click.option("--fill-memory", is_flag=True, help="Fill free memory with page cache first.")
 @click.argument("directory", required=False, type=click.Path(path_type=Path))
 def main(
-    gib: float, load: str, body_size: int, rate: int, apache: str, fill_memory: bool, directory: Path | None
+    gib: float,
+    load: str,
+    body_size: int,
+    rate: int,
+    slave_idle: bool,
+    apache: str,
+    fill_memory: bool,
+    directory: Path | None,
 ) -> None:
     for release in ["", *([apache] if apache else [])]:
         with tempfile.TemporaryDirectory(dir=directory) as home, ExitStack() as stack:
             if fill_memory:
                 stack.enter_context(filled_memory(Path(home)))
-            measure(Path(home), release, int(gib * GIB), load, body_size, rate)
+            measure(Path(home), release, int(gib * GIB), load, body_size, rate, slave_is_idle=slave_idle)
 
 
 if __name__ == "__main__":
