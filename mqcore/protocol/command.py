@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from mqcore.codes import CURRENT_VERSION, LanguageCode, RemotingFlag, SerializeType
@@ -26,6 +26,9 @@ ROOM_SIZE: Final = 64 * 1024
 """What a FrameBuffer begins with."""
 KEPT_SIZE_MAX: Final = 4 * 1024 * 1024
 """A FrameBuffer that grew larger for one frame shrinks again."""
+
+APART_SIZE: Final = 32 * 1024
+"""A body of so many bytes is not copied into its frame, but sent behind it."""
 
 _LENGTH: Final = struct.Struct(">i")
 
@@ -79,6 +82,19 @@ class RemotingCommand:
             self.version,
             self.serialize_type,
         )
+
+    def encode_apart(self) -> tuple[bytes, bytes]:
+        """Return the whole frame in two parts, of which the second may be empty: a large body is not copied.
+
+        Raises as ``encode`` does.
+        """
+        if len(self.body) < APART_SIZE:
+            return self.encode(), b""
+        head = replace(self, body=b"").encode()
+        length = len(head) - LENGTH_SIZE + len(self.body)
+        if length > FRAME_LENGTH_MAX:
+            raise FrameError(f"frame too large: got {length} bytes, wanted at most {FRAME_LENGTH_MAX}")
+        return _LENGTH.pack(length) + head[LENGTH_SIZE:], self.body
 
     @staticmethod
     def decode(payload: Buffer) -> RemotingCommand:

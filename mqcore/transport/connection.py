@@ -17,6 +17,7 @@ import struct
 import termios
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
+from itertools import groupby
 from typing import Any, Final
 
 from mqcore.address import host_and_port
@@ -30,7 +31,14 @@ from mqcore.errors import (
     RemotingTooMuchRequestError,
 )
 from mqcore.protocol.buffer import Buffer
-from mqcore.protocol.command import FRAME_SIZE_MAX, FrameBuffer, FrameSplitter, RemotingCommand, next_opaque
+from mqcore.protocol.command import (
+    APART_SIZE,
+    FRAME_SIZE_MAX,
+    FrameBuffer,
+    FrameSplitter,
+    RemotingCommand,
+    next_opaque,
+)
 from mqcore.transport.pem import reason_of
 
 logger = logging.getLogger(__name__)
@@ -138,7 +146,7 @@ class Connection(asyncio.Protocol):
 
     def send(self, command: RemotingCommand) -> None:
         """Write *command* as it is, soon; for answers that a handler gives later. To a closed peer it is dropped."""
-        self._write(command.encode())
+        self._write(*command.encode_apart())
 
     async def invoke(
         self, command: RemotingCommand, timeout_s: float, read: AnswerReader | None = None
@@ -157,14 +165,14 @@ class Connection(asyncio.Protocol):
         if len(self._pending) >= PENDING_REQUESTS_MAX:
             raise RemotingTooMuchRequestError(f"{len(self._pending)} requests to {self.remote_address} are in flight")
         opaque = command.opaque = next_opaque()
-        frame = command.encode()
+        frame = command.encode_apart()
         response: asyncio.Future[RemotingCommand] = self._loop.create_future()
         self._pending[opaque] = response
         if read is not None:
             self._readers[opaque] = read
         timer = self._loop.call_later(timeout_s, self._expire, opaque, timeout_s)
         try:
-            self._write(frame)
+            self._write(*frame)
             return await response
         finally:
             timer.cancel()
@@ -180,7 +188,7 @@ class Connection(asyncio.Protocol):
             raise RemotingSendError(f"connection to {self.remote_address} is closed")
         command.opaque = next_opaque()
         command.flag |= RemotingFlag.ONEWAY
-        self._write(command.encode())
+        self._write(*command.encode_apart())
 
     def close(self) -> None:
         """Close after what has been written has gone out."""
@@ -326,7 +334,7 @@ class Connection(asyncio.Protocol):
             if response is not None and not request.is_oneway:
                 response.opaque = request.opaque
                 response.flag |= RemotingFlag.RESPONSE
-                self._write(response.encode())
+                self._write(*response.encode_apart())
         except MQError as error:
             log.warning("request failed", remote_address=self.remote_address, code=request.code, error=error)
             self._refuse(request, error.response_code, describe(error))
@@ -342,14 +350,18 @@ class Connection(asyncio.Protocol):
             response = RemotingCommand(code, request.opaque, int(RemotingFlag.RESPONSE), remark)
             self._write(response.encode())
 
-    def _write(self, frame: bytes) -> None:
+    def _write(self, frame: bytes, body: bytes = b"") -> None:
+        """Send *frame* soon, and *body* behind it."""
         if self.is_closed:
             return
         backlog_size = self.unsent_size
         if not self._outgoing:
             self._loop.call_soon(self._flush)
         self._outgoing.append(frame)
-        self._outgoing_size += len(frame)
+        if body:
+            self._outgoing.append(body)
+        size = len(frame) + len(body)
+        self._outgoing_size += size
         # What waited before counts, so that one large answer to a peer that does read is never refused.
         if backlog_size > self._write_buffer_size_max:
             log.warning(
@@ -359,12 +371,17 @@ class Connection(asyncio.Protocol):
             )
             self.cut_off()
         elif self._on_growth is not None and backlog_size:
-            self._on_growth(len(frame))
+            self._on_growth(size)
 
     def _flush(self) -> None:
         if self._outgoing and not self.is_closed:
             assert self._transport is not None
-            self._transport.write(b"".join(self._outgoing))
+            if self._outgoing_size < APART_SIZE:
+                self._transport.write(b"".join(self._outgoing))
+            else:  # what is small goes together, what is large is not copied for it
+                for is_large, parts in groupby(self._outgoing, key=lambda part: len(part) >= APART_SIZE):
+                    for part in parts if is_large else (b"".join(parts),):
+                        self._transport.write(part)
             self._active_s = self._loop.time()
         self._outgoing.clear()
         self._outgoing_size = 0

@@ -140,6 +140,14 @@ async def test_a_request_gets_its_response(server: RemotingServer, client: Remot
     assert (answer.code, answer.body, answer.flag) == (0, b"hello", 1)
 
 
+async def test_small_and_large_requests_of_one_turn_arrive_whole_and_in_order(
+    client: RemotingClient, server: RemotingServer, peer: Peer
+) -> None:
+    bodies = [bytes([number]) * size for number, size in enumerate([10, BIG_SIZE, 20, 30, BIG_SIZE, BIG_SIZE, 40])]
+    asked = [client.invoke(server.address, RemotingCommand(ECHO, body=body), 30) for body in bodies]
+    assert [answer.body for answer in await asyncio.gather(*asked)] == bodies
+
+
 async def test_responses_find_their_requests_in_any_order(
     server: RemotingServer, client: RemotingClient, peer: Peer
 ) -> None:

@@ -11,7 +11,7 @@ from protocol_golden import GOLDEN
 
 from mqcore.codes import LanguageCode, SerializeType
 from mqcore.errors import FrameError, HeaderError, ProtocolError
-from mqcore.protocol.command import FRAME_SIZE_MAX, FrameBuffer, FrameSplitter, RemotingCommand, next_opaque
+from mqcore.protocol.command import APART_SIZE, FRAME_SIZE_MAX, FrameBuffer, FrameSplitter, RemotingCommand, next_opaque
 
 JSON, BINARY = SerializeType.JSON, SerializeType.ROCKETMQ
 
@@ -239,6 +239,21 @@ def test_a_code_beyond_16_bits_has_no_binary_form(code: int) -> None:
 def test_a_name_beyond_16_bits_of_length_has_no_binary_form() -> None:
     with pytest.raises(HeaderError, match="32768 bytes"):
         RemotingCommand(1, ext_fields={"n" * 32768: "v"}, serialize_type=BINARY).encode()
+
+
+@pytest.mark.parametrize("serialize_type", SerializeType)
+@pytest.mark.parametrize("size", [0, 1, APART_SIZE - 1, APART_SIZE, 3 * APART_SIZE])
+def test_a_frame_in_two_parts_is_the_frame(serialize_type: SerializeType, size: int) -> None:
+    body = bytes(size)
+    command = RemotingCommand(10, 7, remark="r", ext_fields={"a": "b"}, body=body, serialize_type=serialize_type)
+    head, apart = command.encode_apart()
+    assert head + apart == command.encode()
+    assert (apart is body) == (size >= APART_SIZE or not size), "a large body is not copied"
+
+
+def test_a_frame_in_two_parts_is_no_larger_than_others() -> None:
+    with pytest.raises(FrameError, match="frame too large"):
+        RemotingCommand(10, body=bytes(FRAME_SIZE_MAX)).encode_apart()
 
 
 def test_a_frame_beyond_the_limit_is_not_written() -> None:
