@@ -210,7 +210,7 @@ class SendFuture(FutureFields):
     def __await__(self) -> Generator[object, None, SendReceipt]:
         if not self.batch.is_done:
             yield from self.batch.wait_done().__await__()
-        return self.batch.wait_receipt(self.index, 0)
+        return self.result(0)
 
 
 class Lane:
