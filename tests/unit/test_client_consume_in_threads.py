@@ -74,13 +74,13 @@ class Rig:
         self.passed = self.times = 0
         self.closed = False
         self.then: Callable[[list[int]], object] = lambda _: None
-        self.line = kind.Line(
+        self.line = kind.HandlerLine(
             self._work, size, limit, self.member,
             start=self.pool.submit, tell=self._tell, other=self._other, failed=self.failures.append,
         )  # fmt: skip
 
     def put(self, numbers: Sequence[int], *, is_odd: bool = False) -> Any:
-        stretch = self.kind.Stretch(self.held, messages(numbers), is_odd=is_odd)
+        stretch = self.kind.HandlerStretch(self.held, messages(numbers), is_odd=is_odd)
         self.held.in_line.append(stretch)
         self.line.put(stretch)
         return stretch
@@ -337,7 +337,7 @@ def test_messages_say_since_when_they_are_worked_on(new_rig: NewRig) -> None:
     rig.gate.set()
     (one,) = messages([7])
     before_s = time.time()
-    rig.line.put(rig.kind.Stretch(rig.held, [one]))
+    rig.line.put(rig.kind.HandlerStretch(rig.held, [one]))
     wait_until(lambda: rig.line.alive == 0, DEADLINE_S, "the thread has ended")
     assert before_s - 1 <= one.consume_started_s <= time.time() + 1
 
@@ -417,7 +417,7 @@ def test_a_fault_while_something_is_told_costs_no_thread(new_rig: NewRig) -> Non
             raise fault
         plain(*arguments)
 
-    rig.line = rig.kind.Line(
+    rig.line = rig.kind.HandlerLine(
         rig._work, 0, 1, rig.member, start=rig.pool.submit, tell=rig._tell, other=other, failed=rig.failures.append
     )
     rig.put(range(3))

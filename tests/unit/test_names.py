@@ -12,10 +12,10 @@ KERNEL_CLASS = re.compile(r"^ *(?:cdef|ctypedef) (?:packed )?(?:class|struct|enu
 
 # What the compiled code takes of it in the Python half, or keeps of it in C.
 TWINS = """
-    BatchBody BatchEncoder BatchMember Birth ColumnDecoder Connection Dispatcher DecodeStatus DispatchStatus Exchange
-    ExtUnit ExtWriter FutureFields IndexGeometry IndexTally IndexWriter Iteration Joiner LogPlaces LogTally Maker
-    NewestFile QueueEnds QueueWriter QuotaRule Batch Receipts RecordFields Replica Room ScanLimits SendHead TimerUnit
-    TimerWheel TlsMode UniqueIdGenerator
+    Batch BatchBody BatchEncoder BatchMember Birth ColumnDecoder Connection DecodeStatus DispatchStatus Dispatcher
+    Exchange ExtUnit ExtWriter FutureFields HandlerLine HandlerStretch IndexGeometry IndexTally IndexWriter
+    Iteration Joiner LogPlaces LogTally Maker NewestFile QueueEnds QueueWriter QuotaRule Receipts RecordFields
+    Replica Room ScanLimits SendHead TimerUnit TimerWheel TlsMode UniqueIdGenerator
 """
 
 # With and without asyncio.

@@ -23,7 +23,7 @@ cdef inline double now_s(int which) noexcept nogil:
     return now.tv_sec + now.tv_nsec * 1e-9
 
 
-cdef class Stretch:
+cdef class HandlerStretch:
     """Messages of one queue in line; see the twin."""
 
     cdef readonly object held
@@ -52,7 +52,7 @@ cdef class Stretch:
         return self.taken - self.back
 
 
-cdef class Line:
+cdef class HandlerLine:
     """Calls a function for what is put in, in order, in threads; see the twin."""
 
     cdef object function
@@ -84,7 +84,7 @@ cdef class Line:
         self.alive = 0
         self.is_starting = self.is_halted = self.is_told = False
 
-    def put(self, Stretch stretch not None):
+    def put(self, HandlerStretch stretch not None):
         """Put *stretch* in line; see the twin."""
         if not self.is_halted:
             self.line.append(stretch)
@@ -101,7 +101,7 @@ cdef class Line:
 
     def halt(self):
         """Take nothing more, and return how many messages nobody has taken; calls under way go on."""
-        cdef Stretch stretch
+        cdef HandlerStretch stretch
         cdef Py_ssize_t left = 0
         self.is_halted = True
         line, self.line = self.line, deque()
@@ -115,7 +115,7 @@ cdef class Line:
 
     def collect(self):
         """Return what is done since the last time; see the twin."""
-        cdef Stretch stretch
+        cdef HandlerStretch stretch
         cdef list noted = self.noted
         cdef list found = []
         self.is_told = False
@@ -144,8 +144,8 @@ cdef class Line:
                 raise  # else those that live take what there is
         return 0
 
-    cdef Stretch first(self):
-        cdef Stretch stretch
+    cdef HandlerStretch first(self):
+        cdef HandlerStretch stretch
         while self.line:
             stretch = self.line[0]
             if stretch.taken < stretch.count:
@@ -155,7 +155,7 @@ cdef class Line:
 
     def live(self):
         """What each thread runs: take and call until there is nothing left, or there are more threads than wanted."""
-        cdef Stretch stretch
+        cdef HandlerStretch stretch
         cdef Py_ssize_t begin, end
         self.is_starting = False
         while True:
@@ -180,7 +180,7 @@ cdef class Line:
             except Exception as error:  # a thread that ended here would be counted for ever
                 self.failed(error)
 
-    cdef int call(self, Stretch stretch, Py_ssize_t begin, Py_ssize_t end) except -1:
+    cdef int call(self, HandlerStretch stretch, Py_ssize_t begin, Py_ssize_t end) except -1:
         cdef double began_s, time_ms
         cdef list messages = None
         message = None
@@ -212,7 +212,7 @@ cdef class Line:
             self.other(stretch, [message] if messages is None else messages, result, raised, time_ms)
         return 0
 
-    cdef int note(self, Stretch stretch) except -1:
+    cdef int note(self, HandlerStretch stretch) except -1:
         if not stretch.is_noted:
             stretch.is_noted = True
             self.noted.append(stretch)

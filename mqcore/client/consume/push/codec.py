@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from mqcore.extensions import PURE
 
 if TYPE_CHECKING or PURE:
-    from mqcore.client.consume.push.line import Line, Stretch
+    from mqcore.client.consume.push.line import HandlerLine, HandlerStretch
 else:
-    from mqcore._fast.client.line import Line, Stretch
+    from mqcore._fast.client.line import HandlerLine, HandlerStretch
 
-__all__ = ["Line", "Stretch"]
+__all__ = ["HandlerLine", "HandlerStretch"]

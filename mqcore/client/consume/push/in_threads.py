@@ -15,7 +15,7 @@ from typing import Any
 from mqcore.cause_log import CauseLog
 from mqcore.client.consume.handling import BatchHandler, EachMessage, batch_size_of, outcome_of
 from mqcore.client.consume.membership import HeldQueue, Membership
-from mqcore.client.consume.push.codec import Line, Stretch
+from mqcore.client.consume.push.codec import HandlerLine, HandlerStretch
 from mqcore.client.consume.push.concurrently import ConcurrentService
 from mqcore.client.consume.workers import TaskGroup
 from mqcore.client.model.messages import ReceivedMessage
@@ -31,7 +31,7 @@ log = CauseLog(logger)
 START_AGAIN_S = 1.0
 """When no thread could be started, it is tried again after this time."""
 
-Report = tuple[Stretch, Sequence[ReceivedMessage], Outcome, float]
+Report = tuple[HandlerStretch, Sequence[ReceivedMessage], Outcome, float]
 """Messages of a stretch, what became of them, and the time that it took, ms."""
 
 
@@ -70,7 +70,7 @@ class ThreadedService(ConcurrentService):
     def __init__(self, membership: Membership, handler: BatchHandler, plain: ThreadHandler) -> None:
         super().__init__(membership, handler)
         self._reports: Postbox[Report] = Postbox(plain.thread, self._finish)
-        self._line = Line(
+        self._line = HandlerLine(
             plain.function,
             0 if isinstance(handler, EachMessage) else batch_size_of(handler, membership.settings),
             membership.settings.concurrency,
@@ -80,7 +80,7 @@ class ThreadedService(ConcurrentService):
             other=self._report,
             failed=lambda error: log.error("a handler's thread failed", exc_info=error),
         )
-        self._stretches: dict[Stretch, None] = {}  # those of which not all have been given back
+        self._stretches: dict[HandlerStretch, None] = {}  # those of which not all have been given back
         self._sending_back = TaskGroup()
         self._is_given_up = False
         self._news = asyncio.Event()
@@ -98,7 +98,7 @@ class ThreadedService(ConcurrentService):
             return
         # Messages that came back have the topic that they had at first, and are counted there.
         names = self._membership.hub.namespace
-        stretch = Stretch(held, messages, is_odd=held.queue.topic == names.wrap(self._membership.retry_topic))
+        stretch = HandlerStretch(held, messages, is_odd=held.queue.topic == names.wrap(self._membership.retry_topic))
         self._stretches[stretch] = None
         held.in_line.append(stretch)
         self._trying_to_start(self._line.put, stretch)
@@ -139,7 +139,7 @@ class ThreadedService(ConcurrentService):
 
     def _report(
         self,
-        stretch: Stretch,
+        stretch: HandlerStretch,
         messages: Sequence[ReceivedMessage],
         result: object,
         error: BaseException | None,
@@ -176,13 +176,13 @@ class ThreadedService(ConcurrentService):
         """Whether another member consumes its messages again, whatever became of them here."""
         return held.dropped or self._is_given_up
 
-    def _give_back(self, stretch: Stretch, count: int) -> None:
+    def _give_back(self, stretch: HandlerStretch, count: int) -> None:
         stretch.held.hand_back_in_line(stretch, count)
         if stretch.back == stretch.count:
             del self._stretches[stretch]
         self._news.set()
 
-    def _send_back(self, stretch: Stretch, messages: Sequence[ReceivedMessage], delay_level: int) -> None:
+    def _send_back(self, stretch: HandlerStretch, messages: Sequence[ReceivedMessage], delay_level: int) -> None:
         async def send_back() -> None:
             try:
                 await self._fail(stretch.held, messages, delay_level)

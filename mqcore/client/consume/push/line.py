@@ -22,12 +22,12 @@ from mqcore.client.session.inside import CALL, HandlerCall, HasHub
 
 MS: Final = 1000.0
 
-Collected = tuple["Stretch", list[ReceivedMessage], list[float], int]
+Collected = tuple["HandlerStretch", list[ReceivedMessage], list[float], int]
 """A stretch, its messages that are done since it was collected last, the ms of each call for them, and how many were
 passed over, as their queue has been given up."""
 
 
-class Stretch:
+class HandlerStretch:
     """Messages of *held* in line, in order. Those before *taken* have been handed out, *back* of them given back.
 
     With *is_odd* what comes of each call for them is told by itself. Whoever collects counts *back*, in the event loop.
@@ -52,7 +52,7 @@ class Stretch:
         return self.taken - self.back
 
 
-class Line:
+class HandlerLine:
     """Calls *function* for what is put in, in order, in threads, with at most *limit* calls under way at once.
 
     It takes one message with a *size* of 0, else a list of so many at most. *start* has a thread run what it is given,
@@ -70,7 +70,7 @@ class Line:
         *,
         start: Callable[[Callable[[], None]], object],
         tell: Callable[[], object],
-        other: Callable[[Stretch, list[ReceivedMessage], object, BaseException | None, float], object],
+        other: Callable[[HandlerStretch, list[ReceivedMessage], object, BaseException | None, float], object],
         failed: Callable[[Exception], object],
     ) -> None:
         self._function = function
@@ -81,12 +81,12 @@ class Line:
         self._tell = tell
         self._other = other
         self._failed = failed
-        self._line: deque[Stretch] = deque()
+        self._line: deque[HandlerStretch] = deque()
         self._alive = 0
         self._is_starting = False  # a thread is alive that has not taken anything yet
         self._is_halted = False
         self._is_told = False
-        self._noted: list[Stretch] = []
+        self._noted: list[HandlerStretch] = []
         self._lock = threading.Lock()
 
     @property
@@ -94,7 +94,7 @@ class Line:
         """How many threads live."""
         return self._alive
 
-    def put(self, stretch: Stretch) -> None:
+    def put(self, stretch: HandlerStretch) -> None:
         """Put *stretch* in line. Raises RuntimeError when it waits there and no thread can be started for it."""
         with self._lock:
             if not self._is_halted:
@@ -152,7 +152,7 @@ class Line:
             if not self._alive:
                 raise  # else those that live take what there is
 
-    def _first(self) -> Stretch | None:
+    def _first(self) -> HandlerStretch | None:
         while self._line and self._line[0].taken == self._line[0].count:
             self._line.popleft()
         return self._line[0] if self._line else None
@@ -172,7 +172,7 @@ class Line:
             except Exception as error:  # a thread that ended here would be counted for ever
                 self._failed(error)
 
-    def _take(self, is_first: bool) -> tuple[Stretch, list[ReceivedMessage]] | None:
+    def _take(self, is_first: bool) -> tuple[HandlerStretch, list[ReceivedMessage]] | None:
         """Return the next messages for a thread that lives; None when the thread is to end."""
         with self._lock:
             if is_first:
@@ -186,7 +186,7 @@ class Line:
             self._see_to_start()
             return stretch, list(stretch.messages[begin : stretch.taken])
 
-    def _call(self, stretch: Stretch, messages: list[ReceivedMessage]) -> None:
+    def _call(self, stretch: HandlerStretch, messages: list[ReceivedMessage]) -> None:
         started_s = clock.now_s()
         for message in messages:
             message.consume_started_s = started_s
@@ -206,7 +206,7 @@ class Line:
         else:
             self._other(stretch, messages, result, raised, time_ms)
 
-    def _note(self, stretch: Stretch, done: Sequence[ReceivedMessage], time_ms: float, passed: int = 0) -> None:
+    def _note(self, stretch: HandlerStretch, done: Sequence[ReceivedMessage], time_ms: float, passed: int = 0) -> None:
         with self._lock:
             stretch.done.extend(done)
             if done:
