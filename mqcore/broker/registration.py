@@ -69,6 +69,7 @@ class Registration:
         self._missed: set[str] = set()
         """Name servers that did not acknowledge the last registration."""
         self._again: asyncio.Task[None] | None = None
+        self._is_closed = False
 
     @property
     def name_servers(self) -> list[str]:
@@ -131,7 +132,8 @@ class Registration:
         await self._call_all(request, UNREGISTER_TIMEOUT_S)
 
     async def close(self) -> None:
-        """Stop what runs in the background."""
+        """Stop what runs in the background, and begin nothing more there."""
+        self._is_closed = True
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -223,7 +225,7 @@ class Registration:
 
     def _miss(self, address: str) -> None:
         self._missed.add(address)
-        if self._again is None or self._again.done():
+        if not self._is_closed and (self._again is None or self._again.done()):
             self._again = self._start(self._register_again())
 
     async def _register_again(self) -> None:

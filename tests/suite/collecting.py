@@ -65,7 +65,7 @@ def product_modules() -> list[ModuleType]:
     from hypothesis.internal.constants_ast import is_local_module_file
 
     imported = [sys.modules[name] for name in sorted(sys.modules)]
-    return [one for one in imported if is_local_module_file(getattr(one, "__file__", None) or "")]
+    return [one for one in imported if (file := getattr(one, "__file__", None)) and is_local_module_file(file)]
 
 
 def modules(config: pytest.Config) -> Iterator[Path]:

@@ -251,6 +251,21 @@ async def test_a_name_server_that_was_away_is_told_again_soon(
     assert not (await name_server.taken(RequestCode.REGISTER_BROKER)).is_oneway
 
 
+async def test_who_has_said_good_bye_does_not_register_again(
+    rig: BrokerRig, name_server: RecordingNameServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(registration, "AGAIN_S", 0.05)
+    name_server.refuses = True
+    await rig.broker.registration.register_all(check_order=False, oneway=False, force=True)
+    await rig.core.leave()
+    # What was under way, and fails now.
+    await rig.broker.registration.register_all(check_order=False, oneway=False, force=True)
+    name_server.refuses = False
+    name_server.requests.clear()
+    await asyncio.sleep(0.3)
+    assert name_server.requests == []
+
+
 async def test_who_leads_a_failover_group_is_registered_until_it_is_heard(
     rig: BrokerRig, name_server: RecordingNameServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

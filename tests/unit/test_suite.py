@@ -12,6 +12,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
@@ -292,6 +293,22 @@ def test_a_process_rewrites_assertions_for_the_others(project: Path, request: py
     assert done.returncode == 0, done.stdout
     after = kept.stat()
     assert (after.st_ino, after.st_mtime_ns) == (before.st_ino, before.st_mtime_ns), "pytest has rewritten it again"
+
+
+def test_a_process_looks_for_hypothesis_at_its_share_of_the_product() -> None:
+    from hypothesis.internal.constants_ast import constants_from_module
+
+    found = collecting.product_modules()
+    assert "mqcore.extensions" in {module.__name__ for module in found}
+    assert [module.__name__ for module in found if module.__name__.startswith("tests")] == []
+    extensions = next(module for module in found if module.__name__ == "mqcore.extensions")
+    assert list(constants_from_module(extensions)), "it has no constants"
+    config = SimpleNamespace(workerinput={"workerid": "gw1", "workercount": 3})
+    shares = []
+    for worker in ("gw0", "gw1", "gw2"):
+        config.workerinput["workerid"] = worker
+        shares += collecting.share(found, config)
+    assert sorted(map(id, shares)) == sorted(map(id, found))
 
 
 @pytest.mark.parametrize(
